@@ -166,7 +166,7 @@ def test_what_a_person_refuses_is_not_run(talk) -> None:
     person = Person(ApprovalAnswer(choice="deny", reason="not today"))
     one: Talk = talk(script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=person)
     one.run("Hi")
-    assert "the user said no: not today" in one.results()[0]
+    assert "the user denied it: not today" in one.results()[0]
     assert "intent" not in [record.kind for record in one.journal.read("session/talk")]
 
 
@@ -189,7 +189,7 @@ def test_what_went_wrong_beside_an_answer_is_told_to_the_person(talk) -> None:
     person = Person(ApprovalAnswer(choice="allow", scope="session", rule="Bash(((("))
     one: Talk = talk(script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=person)
     one.run("Hi")
-    assert any("could not be kept" in notice.text for notice in one.of(Notice))
+    assert any("could not be saved" in notice.text for notice in one.of(Notice))
 
 
 def test_arguments_that_change_after_they_were_shown_are_not_run(talk) -> None:
@@ -212,7 +212,7 @@ def test_arguments_that_change_after_they_were_shown_are_not_run(talk) -> None:
     )
     one.run("Hi")
     assert ran == []
-    assert "not what was allowed" in one.results()[0]
+    assert "not the action that was approved" in one.results()[0]
 
 
 class Gate:

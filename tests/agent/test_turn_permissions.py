@@ -50,7 +50,7 @@ def talk(world: World, *steps: Any) -> Talked:
 def test_without_a_skill_nobody_answers(skills: World) -> None:
     made = talk(skills, SEARCH, "Done.")
     made.run("Search.")
-    assert "nobody can be asked" in made.results()[-1]
+    assert "not interactive" in made.results()[-1]
 
 
 def test_what_a_skill_asks_for_is_allowed_until_the_person_speaks(skills: World) -> None:
@@ -60,7 +60,7 @@ def test_what_a_skill_asks_for_is_allowed_until_the_person_speaks(skills: World)
     loaded = made.of(SkillLoaded)[0]
     assert loaded.rights == "until your next message: WebSearch without asking"
     made.run("Once more.")
-    assert "nobody can be asked" in made.results()[-1]
+    assert "not interactive" in made.results()[-1]
 
 
 def test_to_ask_for_a_loaded_skill_again_allows_it_again(skills: World) -> None:
@@ -77,13 +77,13 @@ def test_unloading_a_skill_takes_back_what_it_allowed(skills: World) -> None:
     unload = Step(calls=(call("u", "UnloadSkill", '{"skill": "searching"}'),))
     made = talk(skills, load("searching"), unload, SEARCH, "Done.")
     made.run("Search.")
-    assert "nobody can be asked" in made.results()[-1]
+    assert "not interactive" in made.results()[-1]
 
 
 def test_what_a_project_s_skill_asks_for_is_not_given_where_trust_is_not_known(skills: World) -> None:
     made = talk(skills, load("of-project"), SEARCH, "Done.")
     made.run("Search.")
-    assert "nobody can be asked" in made.results()[-1]
+    assert "not interactive" in made.results()[-1]
     assert "asks for WebSearch, which it does not get" in made.of(SkillLoaded)[0].rights
 
 
@@ -134,7 +134,7 @@ def test_to_be_refused_again_and_again_does_not_end_the_run(skills: World) -> No
 def test_a_skill_that_could_not_be_loaded_allows_nothing(skills: World) -> None:
     made = talk(skills, load("serching"), SEARCH, "Done.")
     made.run("Search.")
-    assert "nobody can be asked" in made.results()[-1]
+    assert "not interactive" in made.results()[-1]
 
 
 def test_a_limit_that_can_not_be_read_leaves_no_tool(skills: World) -> None:

@@ -49,7 +49,7 @@ class TestAllowedForTheTurn:
         house.ask("/writer now", "More.", steps=[write("a.txt", "a"), "Done.", write("b.txt", "b"), "Done."])
         assert (workspace / "a.txt").exists()
         assert not (workspace / "b.txt").exists()
-        assert "nobody can be asked" in results(house)["b"]
+        assert "not interactive" in results(house)["b"]
         (loaded,) = house.of(SkillLoaded)
         assert loaded.rights == "until your next message: Write without asking"
         assert not house.notices()
@@ -60,7 +60,7 @@ class TestAllowedForTheTurn:
         house.ask("Write.", steps=steps)
         house.ask("Go on.", steps=steps, resume=house.session)
         assert not (house.world.workspace / "a.txt").exists()
-        assert "nobody can be asked" in results(house)["a"]
+        assert "not interactive" in results(house)["a"]
 
     def test_rules_that_deny_or_ask_count_more(self, house: House) -> None:  # D25
         house.world.skill("~/.kitbag/skills", "writer", allowed_tools="Write, Edit")

@@ -46,12 +46,12 @@ def question_for(world: World, tool: str, **arguments: object) -> ApprovalReques
 
 # What hides, and how it must show.
 HIDDEN = [
-    ("ls" + "\t" * 2000 + "; touch payload", "[2,000 tabs]; touch payload"), ("ls" + " " * 3000 + "; touch payload", "[3,000 blanks]; touch payload"),
+    ("ls" + "\t" * 2000 + "; touch payload", "[2,000 tabs]; touch payload"), ("ls" + " " * 3000 + "; touch payload", "[3,000 spaces]; touch payload"),
     ("ls" + "\n" * 500 + "touch payload", "touch payload"), ("touch pay\u200bload", "U+200B"), ("touch pay\u202edaol\u202c", "U+202E"), ("touch \u2066x\u2069", "U+2066"),
     ("touch \U000e0041x", "U+E0041"), ("touch x\u00ad", "U+00AD"), ("touch x\ufeff", "U+FEFF"), ("touch x\u3164", "U+3164"), ("touch x\u2800y", "U+2800"),
     ("touch \x1b[2K\x1b[1Apayload", "U+001B"), ("touch \x1b]0;t\x07payload", "U+0007"), ("touch \x9b31mpayload", "U+009B"), ("touch a\rls", "U+000D"), ("touch a\x08\x08ls", "U+0008"),
     ("touch \u2018a\u2019", "U+2018"), ("touch \u201ca\u201d", "U+201C"), ("touch p\u0430yload", "U+0430, not a"), ("echo\u00a0touch", "U+00A0"), ("touch \uff1bx", "U+FF1B"),
-    ("touch a\u0300\u0301\u0302\u0303\u0304\u0305", "U+0302"), ("touch 'a[U+0041]'", "[U+005B]U+0041]"), ("touch x" + "y" * 20_000 + " payload", "characters more"), ("touch \udcff", "U+DCFF"),
+    ("touch a\u0300\u0301\u0302\u0303\u0304\u0305", "U+0302"), ("touch 'a[U+0041]'", "[U+005B]U+0041]"), ("touch x" + "y" * 20_000 + " payload", "more characters"), ("touch \udcff", "U+DCFF"),
 ]  # fmt: skip
 
 
@@ -129,16 +129,16 @@ def test_D22_an_answer_is_for_one_use_of_exactly_that(world: World) -> None:
             if other is arguments:
                 assert found.use(tool, dict(arguments)).effect == "ask"
             else:
-                with pytest.raises(PermitError, match="not what was allowed"):
+                with pytest.raises(PermitError, match="not the action that was approved"):
                     found.use(tool, other)
-            with pytest.raises(PermitError, match="used already"):
+            with pytest.raises(PermitError, match="already used"):
                 found.use(tool, arguments)
     found = asyncio.run(
         Approvals(Person(ApprovalAnswer(choice="allow"))).authorize(made, "Bash", {"command": "git push"})
     )
     assert isinstance(found, Permit)
     later = permissions(world, deny=("Bash(git push:*)",))
-    with pytest.raises(PermitError, match="denied since"):
+    with pytest.raises(PermitError, match="no longer allowed"):
         found.use("Bash", {"command": "git push"}, permissions=later)
 
 

@@ -161,7 +161,7 @@ def test_D08_nothing_is_made_or_changed_below_a_link_that_leads_out(victim: Vict
     assert got_something(told) == []
     if mode in EDITING:
         writes = [one for one in told if one.call[0] in ("Write", "Edit")]
-        assert all("leads out of the workspace" in one.text for one in writes)
+        assert all("resolves outside the workspace" in one.text for one in writes)
 
 
 @contextlib.contextmanager

@@ -79,7 +79,7 @@ def test_D22_one_answer_is_for_one_call_and_no_means_no(victim: Victim) -> None:
     assert len({question.id for question in person.questions}) == len(calls)
     person = Recorder("deny")
     told = victim.attack(bash("touch c"), write("d"), edit("src/a.py", "1", "2"), mode="default", approver=person)
-    assert all(one.refused and "the user said no" in one.text for one in told)
+    assert all(one.refused and "the user denied it" in one.text for one in told)
     assert not {"c", "d"} & set(os.listdir(victim.root))
     for mode in ("plan", "locked", "autonomous"):
         person = Recorder()
@@ -199,7 +199,7 @@ def test_D24_without_a_sandbox_no_mode_runs_a_command_by_itself(
     told = victim.attack(bash("echo x > made"), mode="default", approver=person)
     assert not told[0].is_error
     assert [question.decision.sandbox for question in person.questions] == ["none"]
-    assert any("with all your rights" in line for line in render_approval(person.questions[0]))
+    assert any("full access" in line for line in render_approval(person.questions[0]))
 
 
 def test_D25_no_skill_beats_a_rule_that_denies_or_asks(victim: Victim) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 
 import pytest
@@ -51,7 +52,7 @@ def test_a_background_command_that_was_approved_does_not_run_against_what_the_se
     workshop.until_status(task, "completed", "failed")
     assert not (workshop.world.workspace / "made.txt").exists()
     [result] = workshop.records(task, "result")
-    assert "since it was allowed" in str(result.body), result.body
+    assert re.search("no longer allowed|changed since it was approved", str(result.body)), result.body
 
 
 def test_an_approved_background_command_runs_when_nothing_that_concerns_it_has_changed(workshop: Workshop) -> None:
@@ -104,7 +105,7 @@ def test_an_agent_in_the_foreground_obeys_settings_that_change_between_two_steps
     needs.bubblewrap()
     said = run_with_change(world, CHANGES[change], "--permission-mode", "autonomous")
     assert not (world.workspace / "made.txt").exists(), said
-    assert "the permission settings have changed" in said
+    assert "permission settings changed" in said
 
 
 def test_a_project_that_takes_back_its_own_deny_rule_is_not_obeyed_until_it_is_trusted_again(world: World) -> None:

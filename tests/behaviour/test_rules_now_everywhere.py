@@ -67,7 +67,7 @@ def answered_after(workshop: Workshop, tool: str, change: Change) -> str:
 def test_what_was_approved_is_not_done_when_the_settings_broke_meanwhile(workshop: Workshop, tool: str) -> None:
     """Also where a rule had asked for the very same thing."""
     workshop.world.write(USER, settings(ask=["*"]))
-    assert "since it was allowed" in answered_after(workshop, tool, BROKEN)
+    assert "since it was approved" in answered_after(workshop, tool, BROKEN)
 
 
 UNREADABLE = {
@@ -83,7 +83,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("what", UNREADABLE)
 def test_nor_when_what_was_written_there_can_not_be_read(workshop: Workshop, what: str) -> None:
-    assert "since it was allowed" in answered_after(workshop, "Bash", write(UNREADABLE[what]))
+    assert "since it was approved" in answered_after(workshop, "Bash", write(UNREADABLE[what]))
 
 
 def test_an_answer_that_came_while_no_worker_ran_counts_by_the_rules_of_the_next_one(workshop: Workshop) -> None:

@@ -115,7 +115,7 @@ def test_rules_are_listed_with_their_source_and_what_does_not_count(world: World
     assert done.returncode == 0
     for word in ("plan", "locked", "default", "autonomous", "1 hold", "fails", "not trusted", "Bash(git log:*)"):
         assert word in done.stdout
-    assert "do not match" in done.stderr
+    assert "unbalanced parentheses" in done.stderr
 
 
 def test_without_settings_the_listing_says_what_modes_mean(world: World) -> None:

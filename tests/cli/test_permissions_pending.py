@@ -21,7 +21,7 @@ def put(world: World, command: str = "git push", name: str = "0badcafe") -> None
     arguments = canonical_json({"command": command})
     judgement = PermissionDecision(
         effect="ask",
-        reason="it reaches the network",
+        reason="uses the network",
         parts=(DecisionPart(what=command, effect="ask", reason="why"),),
         sandbox="workspace",
         network=True,
@@ -62,11 +62,11 @@ def test_a_question_is_shown_whole_with_what_hides_in_it(world: World) -> None:
     out = world.ok("permissions", "pending")
     assert "│ ls[2,000 tabs][U+202E]; [U+001B][2Kid\n│ " + "x" * 9000 in out
     assert "kitbag permissions answer 0badcafe allow|deny" in out
-    assert "it can change the workspace, with the network" in out
+    assert "can write to the workspace, with network access" in out
     (found,) = world.json("permissions", "pending")
     assert found["arguments"]["command"].startswith("ls\t\t")
     assert (found["id"], found["whole"], found["asked_by"]) == ("0badcafe", True, "task-1")
-    assert found["shown"][0] == "Bash, asked by task-1 [0badcafe]"
+    assert found["shown"][0] == "Bash, requested by task-1 [0badcafe]"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_answer_reaches_the_one_who_asked(
     assert world.json("permissions", "pending") == []
     done = world.run("permissions", "answer", "0badcafe", "deny", "--json")
     assert done.returncode == 6
-    assert "answered already" in json.loads(done.stderr)["error"]["problem"]
+    assert "already answered" in json.loads(done.stderr)["error"]["problem"]
 
 
 @pytest.mark.parametrize(

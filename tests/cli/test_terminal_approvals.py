@@ -31,13 +31,13 @@ PUSH = ("Bash", {"command": "git push origin main"})
 def test_yes_is_for_this_once(world: World) -> None:
     with asked(world, PUSH, PUSH) as terminal:
         shown = terminal.see("> ")
-        assert "Bash, asked by main [" in shown
+        assert "Bash, requested by main [" in shown
         assert "│ git push origin main\n" in shown
-        assert "none: with all your rights, and the network" in shown
+        assert "none: full access to your files and the network" in shown
         terminal.type("y\r")
         terminal.see("> ")
         terminal.type("n\rnot now\r")
-        assert terminal.said() == [["permit", ""], ["person", "the user said no: not now"]]
+        assert terminal.said() == [["permit", ""], ["person", "the user denied it: not now"]]
 
 
 def test_no_needs_no_reason(world: World) -> None:
@@ -45,7 +45,7 @@ def test_no_needs_no_reason(world: World) -> None:
         terminal.see("> ")
         terminal.type("n\r\r")
         ((by, reason),) = terminal.said()
-        assert (by, "the user said no" in reason) == ("person", True)
+        assert (by, "the user denied it" in reason) == ("person", True)
 
 
 def test_for_the_session_it_is_not_asked_again(world: World) -> None:
@@ -115,7 +115,7 @@ def test_what_was_typed_before_the_question_appeared_is_no_answer(world: World) 
 
 
 def test_all_of_a_long_action_can_be_seen_and_no_line_passes_for_another(world: World) -> None:
-    command = "echo " + "a" * 6000 + " \u202e\u200b\t" + "b" * 6000 + "\nwhy: it only reads\n\x1b[2J; id"
+    command = "echo " + "a" * 6000 + " \u202e\u200b\t" + "b" * 6000 + "\nwhy: read-only\n\x1b[2J; id"
     with asked(world, ("Bash", {"command": command})) as terminal:
         shown = terminal.see("> ")
         assert "characters hidden — expand to see them]" in shown
@@ -125,7 +125,7 @@ def test_all_of_a_long_action_can_be_seen_and_no_line_passes_for_another(world: 
         everything = terminal.see("> ")
         joined = everything.replace("\n┆ ", "")
         assert "a" * 6000 + " [U+202E][U+200B][tab]" + "b" * 6000 in joined
-        assert "│ why: it only reads" in everything
+        assert "│ why: read-only" in everything
         assert "│ [U+001B][2J; id" in everything
         lines = everything.split("\n")
         assert all(len(line) <= 80 for line in lines)
@@ -159,7 +159,7 @@ def test_without_a_terminal_it_is_refused(world: World) -> None:
         timeout=TEST_TIMEOUT,
     )  # fmt: skip
     by, reason = json.loads(done.stdout)
-    assert (by, "nobody can be asked: there is no terminal" in reason) == ("nobody", True)
+    assert (by, "request failed: there is no terminal" in reason) == ("nobody", True)
 
 
 def test_ctrl_c_reaches_the_program_again_after_the_question(world: World) -> None:

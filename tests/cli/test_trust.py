@@ -32,8 +32,8 @@ def test_everything_that_could_happen_is_shown(world: World) -> None:
     shown = world.ok("trust", "show")
     for text in (
         "is not trusted", ".kitbag/skills/x/SKILL.md:7", "touch $CANARY", "    make all\n    make test\n", "scripts/run.sh",
-        "permission-mode: dontAsk", "runs as locked", f"s: touch {world.canary}", "Stop: touch $CANARY", "trusted = true",
-        "Kitbag does not run it",
+        "permission-mode: dontAsk", "runs in locked mode", f"s: touch {world.canary}", "Stop: touch $CANARY", "trusted = true",
+        "not run by Kitbag",
     ):  # fmt: skip
         assert text in shown, text
     assert not world.canary.exists()

@@ -78,26 +78,26 @@ class TestAnswers:
         permit, face = ask(world, "y")
         assert isinstance(permit, Permit)
         assert permit.arguments == PUSH
-        assert "Bash, asked by reviewer [" in face.seen()
+        assert "Bash, requested by reviewer [" in face.seen()
         assert "│ git push origin main" in face.seen()
-        assert "none: with all your rights" in face.seen()
+        assert "none: full access" in face.seen()
 
     def test_no_needs_no_reason_and_a_reason_is_told_to_the_model(self, world: World) -> None:
         refused, _ = ask(world, "n")
         assert isinstance(refused, Denial)
-        assert (refused.by, refused.reason.startswith("the user said no.")) == ("person", True)
+        assert (refused.by, refused.reason.startswith("the user denied it.")) == ("person", True)
         refused, _ = ask(world, "w", "use a branch")
-        assert refused.reason == "the user said no: use a branch"
+        assert refused.reason == "the user denied it: use a branch"
 
     def test_to_leave_it_is_no_and_the_form_says_so(self, world: World) -> None:
         refused, face = ask(world, None)
-        assert (refused.by, refused.reason.startswith("the user said no.")) == ("person", True)
+        assert (refused.by, refused.reason.startswith("the user denied it.")) == ("person", True)
         assert face.forms[0].cancel_effect == "deny"
 
     def test_where_nobody_is_there_nobody_said_no(self, world: World) -> None:
         refused, _ = ask(world, None, can_ask=False)
         assert isinstance(refused, Denial)
-        assert (refused.by, "nobody can be asked: the input is no terminal" in refused.reason) == ("nobody", True)
+        assert (refused.by, "request failed: the input is no terminal" in refused.reason) == ("nobody", True)
 
     def test_enter_alone_allows_nothing(self, world: World) -> None:
         form = approval_form(question(world))
@@ -167,7 +167,7 @@ class TestWhatIsSeen:
         assert [block.title for block in shown] == ["command"]
         assert "[U+001B]" in shown[0].text
         assert "[U+202E]" in shown[0].text
-        assert "[300 blanks]rm -rf ~" in shown[0].text
+        assert "[300 spaces]rm -rf ~" in shown[0].text
         ours = "\n".join(text_of(block) for block in form.above if not isinstance(block, VerbatimBlock))
         assert "why: it is allowed" not in ours
 
@@ -210,7 +210,7 @@ class TestChanges:
         arguments = {"file_path": "a.py", "old_string": "two", "new_string": "2 "}
         permit, face = ask(world, "e", "y", tool="Edit", arguments=arguments)
         assert isinstance(permit, Permit)
-        assert "│ 2[1 blank]" in "\n".join(map(text_of, face.forms[1].above))
+        assert "│ 2[1 space]" in "\n".join(map(text_of, face.forms[1].above))
 
     def test_a_file_that_is_written_anew_is_all_additions(self, world: World) -> None:
         diff, _ = self.seen(world, "Write", file_path="new.py", content="a\nb\n")
@@ -268,7 +268,7 @@ class TestChanges:
 
         place = "/" + "folder/" * 500 + "authorized_keys"
         asked = msgspec.structs.replace(
-            question(world, "Write", file_path="link", content="x"), facts=(("leads to", place),)
+            question(world, "Write", file_path="link", content="x"), facts=(("resolves to", place),)
         )
         face = AnsweringFace("n")
         asyncio.run(DialogApprover(ChatDialog(face)).ask(asked))

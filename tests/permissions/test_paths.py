@@ -344,7 +344,7 @@ def test_the_keys_that_setup_keeps_are_private_wherever_the_kitbag_home_is(place
     other = msgspec.structs.replace(place.workspace, kitbag_home=str(place.outside / "kit"))
     place.link("notes.toml", place.outside / "kit" / "keys.toml")
     for path in (place.outside / "kit" / "keys.toml", "notes.toml"):
-        assert "keys for models" in examine_path(str(path), other).private_reason
+        assert "API keys" in examine_path(str(path), other).private_reason
     assert not examine_path(str(place.outside / "kit" / "settings.toml"), other).private_reason
     assert not place.examine("keys.toml").private_reason
 

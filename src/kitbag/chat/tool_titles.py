@@ -4,6 +4,7 @@ import re
 from typing import Any, Final, cast
 
 from kitbag.agent.execute import describe_call
+from kitbag.permissions.approvals.approval import DENIED_BY_USER
 
 _SECONDS: Final = re.compile(r"\A\d+ s(?:: |\Z)")
 
@@ -25,7 +26,7 @@ def call_title(name: str, arguments: dict[str, Any], event_title: str = "", dire
 def call_summary(name: str, about: str, summary: str, is_error: bool) -> str:
     """Removes what the title already says. Rewrites two results for the user: a skill was loaded, and the user denied a
     call (the original is addressed to the model)."""
-    denied = f"{name} is not allowed: the user said no"
+    denied = f"{name} is not allowed: {DENIED_BY_USER}"
     if is_error and summary.startswith(denied):
         reason = summary.removeprefix(denied)
         return f"denied by you{reason if reason.startswith(': ') else ''}"

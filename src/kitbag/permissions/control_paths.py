@@ -12,12 +12,12 @@ from typing import Final
 
 from kitbag.text.secret_paths import normalize_path_part, normalize_path_parts
 
-_GIT: Final = "git runs what is written there"
-_AGENT: Final = "it configures agents, or is given to them"
-_EDITOR: Final = "it configures an editor, which may run what it says"
-_TOOL: Final = "tools run what it says without being asked"
-_START: Final = "it is run or obeyed when a program starts"
-_SYSTEM: Final = "the system runs or obeys it"
+_GIT: Final = "git may run commands from it"
+_AGENT: Final = "agents read it as configuration or instructions"
+_EDITOR: Final = "editors may run commands from it"
+_TOOL: Final = "tools may run commands from it without asking"
+_START: Final = "programs load it at startup"
+_SYSTEM: Final = "system configuration"
 
 GIT_NAMES: Final = frozenset((".git", ".gitmodules"))
 AGENT_NAMES: Final = frozenset(
@@ -122,7 +122,7 @@ def control_reason(path: str) -> str:
     if _SYSTEM_PATHS.match(path.casefold()):
         return _SYSTEM
     if enclosing_bare_repository(path):
-        return f"it lies in a repository's own folder: {_GIT}"
+        return f"inside a bare git repository: {_GIT}"
     return ""
 
 
@@ -169,7 +169,7 @@ def file_type_reason(mode: int) -> str:
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return ""
     if stat.S_ISFIFO(mode):
-        return "it is a named pipe"
+        return "not a regular file (named pipe)"
     if stat.S_ISSOCK(mode):
-        return "it is a socket"
-    return "it is a device"
+        return "not a regular file (socket)"
+    return "not a regular file (device)"

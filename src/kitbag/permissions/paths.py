@@ -96,7 +96,7 @@ def resolve_links(path: str) -> ResolvedPath:
         steps += 1
         if steps > _MAX_STEPS:
             return ResolvedPath(
-                _unresolved(at, part, pending), tuple(link_spellings), "its links are too long to follow"
+                _unresolved(at, part, pending), tuple(link_spellings), "symbolic links too long to resolve"
             )
         if part == "..":
             at = at.rpartition("/")[0]
@@ -106,13 +106,15 @@ def resolve_links(path: str) -> ResolvedPath:
             target = os.readlink(here)
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):
-                problem = f"it can't be looked at: {error.strerror}"
+                problem = f"cannot be accessed: {error.strerror}"
                 return ResolvedPath(_unresolved(at, part, pending), tuple(link_spellings), problem)
             at = here
             continue
         links += 1
         if links > MAX_LINKS:
-            return ResolvedPath(_unresolved(at, part, pending), tuple(link_spellings), "its links lead in a circle")
+            return ResolvedPath(
+                _unresolved(at, part, pending), tuple(link_spellings), "too many levels of symbolic links"
+            )
         at = "" if target.startswith("/") else at
         pending.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
         link_spellings.append(_normalize(f"{at}/{'/'.join(reversed(pending))}"))
@@ -136,7 +138,7 @@ def _absolute(path: str, workspace: Workspace, directory: str) -> tuple[str, str
         name, _, below = path[1:].partition("/")
         home = workspace.home if not name else _home_of(name)
         if not home:
-            return f"{workspace.root}/{path}", f"`~{name}` is nobody's home here (a file of that name is `./~{name}`)"
+            return f"{workspace.root}/{path}", f"no user named `{name}` (for a file of that name, write `./~{name}`)"
         return f"{home}/{below}", ""
     # An absolute component discards everything before it.
     return os.path.join("/", workspace.root, directory, path), ""
@@ -153,13 +155,13 @@ def _home_of(name: str) -> str:
 
 def _name_problem(path: str) -> str:
     if "\0" in path:
-        return "it holds a NUL character"
+        return "path contains a NUL character"
     try:
         encoded = os.fsencode(path)
     except UnicodeEncodeError:
-        return "it holds half a character, which no name can"
+        return "path contains an unpaired surrogate"
     if len(encoded) >= _MAX_PATH_BYTES or any(len(part) > _MAX_PART_BYTES for part in encoded.split(b"/")):
-        return "it is too long for a path"
+        return "path is too long"
     return ""
 
 
@@ -171,7 +173,7 @@ def _file_type_problem(resolved: str) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, ValueError) as error:
-        return f"it can't be looked at: {getattr(error, 'strerror', '') or error}"
+        return f"cannot be accessed: {getattr(error, 'strerror', '') or error}"
 
 
 def _is_accessible(requested: str, resolved: str, roots: tuple[str, ...]) -> bool:
@@ -201,16 +203,16 @@ def _kitbag_control_reason(spellings: tuple[str, ...], workspace: Workspace) -> 
         for one in spellings:
             # Checkouts in its `worktrees` hold ordinary files.
             if is_inside(one, place) and not _CHECKOUT.match(one, len(place)):
-                return "it belongs to Kitbag itself: settings, rules and what was agreed to"
+                return "Kitbag's own settings, permission rules and approvals"
     if any(is_inside(one, place) for place in _spellings_of(f"{workspace.home}/bin") for one in spellings):
-        return "programs there are run by their names"
+        return "`~/bin` may be on your PATH"
     return ""
 
 
 def _kitbag_private_reason(spellings: tuple[str, ...], workspace: Workspace) -> str:
     """The API keys that `setup` stores, wherever the Kitbag home is."""
     places = {f"{place}/{KEYS}" for place in _spellings_of(workspace.kitbag_home)}
-    return "your keys for models are kept there" if not places.isdisjoint(spellings) else ""
+    return "contains your API keys" if not places.isdisjoint(spellings) else ""
 
 
 @lru_cache(maxsize=64)

@@ -21,8 +21,8 @@ from kitbag.permissions.paths import PathFacts, examine_path
 _OPEN_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _OPEN_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_ASK_FIX = "ask the user to allow exactly that path"
-_CHANGED_FIX = "look at it again; something else may be working in that folder"
+_ASK_FIX = "ask the user to allow this exact path"
+_CHANGED_FIX = "check it again; another process may be changing this directory"
 
 
 class SafeOpenError(InvalidError):
@@ -66,7 +66,7 @@ def write_file(
     """Replace the file atomically and create missing parent directories. An existing file keeps its mode and owner. A
     link as the last component is followed if it leads inside the roots."""
     if path.endswith("/"):
-        raise SafeOpenError(f"{path} names a folder, not a file", "leave out the slash at its end")
+        raise SafeOpenError(f"{path} is a directory, not a file", "remove the trailing slash")
     resolved = expected_resolved or _resolve_for_writing(path, workspace)
     with _open_parent(resolved, create=True) as (parent, name), _map_errors(resolved):
         existing = _stat_existing(resolved, name, parent)
@@ -95,7 +95,7 @@ def remove_file(path: str, workspace: Workspace, *, expected_resolved: str = "")
     if not expected_resolved:
         folder, name = os.path.split(path)
         if name in ("", ".", ".."):
-            raise SafeOpenError(f"{path} names a folder, not a file")
+            raise SafeOpenError(f"{path} is a directory, not a file")
         # Follow only the links of its parent directory.
         expected_resolved = f"{_resolve_for_writing(folder or '.', workspace)}/{name}"
         if reason := examine_path(expected_resolved, workspace).control_reason:
@@ -121,22 +121,22 @@ def _resolve_for_reading(path: str, workspace: Workspace) -> str:
 def _resolve_for_writing(path: str, workspace: Workspace) -> str:
     facts = examine_path(path, workspace)
     if not facts.special_reason and not facts.writable:
-        raise _outside_error(facts, "written")
+        raise _outside_error(facts, "write")
     if facts.control_reason:
         raise SafeOpenError(f"{facts.requested} is protected: {facts.control_reason}", _ASK_FIX)
     return _require_usable(facts)
 
 
 def _outside_error(facts: PathFacts, action: str) -> SafeOpenError:
-    leads = f" leads to {facts.resolved}, which" if facts.resolved != facts.requested else ""
+    target = f"it resolves to {facts.resolved}, which is " if facts.resolved != facts.requested else ""
     return SafeOpenError(
-        f"{facts.requested}{leads} is outside the workspace and is not {action}", "use a path inside the workspace"
+        f"cannot {action} {facts.requested}: {target}outside the workspace", "use a path inside the workspace"
     )
 
 
 def _require_usable(facts: PathFacts) -> str:
     if facts.special_reason:
-        raise SafeOpenError(f"{facts.requested} can't be used: {facts.special_reason}")
+        raise SafeOpenError(f"cannot use {facts.requested}: {facts.special_reason}")
     return facts.resolved
 
 
@@ -144,7 +144,7 @@ def _require_usable(facts: PathFacts) -> str:
 def _open_parent(resolved: str, *, create: bool = False) -> Generator[tuple[int, str], None, None]:
     folder, name = os.path.split(resolved)
     if name in ("", ".", ".."):
-        raise SafeOpenError(f"{resolved} names a folder, not a file")
+        raise SafeOpenError(f"{resolved} is a directory, not a file")
     with _open_directory(folder, create=create) as descriptor:
         yield descriptor, name
 
@@ -153,7 +153,7 @@ def _open_parent(resolved: str, *, create: bool = False) -> Generator[tuple[int,
 def _open_directory(resolved: str, *, create: bool = False) -> Generator[int, None, None]:
     """Open a directory component by component without following links."""
     if not resolved.startswith("/") or ".." in resolved.split("/"):
-        raise SafeOpenError(f"{resolved} is not resolved")
+        raise SafeOpenError(f"{resolved} is not a resolved path")
     with _map_errors(resolved):
         descriptor = os.open("/", _OPEN_DIRECTORY)
     try:
@@ -186,17 +186,17 @@ def _stat_existing(resolved: str, name: str, parent: int) -> os.stat_result | No
         return None
     _require_file(resolved, existing)
     if not os.access(name, os.W_OK, dir_fd=parent, effective_ids=True, follow_symlinks=False):
-        raise SafeOpenError(f"{resolved} is read-only", "make it writable first if it is meant to be changed")
+        raise SafeOpenError(f"{resolved} is read-only", "make it writable first if you intend to change it")
     return existing
 
 
 def _require_file(resolved: str, status: os.stat_result) -> None:
     if stat.S_ISLNK(status.st_mode):
-        raise SafeOpenError(f"{resolved} has become a link", _CHANGED_FIX)
+        raise SafeOpenError(f"{resolved} has become a symbolic link", _CHANGED_FIX)
     if stat.S_ISDIR(status.st_mode):
-        raise SafeOpenError(f"{resolved} is a folder, not a file")
+        raise SafeOpenError(f"{resolved} is a directory, not a file")
     if reason := file_type_reason(status.st_mode):
-        raise SafeOpenError(f"{resolved} can't be used: {reason}")
+        raise SafeOpenError(f"cannot use {resolved}: {reason}")
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -235,8 +235,8 @@ def _map_errors(resolved: str) -> Generator[None, None, None]:
         raise SafeOpenError(f"{resolved} does not exist") from error
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            problem = f"{resolved} can't be reached: a part of it is no folder, or has become a link"
+            problem = f"cannot reach {resolved}: a parent is not a directory or has become a symbolic link"
             raise SafeOpenError(problem, _CHANGED_FIX) from error
-        raise SafeOpenError(f"{resolved} can't be used: {error.strerror or error}") from error
+        raise SafeOpenError(f"cannot use {resolved}: {error.strerror or error}") from error
     except ValueError as error:  # a NUL character or a lone surrogate
-        raise SafeOpenError(f"{resolved} can't be used: {error}") from error
+        raise SafeOpenError(f"cannot use {resolved}: {error}") from error

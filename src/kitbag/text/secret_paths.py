@@ -63,7 +63,7 @@ def secret_path_reason(path: str) -> str:
     if ".git" in parts and parts[-1] in ("config", "credentials"):
         return "git may store credentials there"
     if _SECRET_SYSTEM_FILE.fullmatch(path):
-        return "it holds system passwords or access rules"
+        return "holds system passwords or access rules"
     return ""
 
 
@@ -74,5 +74,5 @@ def special_path_reason(path: str) -> str:
             # Shared memory, used like any other directory.
             if path == "/dev/null" or path == "/dev/shm" or path.startswith("/dev/shm/"):  # noqa: S108
                 return ""
-            return "it is a device" if place == "/dev" else "it is a kernel interface"
+            return "not a regular file (device)" if place == "/dev" else "not a regular file (kernel interface)"
     return ""

@@ -30,7 +30,7 @@ def test_rules_are_told_with_effect_and_source_and_where_they_are_changed(at_hom
             assert (rules["Bash(git push:*)"][0], rules["Bash(git push:*)"][2]) == ("ask", "project")
             assert rules["WebFetch"][2] == "command line"
             assert "Bash(curl:*)" not in rules
-            assert "only you can allow something" in shown
+            assert "can only restrict" in shown
             assert "change them in ~/.kitbag/settings.toml" in shown
 
     asyncio.run(look())

@@ -316,7 +316,7 @@ class TestAnswering:
                 workshop.worker()
                 await waiting_for(chat.agent.journal)
                 monkeypatch.setenv(MARKER_VARIABLE, "1")
-                with pytest.raises(InvalidError, match="can't answer for you"):
+                with pytest.raises(InvalidError, match="cannot answer"):
                     await tasks_command(chat.chat, "answer")
 
         asyncio.run(look())

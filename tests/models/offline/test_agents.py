@@ -106,7 +106,7 @@ def test_without_the_tool_nobody_is_started() -> None:
 def test_a_refusal_is_told_and_it_searches_itself() -> None:
     talk = [user_message("Create an investigation report for incident #456")]
     first = ask(*talk)
-    refused = "Error: Task is not allowed: it needs an answer, and nobody can be asked"
+    refused = "Error: Task is not allowed: needs approval"
     talk += [
         first.message,
         Message("user", (ToolResult(call_id=first.message.calls[0].id, content=(Text(refused),), is_error=True),)),

@@ -106,9 +106,11 @@ def test_an_answer_is_for_one_use_of_what_was_shown(permissions: Make) -> None:
     assert (asked.tool, asked.asked_by, asked.decision.effect) == ("Bash", "main", "ask")
     judgement = found.use("Bash", PUSH)
     assert (judgement.sandbox, judgement.network) == ("workspace", True)
-    with pytest.raises(PermitError, match="used already"):
+    with pytest.raises(PermitError, match="already used"):
         found.use("Bash", PUSH)
-    assert authorize(approvals, permissions(), "Bash", **PUSH) == Denial("the user said no: push to a branch", "person")
+    assert authorize(approvals, permissions(), "Bash", **PUSH) == Denial(
+        "the user denied it: push to a branch", "person"
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,9 +130,9 @@ def test_a_permit_is_for_nothing_else(
     permissions: Make, tool: str, arguments: dict[str, object], directory: str
 ) -> None:
     found = permit(authorize(Approvals(Person(ApprovalAnswer(choice="allow"))), permissions(), "Bash", **PUSH))
-    with pytest.raises(PermitError, match="not what was allowed"):
+    with pytest.raises(PermitError, match="not the action that was approved"):
         found.use(tool, arguments, directory)
-    with pytest.raises(PermitError, match="used already"):
+    with pytest.raises(PermitError, match="already used"):
         found.use("Bash", PUSH)
 
 
@@ -168,13 +170,13 @@ def test_deny_counts_at_the_moment_of_use(permissions: Make) -> None:
     """Whoever said yes: a person, a rule or the mode (D25)."""
     denying = permissions("deny Bash(git push:*)", "deny Read(secret)")
     found = permit(authorize(Approvals(Person(ApprovalAnswer(choice="allow"))), permissions(), "Bash", **PUSH))
-    with pytest.raises(PermitError, match="denied since"):
+    with pytest.raises(PermitError, match="no longer allowed"):
         found.use("Bash", PUSH, permissions=denying)
     found = permit(authorize(Approvals(None), permissions(), "Read", file_path="secret"))
-    with pytest.raises(PermitError, match="denied since"):
+    with pytest.raises(PermitError, match="no longer allowed"):
         found.use("Read", {"file_path": "secret"}, permissions=denying)
     found = permit(authorize(Approvals(None), permissions("allow Bash(git push:*)"), "Bash", **PUSH))
-    with pytest.raises(PermitError, match="has changed"):
+    with pytest.raises(PermitError, match="effects have changed"):
         found.use("Bash", PUSH, permissions=permissions("ask Bash(git push:*)"))
 
 
@@ -183,10 +185,10 @@ def test_a_path_that_leads_elsewhere_since_it_was_shown_is_asked_about_again(per
     write = {"file_path": "notes", "content": "y"}
     person = Person(ApprovalAnswer(choice="allow"), ApprovalAnswer(choice="allow"))
     found = permit(authorize(Approvals(person), permissions(), "Write", **write))
-    assert person.asked[0].facts == (("leads to", str(world.workspace / "notes")),)
+    assert person.asked[0].facts == (("resolves to", str(world.workspace / "notes")),)
     (world.workspace / "notes").unlink()
     (world.workspace / "notes").symlink_to(world.home / ".bashrc")
-    with pytest.raises(PermitError, match="has changed"):
+    with pytest.raises(PermitError, match="effects have changed"):
         found.use("Write", write)
     permit(authorize(Approvals(person), permissions(), "Write", **write))
     assert str(world.home / ".bashrc") in person.asked[1].facts[0][1]
@@ -196,7 +198,7 @@ def test_without_anybody_to_ask_it_is_refused_with_what_to_do(permissions: Make)
     found = authorize(Approvals(None), permissions(), "Bash", **PUSH)
     assert isinstance(found, Denial)
     assert found.by == "nobody"
-    assert "nobody can be asked" in found.reason
+    assert "not interactive" in found.reason
     assert "rule" in found.reason
 
 
@@ -207,7 +209,7 @@ def test_what_is_no_json_is_refused(permissions: Make) -> None:
     for value in (float("nan"), b"x", deep):
         found = authorize(Approvals(Person()), permissions(), "Bash", command="ls", more=value)
         assert isinstance(found, Denial)
-        assert "not JSON" in found.reason
+        assert "not valid JSON" in found.reason
 
 
 def test_an_approver_that_fails_is_no_yes(permissions: Make) -> None:
@@ -304,7 +306,7 @@ def test_a_rule_that_can_t_be_kept_leaves_the_file_and_the_answer_as_they_are(
     before = Path(path).read_text()
     approvals = Approvals(Person(ApprovalAnswer(choice="allow", scope="rule", rule="Bash(git push:*)")), str(path))
     found = permit(authorize(approvals, permissions(), "Bash", **PUSH))
-    assert "could not be kept" in found.notice
+    assert "could not be saved" in found.notice
     assert found.use("Bash", PUSH).effect == "ask"
     assert Path(path).read_text() == before
 
@@ -314,7 +316,7 @@ def test_a_rule_that_is_none_is_told_and_the_answer_counts_once(permissions: Mak
         Person(ApprovalAnswer(choice="allow", scope="rule", rule="Bash(git")), str(world.home / "settings.toml")
     )
     found = permit(authorize(approvals, permissions(), "Bash", **PUSH))
-    assert "could not be kept" in found.notice
+    assert "could not be saved" in found.notice
     found.use("Bash", PUSH)
     assert not (world.home / "settings.toml").exists()
 

@@ -14,9 +14,7 @@ from kitbag.permissions.model import DecisionPart, PermissionDecision
 
 def question(tool: str = "Bash", decision: PermissionDecision | None = None, **arguments: object) -> ApprovalRequest:
     text = canonical_json(arguments)
-    decided = decision or PermissionDecision(
-        effect="ask", reason="it is not known to only read", parts=(), sandbox="workspace"
-    )
+    decided = decision or PermissionDecision(effect="ask", reason="may modify files", parts=(), sandbox="workspace")
     return ApprovalRequest(
         id="0badcafe",
         tool=tool,
@@ -37,10 +35,10 @@ def action(lines: list[str]) -> str:
     [
         ("ls -la", "ls -la"),
         ("ls" + "\t" * 2000 + "; rm -rf ~", "ls[2,000 tabs]; rm -rf ~"),
-        ("ls" + " " * 2000 + "; rm -rf ~", "ls[2,000 blanks]; rm -rf ~"),
+        ("ls" + " " * 2000 + "; rm -rf ~", "ls[2,000 spaces]; rm -rf ~"),
         ("ls\t; id", "ls[tab]; id"),
         ("ls\u200b; id", "ls[U+200B]; id"),
-        ("ls" + "\u200b" * 500 + "x", "ls[500 times U+200B]x"),
+        ("ls" + "\u200b" * 500 + "x", "ls[U+200B repeated 500 times]x"),
         ("ls \u202egnp.exe", "ls [U+202E]gnp.exe"),
         ("ls \u2066x\u2069", "ls [U+2066]x[U+2069]"),
         ("ls \x1b[2K\x1b[1Aid", "ls [U+001B][2K[U+001B][1Aid"),
@@ -53,12 +51,12 @@ def action(lines: list[str]) -> str:
         ("ls \U000e0072\U000e006d", "ls [U+E0072][U+E006D]"),
         ("ls \ud800", "ls [U+D800]"),
         ("ls \u2028id", "ls [U+2028]id"),
-        ("ls o" + "\u0336" * 9, "ls o[9 times U+0336]"),
-        ("ls ", "ls[1 blank]"),
+        ("ls o" + "\u0336" * 9, "ls o[U+0336 repeated 9 times]"),
+        ("ls ", "ls[1 space]"),
         ("ls é ü 日本 שלום", "ls é ü 日本 שלום"),
         ("ls e\u0301", "ls e\u0301"),
         ("ls \ufe0f", "ls [U+FE0F]"),
-        ("echo [U+200B] [x] [12 blanks]", "echo [U+005B]U+200B] [x] [U+005B]12 blanks]"),
+        ("echo [U+200B] [x] [12 spaces]", "echo [U+005B]U+200B] [x] [U+005B]12 spaces]"),
         ("", "[empty]"),
         ("[empty]", "[U+005B]empty]"),
     ],
@@ -84,8 +82,8 @@ def test_every_line_is_harmless_to_a_terminal(text: str) -> None:
 
 
 def test_no_line_of_an_action_passes_for_one_of_ours() -> None:
-    lines = render_approval(question(command="ls\nwhy: it only reads\nsandbox  none\n│ x", description="why: fine"))
-    assert [line for line in lines if line.startswith("why:")] == ["why: it is not known to only read"]
+    lines = render_approval(question(command="ls\nwhy: read-only\nsandbox  none\n│ x", description="why: fine"))
+    assert [line for line in lines if line.startswith("why:")] == ["why: may modify files"]
     lines = render_approval(question(**{"command": "ls", "a:\nwhy": "x"}))
     assert "a:[U+000A]why:" in lines
 
@@ -121,7 +119,7 @@ def test_nothing_is_left_out_unless_it_says_so_and_all_of_it_can_be_had() -> Non
         ("ls\u037e x", "\u037e is U+037E, not ;"),
         ("curl https://exаmple.com", "а is U+0430, not a"),
         ("curl https://аррӏе.com", "р is U+0440, not p (2 times)"),
-        ("rm שלום.txt", "it has letters that run from right to left"),
+        ("rm שלום.txt", "right-to-left characters"),
     ],
 )
 def test_what_looks_like_something_else_is_named(command: str, warning: str) -> None:
@@ -138,12 +136,12 @@ def test_letters_of_other_languages_alone_are_no_reason_to_warn(command: str) ->
 
 def test_all_that_matters_is_there() -> None:
     parts = (
-        DecisionPart(what="git push", effect="ask", reason="it reaches the network"),
+        DecisionPart(what="git push", effect="ask", reason="uses the network"),
         DecisionPart(what="x" * 900, effect="allow", reason="by a rule", rule="Bash(x:*)", source="f:3"),
     )
     asked = question(
         decision=PermissionDecision(
-            effect="ask", reason="it reaches the network", parts=parts, sandbox="workspace", network=True
+            effect="ask", reason="uses the network", parts=parts, sandbox="workspace", network=True
         ),
         command="git push",
         timeout=5,
@@ -151,18 +149,18 @@ def test_all_that_matters_is_there() -> None:
     lines = render_approval(msgspec.structs.replace(asked, facts=(("mode", "autonomous"), ("tools", "Bash, Read"))))
     text = "\n".join(lines)
     for wanted in (
-        "Bash, asked by main [0badcafe]",
+        "Bash, requested by main [0badcafe]",
         "/w/app",
-        "it can change the workspace, with the network",
+        "can write to the workspace, with network access",
         "autonomous",
         "Bash, Read",
         "timeout (JSON):\n│ 5",
-        "why: it reaches the network",
+        "why: uses the network",
         "`Bash(x:*)` (f:3)",
-        "[700 characters more]",
+        "[700 more characters]",
     ):
         assert wanted in text
-    assert "with all your rights" in "\n".join(
+    assert "full access" in "\n".join(
         render_approval(
             question(decision=PermissionDecision(effect="ask", reason="x", parts=(), sandbox="none"), command="x")
         )

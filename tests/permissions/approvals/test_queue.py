@@ -48,7 +48,7 @@ def question(command: str = "git push", question_id: str = "0badcafe", asked_by:
     arguments = canonical_json({"command": command, "odd": "\u202e\ud800\0"})
     judgement = PermissionDecision(
         effect="ask",
-        reason="it reaches the network",
+        reason="uses the network",
         parts=(DecisionPart(what=command, effect="ask", reason="why", rule="", source=""),),
         sandbox="workspace",
         network=True,
@@ -166,7 +166,7 @@ def test_a_question_outlives_the_one_who_asked_and_its_answer_is_used_once(path:
         question("git push --force", "11111111"),
         question("git push", "11111111", asked_by="task-2"),
         question("git push", "11111111", asked_by=""),
-        msgspec.structs.replace(question("git push", "11111111"), facts=(("leads to", "/etc"),)),
+        msgspec.structs.replace(question("git push", "11111111"), facts=(("resolves to", "/etc"),)),
         msgspec.structs.replace(
             question("git push", "11111111"),
             decision=PermissionDecision(effect="ask", reason="x", parts=(), sandbox="none", network=True),
@@ -247,7 +247,7 @@ def test_a_question_is_found_by_what_its_id_begins_with(journal: Journal) -> Non
         with pytest.raises(NotFoundError):
             queue.find(name)
     queue.answer("bb", ApprovalAnswer(choice="deny"))
-    with pytest.raises(InvalidError, match="answered already"):
+    with pytest.raises(InvalidError, match="already answered"):
         queue.find("bb33")
     with pytest.raises(InvalidError, match="already"):
         asyncio.run(queue.put(question(question_id="aa11")))
@@ -258,7 +258,7 @@ def test_what_holds_a_secret_is_not_written_down_and_not_allowed_unseen(journal:
     queue = ApprovalQueue(journal)
     assert not asyncio.run(queue.put(secret))
     assert not queue.find("0badcafe").is_complete
-    with pytest.raises(InvalidError, match="holds a secret"):
+    with pytest.raises(InvalidError, match="contains a secret"):
         queue.answer("0badcafe", ApprovalAnswer(choice="allow"))
     queue.answer("0badcafe", ApprovalAnswer(choice="deny"))
     with pytest.raises(InvalidError, match="environment variable"):
@@ -305,4 +305,4 @@ def test_through_all_of_it_a_permit_comes_from_another_process(journal: Journal,
     (permit,) = [one for one in found if isinstance(one, Permit)]
     (refusal,) = [one for one in found if isinstance(one, Denial)]
     assert permit.use("Bash", wish).effect == "ask"
-    assert refusal.reason == "the user said no: no"
+    assert refusal.reason == "the user denied it: no"

@@ -75,7 +75,7 @@ def test_what_is_outside_is_asked_or_denied(tmp_path: Path, mode: PermissionMode
 def test_a_link_that_leads_out_is_said_to(tmp_path: Path) -> None:
     made = permissions(tmp_path, "acceptEdits")
     (Path(made.workspace.root) / "d").symlink_to(tmp_path / "outside")
-    assert "leads out of the workspace" in made.decide("Write", {"file_path": "d/new.txt"}).reason
+    assert "resolves outside the workspace" in made.decide("Write", {"file_path": "d/new.txt"}).reason
 
 
 @pytest.mark.parametrize("named", ["./link", "link", "//{outside}/**", "./hop", "**/secret"])
@@ -482,7 +482,7 @@ def test_what_a_skill_writes_and_nobody_understands_is_said() -> None:
     access = replace(parse_tools("Read")[0], names=("Read", "Bash"), specifiers=("Bash(a:* b)",))
     rules, problems = skill_grants(access, "SKILL.md", "/")
     assert [rule.text for rule in rules] == ["Read"]
-    assert "allows nothing" in problems[0].problem
+    assert "grants nothing" in problems[0].problem
 
 
 def test_an_agents_limit_that_nobody_understands_leaves_nothing(tmp_path: Path) -> None:

@@ -149,8 +149,8 @@ def test_examples_are_tried_when_rules_are_loaded(world: World) -> None:
     assert len(loaded.rules.deny) == 5
     failed = [(one.code, one.line) for one in loaded.diagnostics]
     assert failed == [("rule-example", 3), ("rule-example", 7)]
-    assert "not used" in loaded.diagnostics[0].problem
-    assert "all the same" in loaded.diagnostics[1].problem
+    assert "ignored" in loaded.diagnostics[0].problem
+    assert "still applied" in loaded.diagnostics[1].problem
     assert [bool(loaded.examples[rule].failed) for rule in loaded.rules.deny] == [False, True, False, False, False]
     assert [one.value for one in loaded.ignored] == ["Bash(git*)"]
 

@@ -87,7 +87,7 @@ def test_a_file_that_others_could_have_written_is_not_believed(tmp_path: Path) -
     tmp_path.chmod(0o777)
     try:
         assert read_trust_store(str(tmp_path)).records == {}
-        with pytest.raises(InvalidError, match="others may write"):
+        with pytest.raises(InvalidError, match="other users can write"):
             put(tmp_path, "/x")
     finally:
         tmp_path.chmod(0o700)

@@ -139,7 +139,7 @@ def test_servers_and_hooks_of_settings_files_are_told_whole(world: World) -> Non
     }
     notes = {item.path: {act.note for act in item.capabilities} for item in found_in(world).items}
     assert notes[".mcp.json"] == {""}
-    assert all(notes[path] == {"Kitbag does not run it"} for path in notes if path != ".mcp.json")
+    assert all(notes[path] == {"not run by Kitbag"} for path in notes if path != ".mcp.json")
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"hooks": 1} // comment', "\ufeff{'a': 1}"])

@@ -280,7 +280,7 @@ def test_what_was_not_wholly_seen_can_t_become_trusted(world: World) -> None:
         file.truncate(1 << 30)
     found = check_trust(world.places())
     assert (found.state, found.is_complete) == ("untrusted", False)
-    with pytest.raises(InvalidError, match="not all of it"):
+    with pytest.raises(InvalidError, match="scan is incomplete"):
         trust_workspace(world.places(), found)
     assert check_trust(world.places(), trusted_for_run=True).state == "trusted"
 

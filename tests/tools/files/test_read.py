@@ -223,7 +223,7 @@ def test_what_is_no_file_is_refused_at_once(bench: Bench) -> None:  # D12
         ):
             outcome = bench.use(READ, file_path=path)
             assert outcome.is_error, path
-            assert "can't be used" in text_of(outcome), path
+            assert "cannot use" in text_of(outcome), path
 
 
 def test_a_huge_file_gives_a_bounded_answer_in_little_time_and_memory(bench: Bench) -> None:  # D12

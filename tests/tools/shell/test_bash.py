@@ -672,6 +672,6 @@ def test_D23_in_plan_mode_no_command_changes_anything(house: House) -> None:
     told = results(house, [f'python3 -c "{evil}"', "touch made", "ls"], mode="plan")
     assert "Read-only file system" in told[0]
     assert told[0].endswith("[Ran in: bubblewrap, nothing writable, no network]")
-    assert told[1].startswith("Error: Bash is not allowed: plan mode changes nothing")
+    assert told[1].startswith("Error: Bash is not allowed: plan mode is read-only")
     assert told[2] == "src"
     assert sorted(os.listdir(house.world.outside)) == ["tripwire"]

@@ -72,7 +72,9 @@ def describe_denials(steps: Sequence[ToolStep]) -> str:
     if not denied:
         return ""
     reasons = dict.fromkeys(f"Refused: {step.problem}" for step in denied)
-    if " the user said no" in denied[0].text:
+    from kitbag.permissions.approvals.approval import DENIED_BY_USER
+
+    if f" {DENIED_BY_USER}" in denied[0].text:
         return "\n".join(reasons)
     return "\n".join([*list(reasons)[:5], _suggest_permission(denied[0])])
 

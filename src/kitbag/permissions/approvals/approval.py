@@ -7,7 +7,7 @@ background queue and MCP implement Approver. Uses `decisions/decide`, and `sugge
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -19,6 +19,8 @@ from kitbag.permissions.rules.rule import PermissionRule, parse_rule
 ApprovalChoice = Literal["allow", "deny"]
 ApprovalScope = Literal["once", "session", "rule"]
 _PATH_KEYS = ("file_path", "path", "notebook_path")
+DENIED_BY_USER: Final = "the user denied it"
+"""Starts the reason of every denial by a person; UIs and the offline model look for it."""
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +101,9 @@ class Permit:
         try:
             self._unused.pop()  # atomic, even if two threads try
         except IndexError:
-            raise PermitError("this permit was used already", "ask again: a permit is for one use") from None
+            raise PermitError(
+                "this permit was already used", "request approval again; a permit is valid for one use"
+            ) from None
         current = permissions or self._permissions
         start = directory or current.workspace.root
         try:
@@ -107,14 +111,14 @@ class Permit:
         except ValueError:
             is_same = False
         if not is_same:
-            raise PermitError("this is not what was allowed", "ask again for what is to be done now")
+            raise PermitError("this is not the action that was approved", "request approval for this action")
         decision = current.decide(tool, self.arguments, start)
         if decision.effect == "deny":
-            raise PermitError(f"denied since it was allowed: {decision.reason}", "leave it, or change the rule")
+            raise PermitError(f"no longer allowed: {decision.reason}", "change the rule, or skip this action")
         if decision.effect == "ask":
             facts = path_facts(current, tool, self.arguments, start)
             if self._approved_outcome is None or _outcome(decision, facts) != self._approved_outcome:
-                raise PermitError("what it would do has changed since it was allowed", "ask again")
+                raise PermitError("its effects have changed since it was approved", "request approval again")
         return decision
 
 
@@ -156,7 +160,7 @@ class Approvals:
         try:
             text = canonical_json(arguments)
         except ValueError as error:
-            return Denial(f"its arguments are not JSON: {error}", "rules")
+            return Denial(f"arguments are not valid JSON: {error}", "rules")
         start = directory or permissions.workspace.root
         approver = self._approver
         checked = self._check(permissions, tool, text, start, asked_by, facts)
@@ -164,7 +168,8 @@ class Approvals:
             return checked
         if approver is None:
             return Denial(
-                f"it needs an answer, and nobody can be asked: {checked.decision.reason}. {_NO_APPROVER_FIX}", "nobody"
+                f"needs approval, and this run is not interactive: {checked.decision.reason}. {_NO_APPROVER_FIX}",
+                "nobody",
             )
         must_wait = bool(self._waiting)
         self._waiting.append(asked_by)
@@ -225,7 +230,7 @@ class Approvals:
             shown = msgspec.structs.replace(request, facts=(*request.facts, *facts), suggestion=suggestion)
             answer = await approver.ask(shown)
         except KitbagError as error:
-            return Denial(f"it needs an answer, and nobody can be asked: {error.problem}", "nobody")
+            return Denial(f"needs approval, but the request failed: {error.problem}", "nobody")
         if answer.choice != "allow":
             return Denial(_person_denial_reason(answer), "person")
         notice = self._apply_rule(current, answer)
@@ -249,11 +254,11 @@ class Approvals:
                     return ""
             self._rules = (*self._rules, rule)
         except KitbagError as error:
-            return f"allowed once; the rule `{answer.rule}` could not be kept: {error.problem}"
+            return f"allowed once; the rule `{answer.rule}` could not be saved: {error.problem}"
         return ""
 
 
-_NO_APPROVER_FIX = "Add a rule to the user's settings that allows it, or start Kitbag where a person can answer"
+_NO_APPROVER_FIX = "Add an allow rule to the user's settings, or run Kitbag interactively"
 
 
 def canonical_json(arguments: Mapping[str, object]) -> str:
@@ -263,7 +268,7 @@ def canonical_json(arguments: Mapping[str, object]) -> str:
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     if not all(isinstance(name, str) for name in arguments):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError("a name in them is not a text")
+        raise ValueError("argument names must be strings")
     return text
 
 
@@ -294,7 +299,7 @@ def path_facts(
             remarks = [
                 reason for reason in (facts.control_reason, facts.private_reason, facts.special_reason) if reason
             ]
-            notes.append(("leads to", "; ".join([facts.resolved, *remarks])))
+            notes.append(("resolves to", "; ".join([facts.resolved, *remarks])))
     return tuple(notes)
 
 
@@ -311,8 +316,8 @@ def _denial_reason(decision: PermissionDecision) -> str:
 
 def _person_denial_reason(answer: ApprovalAnswer) -> str:
     if answer.reason:
-        return f"the user said no: {answer.reason}"
-    return "the user said no. Do not try the same thing in another way; ask what to do instead"
+        return f"{DENIED_BY_USER}: {answer.reason}"
+    return f"{DENIED_BY_USER}. Do not attempt it another way; ask the user what to do instead"
 
 
 def _new_id() -> str:

@@ -80,7 +80,7 @@ class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_approval_view(request: ApprovalRequest, max_characters: int | None = MAX_ARGUMENT_CHARACTERS) -> ApprovalView:
     """Show `max_characters` of each argument; None shows everything."""
-    asked_by = f", asked by {_one_line(request.asked_by)}" if request.asked_by else ""
+    asked_by = f", requested by {_one_line(request.asked_by)}" if request.asked_by else ""
     header = [f"{_one_line(request.tool)}{asked_by} [{_one_line(request.id)}]"]
     facts = [("in", request.directory), *_sandbox(request), *request.facts]
     width = max(len(label) for label, _ in facts) + 2
@@ -165,12 +165,12 @@ def _escape_run(text: str, match: re.Match[str]) -> str:
     if char == "[":  # otherwise text could imitate our escapes
         return "[U+005B]"
     if char == " ":
-        return f"[{count:,} blanks]" if count > 1 else "[1 blank]"
+        return f"[{count:,} spaces]" if count > 1 else "[1 space]"
     if char == "\t":
         return f"[{count:,} tabs]" if count > 1 else "[tab]"
     if _is_visible(text, match.start(), count):
         return run
-    return f"[{count:,} times U+{ord(char):04X}]" if count > 3 else f"[U+{ord(char):04X}]" * count
+    return f"[U+{ord(char):04X} repeated {count:,} times]" if count > 3 else f"[U+{ord(char):04X}]" * count
 
 
 def _is_visible(text: str, at: int, count: int) -> bool:
@@ -203,11 +203,11 @@ def _arguments(request: ApprovalRequest) -> Iterable[tuple[str, str]]:
 def _sandbox(request: ApprovalRequest) -> list[tuple[str, str]]:
     if request.tool != "Bash":
         return []
-    network = "with the network" if request.decision.network else "without the network"
+    network = "with network access" if request.decision.network else "no network access"
     descriptions = {
-        "none": "none: with all your rights, and the network",
-        "read-only": f"it can change nothing, {network}",
-        "workspace": f"it can change the workspace, {network}",
+        "none": "none: full access to your files and the network",
+        "read-only": f"read-only, {network}",
+        "workspace": f"can write to the workspace, {network}",
     }
     return [("sandbox", descriptions[request.decision.sandbox])]
 
@@ -220,11 +220,11 @@ def _reasons(request: ApprovalRequest) -> list[str]:
     for part in parts:
         what = _one_line(part.what[:_MAX_PART_CHARACTERS])
         if len(part.what) > _MAX_PART_CHARACTERS:  # shown in full above
-            what += f" [{len(part.what) - _MAX_PART_CHARACTERS:,} characters more]"
+            what += f" [{len(part.what) - _MAX_PART_CHARACTERS:,} more characters]"
         rule = f" `{part.rule}` ({part.source})" if part.rule else ""
         lines.append(f"  {part.effect.ljust(5)}  {what}: {_one_line(part.reason + rule)}")
     if len(lines) > _MAX_PARTS:
-        lines[_MAX_PARTS:] = [f"  and {len(lines) - _MAX_PARTS:,} parts more"]
+        lines[_MAX_PARTS:] = [f"  and {len(lines) - _MAX_PARTS:,} more parts"]
     return lines
 
 
@@ -248,9 +248,7 @@ def _warnings(texts: list[str]) -> list[str]:
         for char, count in sorted(counts.items())
     ]
     if has_rtl:
-        warnings.append(
-            "it has letters that run from right to left: a terminal may show what stands around them turned"
-        )
+        warnings.append("right-to-left characters: a terminal may display the text around them in a different order")
     return warnings
 
 

@@ -19,8 +19,8 @@ from kitbag.store.journal import Journal, JournalRecord
 
 STREAM: Final = "approvals"
 CONTAINS_CREDENTIALS: Final = (
-    "it holds a secret, and a question that waits is written down, which a secret never is."
-    " Leave the secret out, or name the environment variable that holds it"
+    "it contains a secret, and pending requests are stored on disk, where secrets are never written."
+    " Remove the secret, or refer to an environment variable that contains it"
 )
 
 
@@ -60,13 +60,13 @@ class ApprovalQueue:
         found = [waiting for waiting in found if waiting.request.id == name] or found
         if len(found) > 1:
             ids = ", ".join(waiting.request.id for waiting in found)
-            raise AmbiguousError(f"several questions begin with {name!r}", f"write one of {ids}")
+            raise AmbiguousError(f"several approval requests start with {name!r}", f"use one of {ids}")
         if found:
             return found[0]
         if name in self._answers:
             choice = self._answers[name].choice
-            raise InvalidError(f"question {name} was answered already, with {choice}", "the first answer counts")
-        raise NotFoundError(f"no question waits as {name!r}", "`kitbag permissions pending` lists them")
+            raise InvalidError(f"request {name} was already answered: {choice}", "only the first answer counts")
+        raise NotFoundError(f"no pending approval request {name!r}", "list them with `kitbag permissions pending`")
 
     def answer(self, name: str, answer: ApprovalAnswer, by: str = "") -> None:
         """`by`: where the answer came from. Raises InvalidError if another answer was first, or if it allows a redacted
@@ -74,16 +74,16 @@ class ApprovalQueue:
         waiting = self.find(name)
         request_id = waiting.request.id
         if answer.choice == "allow" and not waiting.is_complete:
-            raise InvalidError(f"question {request_id} can't be allowed: {CONTAINS_CREDENTIALS}", "answer it with deny")
+            raise InvalidError(f"request {request_id} cannot be allowed: {CONTAINS_CREDENTIALS}", "deny it")
         body = {"id": request_id, "by": by, **ANSWER_FIELDS.write(answer)}
         if self._journal.append_once(f"answer:{request_id}", STREAM, "answer", body) is None:
-            raise InvalidError(f"question {request_id} was answered meanwhile", "the first answer counts")
+            raise InvalidError(f"request {request_id} was already answered", "only the first answer counts")
 
     async def put(self, request: ApprovalRequest) -> bool:
         """Store a request. False if it was redacted because it holds a secret."""
         body = request_to_json(request)
         if await self._journal.write_once(f"question:{request.id}", STREAM, "question", body) is None:
-            raise InvalidError(f"there is a question {request.id} already", "ask under another id")
+            raise InvalidError(f"request {request.id} already exists", "use another ID")
         texts = (request.tool, request.arguments, request.directory)
         return all(self._journal.redactor.redact_text(text) == text for text in texts)
 
@@ -111,7 +111,7 @@ class ApprovalQueue:
 
     async def withdraw(self, asked_by: str) -> None:
         """Deny all requests of an agent that has ended."""
-        answer = ApprovalAnswer(choice="deny", reason="withdrawn: whoever asked has ended")
+        answer = ApprovalAnswer(choice="deny", reason="withdrawn: the agent that asked has ended")
         for waiting in self.pending():
             request = waiting.request
             if request.asked_by == asked_by:
@@ -180,7 +180,7 @@ def require_person() -> None:
     from kitbag.processes.descendants import MARKER_VARIABLE
 
     if os.environ.get(MARKER_VARIABLE):
-        raise InvalidError("this runs for an agent, which can't answer for you", "answer in a terminal of your own")
+        raise InvalidError("an agent cannot answer approval requests", "run this command in your own terminal")
 
 
 class QueueApprover:
@@ -201,7 +201,7 @@ class QueueApprover:
                         self._queue.answer(
                             request_id, ApprovalAnswer(choice="deny", reason=CONTAINS_CREDENTIALS), "kitbag"
                         )
-                    raise InvalidError(CONTAINS_CREDENTIALS, "run it where a person can be asked at once")
+                    raise InvalidError(CONTAINS_CREDENTIALS, "run it in an interactive session")
             answer = await self._queue.wait(request_id)
             if answer is not None and await self._queue.mark_used(request_id):
                 return answer
@@ -248,5 +248,5 @@ def request_from_json(body: dict[str, Any]) -> ApprovalRequest:
     request = msgspec.structs.replace(REQUEST_FIELDS.read(body, exact=True), decision=decision, facts=facts)
     texts = (request.id, request.tool, request.arguments, request.directory, request.digest, request.asked_by)
     if not all(isinstance(text, str) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError("not a question")
+        raise ValueError("not an approval request")
     return request

@@ -40,8 +40,8 @@ def decide_command(
     if not analysis.parts and not analysis.uncertainties:
         return PermissionDecision(
             effect="deny",
-            reason="there is no command in it",
-            parts=(DecisionPart(what=text, effect="deny", reason="there is no command in it"),),
+            reason="the command is empty",
+            parts=(DecisionPart(what=text, effect="deny", reason="the command is empty"),),
         )
     verdicts: list[PartVerdict] = [*_decide_whole_text(policy, arguments, text, analysis)]
     budget = PathBudget()
@@ -109,20 +109,20 @@ def _decide_command_only(
 ) -> PartVerdict:
     what, mode = simple.raw, policy.mode
     if mode == "plan" and (simple.kind == "edit" or simple.writes):
-        return make_verdict("deny", what, "plan mode changes nothing")
+        return make_verdict("deny", what, "plan mode is read-only")
     rule = compiled_command_rules(policy.rules, "ask").first_match(simple.forms)
     if rule is not None:
         return verdict_by_rule(rule, what)
     if _hides_from_rules(policy, simple):
-        return make_verdict("ask", what, "what it runs can't be told, so it can't be held against the rules")
+        return make_verdict("ask", what, "cannot be checked against your permission rules")
     if mode == "plan":
-        return make_verdict("allow", what, "plan mode runs it where nothing can be written and nothing reached")
+        return make_verdict("allow", what, "plan mode runs it in a read-only sandbox without network access")
     if allow_rule is not None:
         return verdict_by_rule(allow_rule, what)
     if mode == "locked":
-        return make_verdict("deny", what, "no rule allows it, and locked mode allows nothing else")
+        return make_verdict("deny", what, "locked mode denies everything that no rule allows")
     if mode == "autonomous":
-        return make_verdict("allow", what, "autonomous mode runs it where only the workspace can be written")
+        return make_verdict("allow", what, "autonomous mode runs it in the workspace sandbox")
     return _decide_by_analysis(policy, simple)
 
 
@@ -131,14 +131,14 @@ def _decide_by_analysis(policy: PermissionPolicy, simple: SimpleCommand) -> Part
     if simple.uncertainties:
         return make_verdict("ask", what, simple.uncertainties[0])
     if simple.network:
-        return make_verdict("ask", what, "it reaches the network")
+        return make_verdict("ask", what, "uses the network")
     if simple.words and simple.words[0] is not None and os.path.basename(simple.words[0]) in _USER_INFO_COMMANDS:
-        return make_verdict("ask", what, "it tells about you and this machine, not about the workspace")
+        return make_verdict("ask", what, "shows information about you or this machine")
     if simple.kind == "read":
-        return make_verdict("allow", what, "it only reads")
+        return make_verdict("allow", what, "read-only")
     if simple.kind == "edit" and policy.mode == "acceptEdits":
-        return make_verdict("allow", what, "it only changes the files it names")
-    return make_verdict("ask", what, "it changes files" if simple.kind == "edit" else "it is not known to only read")
+        return make_verdict("allow", what, "only modifies the files it names")
+    return make_verdict("ask", what, "modifies files" if simple.kind == "edit" else "may modify files")
 
 
 def _hides_from_rules(policy: PermissionPolicy, simple: SimpleCommand) -> bool:
@@ -204,6 +204,6 @@ def _require_sandbox(policy: PermissionPolicy, verdict: PartVerdict, sandbox: Sa
         return verdict
     if sandbox != "none" and policy.sandbox_support.supports(sandbox):
         return verdict
-    required = "a sandbox" if sandbox == "read-only" else "a sandbox that keeps control files read-only"
-    reason = f"{verdict.part.reason}, but only in {required}, and none runs here"
+    required = "sandbox" if sandbox == "read-only" else "sandbox that protects control files"
+    reason = f"{verdict.part.reason}, but no {required} is available"
     return PartVerdict(msgspec.structs.replace(verdict.part, effect="ask", reason=reason))

@@ -73,7 +73,7 @@ def decide_command_paths(
 ) -> Iterator[PartVerdict]:
     directory = None if simple.directory is None else os.path.normpath(os.path.join(start, simple.directory))
     if directory is not None and not budget.can_check_directory(directory):
-        yield make_verdict("ask", simple.raw, "the command line goes through more folders than are looked at")
+        yield make_verdict("ask", simple.raw, "uses too many directories to check")
         directory = None
     context = _CommandContext(policy=policy, directory=directory, allow_rule=allow_rule, budget=budget)
     if directory is not None and directory != policy.workspace.root:
@@ -123,9 +123,7 @@ def _normalize(path: str) -> str:
 def _decide_redirect(context: _CommandContext, redirect: ShellRedirect) -> Iterator[PartVerdict]:
     verb = "writes" if redirect.writes else "reads"
     if redirect.target is None:
-        yield make_verdict(
-            "ask", f"{verb} by {redirect.operator}", "where it is redirected to is known only when it runs"
-        )
+        yield make_verdict("ask", f"{verb} via {redirect.operator}", "redirection target is only known at run time")
         return
     allow_rule, naming_rule = context.allow_rule, _rule_naming_path(context.allow_rule, redirect.target)
     if redirect.writes and not _allows_all_commands(allow_rule):
@@ -144,12 +142,12 @@ def _decide_named_path(
     full = expand_home(path, policy.workspace.home)
     normal = _normalize(full)
     if f"{normal}/".startswith(_SOCKET_PREFIXES):
-        yield make_verdict("deny", what, "it would open a connection")
+        yield make_verdict("deny", what, "opens a network connection")
         return
     if _is_standard_stream(path) or (path == "-" and not writes):
         return
     if context.directory is None and not full.startswith("/"):
-        yield make_verdict("ask", what, "where the command runs is known only when it runs")
+        yield make_verdict("ask", what, "working directory is only known at run time")
         return
     tool = "Write" if writes else "Read"
     start = context.directory or policy.workspace.root
@@ -171,7 +169,7 @@ def _decide_named_path(
         yield (
             verdict_by_rule(rule, what)
             if rule
-            else make_verdict("ask", "reads or writes more", "it names too many files")
+            else make_verdict("ask", "reads or writes more files", "too many paths to check")
         )
         return
     context.budget.remaining -= 1
@@ -200,7 +198,7 @@ def _decide_directory_contents(policy: PermissionPolicy, access: PathAccess) -> 
                 anchor_pattern(rule.specifier or "", False, rule.base, policy.workspace) if rule.specifier else ()
             ):
                 if not start.only_names and _can_match_inside(start.anchor, start.pattern, facts.resolved):
-                    reason = "a rule speaks of something in that folder"
+                    reason = "a rule covers a path in this directory"
                     yield PartVerdict(
                         DecisionPart(what=access.what, effect="ask", reason=reason, rule=rule.text, source=rule.source)
                     )
@@ -300,17 +298,17 @@ def _decide_unknown_words(context: _CommandContext, simple: SimpleCommand) -> It
     words = tuple(_UNKNOWN_WORD if word is None else word for word in simple.words)
     classification = classify(words)
     written = (*classification.writes, *_modified_paths(msgspec.structs.replace(simple, words=words)))
-    reason = "which file it is can be told only when it runs"
+    reason = "path is only known at run time"
     if any(_UNKNOWN_WORD in path for path in written):
         held = _allows_all_commands(allow_rule) and policy.sandbox_support.supports("workspace")
         if not held or _has_path_rules(policy, "Write"):
-            yield make_verdict("ask", f"writes a file that {simple.words[0]} is given", reason)
+            yield make_verdict("ask", f"writes a path passed to {simple.words[0]}", reason)
     elif not _is_git(simple) and any(
         _UNKNOWN_WORD in path for path in classification.reads
     ):  # for git it may be a revision
         narrow = allow_rule is not None and not _allows_all_commands(allow_rule)
         if narrow or _has_path_rules(policy, "Read"):
-            yield make_verdict("ask", f"reads a file that {simple.words[0]} is given", reason)
+            yield make_verdict("ask", f"reads a path passed to {simple.words[0]}", reason)
 
 
 def _allows_all_commands(allow_rule: PermissionRule | None) -> bool:

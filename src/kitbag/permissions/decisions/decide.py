@@ -197,7 +197,7 @@ class Permissions:
             return _combine(policy, [PartVerdict(missing)])
         untyped = cast(object, arguments)
         if not isinstance(untyped, Mapping):
-            return _denied(tool, "its arguments are not an object")
+            return _denied(tool, "arguments must be a JSON object")
         start = os.path.join(self.workspace.root, directory) if directory else self.workspace.root
         decider = _DECIDERS.get(tool)
         if decider is not None:
@@ -236,7 +236,7 @@ class Permissions:
         for access, source in self._accesses:
             if not access.allows(tool) and not (tool in COMPANION_TOOLS and access.allows("Skill")):
                 return DecisionPart(
-                    what=tool, effect="deny", reason="it is not one of the agent's tools", rule="", source=source
+                    what=tool, effect="deny", reason="the agent does not have this tool", rule="", source=source
                 )
         return None
 
@@ -248,10 +248,10 @@ def _decide_bash(
 
     command = arguments.get("command")
     if not isinstance(command, str) or not command.strip():
-        return _denied(tool, "it needs `command`, a text")
+        return _denied(tool, "`command` must be a non-empty string")
     directories = [arguments[key] for key in _DIRECTORY_KEYS if arguments.get(key) not in (None, "")]
     if len(directories) > 1 or any(not isinstance(one, str) for one in directories):
-        return _denied(tool, "it can't be told where it is to run")
+        return _denied(tool, "conflicting or invalid working directory")
     return decide_command(policy, arguments, command, start, str(directories[0]) if directories else "")
 
 
@@ -262,11 +262,11 @@ def _decide_files(
 
     paths = [arguments[key] for key in _PATH_KEYS if key in arguments]
     if not paths:
-        return _denied(tool, "it needs `file_path`, a text")
+        return _denied(tool, "`file_path` is missing")
     verdicts = _verdicts_by_parameter(policy, tool, arguments)
     for path in paths:
         if not isinstance(path, str) or not path:
-            return _denied(tool, "its path is not a text")
+            return _denied(tool, "the path must be a non-empty string")
         writes = tool in EDIT_TOOLS
         verdicts.append(
             decide_path(policy, PathAccess(path=path, directory=start, tool=tool, writes=writes, what=f"{tool} {path}"))
@@ -282,7 +282,7 @@ def _decide_search(
     verdicts = _verdicts_by_parameter(policy, tool, arguments)
     for key in ("path", "pattern", "glob"):
         if not isinstance(arguments.get(key) or "", str):
-            return _denied(tool, f"its `{key}` is not a text")
+            return _denied(tool, f"`{key}` must be a string")
     words = {key: str(arguments.get(key) or "") for key in ("path", "pattern", "glob")}
     pattern = words["pattern"] if tool == "Glob" else words["glob"]
     verdicts += decide_search(policy, tool, words["path"], pattern, start)

@@ -55,7 +55,7 @@ def _decide(
         if not any(matches(rule) for rule in limit):
             return verdict_outside_limit(limit, what)
     if policy.mode == "plan" and (tool.startswith("mcp__") or by_mode is _by_mode_unknown):
-        return make_verdict("deny", what, "plan mode changes nothing, and what this tool does can't be told")
+        return make_verdict("deny", what, "plan mode is read-only, and this tool may have side effects")
     for rule in policy.rules.for_tool("ask", tool):
         if matches(rule) or matches_parameter(rule, arguments):
             return verdict_by_rule(rule, what)
@@ -76,27 +76,27 @@ def _mode_decision_for(tool: str) -> Callable[[PermissionPolicy, str], PartVerdi
 
 
 def _without_effect(policy: PermissionPolicy, what: str) -> PartVerdict:
-    return make_verdict("allow", what, "it changes nothing outside the conversation")
+    return make_verdict("allow", what, "has no effects outside the session")
 
 
 def _by_mode_stop(policy: PermissionPolicy, what: str) -> PartVerdict:
     if policy.mode == "locked":
         return _locked(what)
-    return make_verdict("allow", what, "it only stops what was started here")
+    return make_verdict("allow", what, "only stops tasks of this session")
 
 
 def _by_mode_web(policy: PermissionPolicy, what: str) -> PartVerdict:
-    return _locked(what) if policy.mode == "locked" else make_verdict("ask", what, "it reaches the network")
+    return _locked(what) if policy.mode == "locked" else make_verdict("ask", what, "uses the network")
 
 
 def _by_mode_unknown(policy: PermissionPolicy, what: str) -> PartVerdict:
     if policy.mode == "locked":
         return _locked(what)
-    return make_verdict("ask", what, "what this tool does can't be told")
+    return make_verdict("ask", what, "this tool may have side effects")
 
 
 def _locked(what: str) -> PartVerdict:
-    return make_verdict("deny", what, "no rule allows it, and locked mode allows nothing else")
+    return make_verdict("deny", what, "locked mode denies everything that no rule allows")
 
 
 def _decide_task(
@@ -108,12 +108,12 @@ def _decide_task(
         if policy.mode == "locked":
             return _locked(what)
         if policy.mode == "plan":
-            return make_verdict("allow", what, "an agent that is started from plan mode is in plan mode")
+            return make_verdict("allow", what, "agents started in plan mode run in plan mode")
         if policy.mode == "autonomous":
             return make_verdict("allow", what, "autonomous mode starts agents without asking")
         if name in read_only_agents:
-            return make_verdict("allow", what, "this agent only reads")
-        return make_verdict("ask", what, "an agent would start")
+            return make_verdict("allow", what, "this agent is read-only")
+        return make_verdict("ask", what, "starts an agent")
 
     what = f"Task {name}".strip()
     return _decide(policy, "Task", arguments, what, lambda rule: matches_name(rule, name), by_mode)
@@ -122,7 +122,7 @@ def _decide_task(
 def _decide_fetch(policy: PermissionPolicy, arguments: Mapping[str, object]) -> PartVerdict:
     url = arguments.get("url")
     if not isinstance(url, str):
-        return make_verdict("deny", "WebFetch", "it needs `url`, a text")
+        return make_verdict("deny", "WebFetch", "`url` must be a string")
     what = f"WebFetch {url}"
     host, problem = parse_host(url)
 

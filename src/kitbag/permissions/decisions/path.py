@@ -57,7 +57,7 @@ def decide_path(policy: PermissionPolicy, access: PathAccess) -> PartVerdict:
         if not any(matches_path(rule, place, policy.workspace) for rule in limit):
             return verdict_outside_limit(limit, what)
     if access.writes and policy.mode == "plan":
-        return make_verdict("deny", what, "plan mode changes nothing")
+        return make_verdict("deny", what, "plan mode is read-only")
     for rule in policy.rules.for_tool("ask", access.tool):
         if matches_path(rule, place, policy.workspace):
             return verdict_by_rule(rule, what)
@@ -102,8 +102,8 @@ def _guard_reason(access: PathAccess, facts: PathFacts) -> str:
         return facts.private_reason
     if not (facts.writable if access.writes else facts.readable):
         if facts.requested != facts.resolved:
-            return f"it leads out of the workspace, to {facts.resolved}"
-        return "it is outside the workspace"
+            return f"resolves outside the workspace, to {facts.resolved}"
+        return "outside the workspace"
     return ""
 
 
@@ -154,9 +154,9 @@ def _names_control_path(policy: PermissionPolicy, facts: PathFacts, place: str) 
 def _decide_by_mode(policy: PermissionPolicy, access: PathAccess, what: str) -> PartVerdict:
     mode = policy.mode
     if mode == "locked":
-        return make_verdict("deny", what, "no rule allows it, and locked mode allows nothing else")
+        return make_verdict("deny", what, "locked mode denies everything that no rule allows")
     if not access.writes:
-        return PartVerdict(DecisionPart(what=what, effect="allow", reason="it is inside the workspace"), "place")
+        return PartVerdict(DecisionPart(what=what, effect="allow", reason="inside the workspace"), "place")
     if mode in ("acceptEdits", "autonomous"):
-        return make_verdict("allow", what, f"it is inside the workspace, and {mode} mode lets files there be changed")
-    return make_verdict("ask", what, f"{mode} mode asks before a file is changed")
+        return make_verdict("allow", what, f"{mode} mode allows edits in the workspace")
+    return make_verdict("ask", what, f"{mode} mode asks before editing files")

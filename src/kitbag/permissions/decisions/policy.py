@@ -46,9 +46,9 @@ def make_verdict(effect: Effect, what: str, reason: str) -> PartVerdict:
 
 
 def verdict_by_rule(rule: PermissionRule, what: str) -> PartVerdict:
-    verb = {"deny": "denied", "ask": "asked for", "allow": "allowed"}[rule.effect]
+    verb = {"deny": "denied", "ask": "approval required", "allow": "allowed"}[rule.effect]
     by: AllowedBy = "skill" if rule.scope == "skill" else "rule"
-    reason = f"{verb} because settings can't be read" if rule.is_stand_in else f"{verb} by a rule"
+    reason = f"{verb} because settings cannot be read" if rule.is_stand_in else f"{verb} by a rule"
     return PartVerdict(
         DecisionPart(what=what, effect=rule.effect, reason=reason, rule=rule.text, source=rule.source), by
     )
@@ -59,21 +59,12 @@ def verdict_outside_limit(rules: Iterable[PermissionRule], what: str) -> PartVer
     rules = tuple(rules)
     source = rules[0].source if rules else ""
     allowed = ", ".join(rule.text for rule in rules)
-    return PartVerdict(
-        DecisionPart(
-            what=what,
-            effect="deny",
-            reason=f"the agent has no more of this tool than {allowed}",
-            rule=allowed,
-            source=source,
-        )
-    )
+    reason = f"the agent is limited to {allowed}" if allowed else "the agent does not have this tool"
+    return PartVerdict(DecisionPart(what=what, effect="deny", reason=reason, rule=allowed, source=source))
 
 
 def deny_if_never_asking(mode: PermissionMode, part: DecisionPart) -> DecisionPart:
     """Turn `ask` into `deny` in modes that never ask."""
     if part.effect != "ask" or mode not in NON_ASKING_MODES:
         return part
-    return msgspec.structs.replace(
-        part, effect="deny", reason=f"{part.reason}; {mode} mode does not ask, so it is denied"
-    )
+    return msgspec.structs.replace(part, effect="deny", reason=f"{part.reason}; {mode} mode denies instead of asking")

@@ -19,7 +19,7 @@ def decide_search(policy: PermissionPolicy, tool: str, path: str, pattern: str, 
     shown = f"{tool} {pattern} in {path}" if pattern and path else f"{tool} {pattern or path}".strip()
     fixed, rest = _split_at_wildcard(pattern)
     if _can_leave_directory(rest):
-        yield make_verdict("ask", shown, "where the pattern looks can't be told")
+        yield make_verdict("ask", shown, "cannot tell which directories the pattern searches")
     if fixed.startswith(("/", "~")):
         yield _decide_directory(policy, tool, fixed, start, shown)
         if not path:

@@ -64,7 +64,7 @@ class LiveRules:
             before = self._snapshot
             snapshot = self._load(load_settings(self._places.kitbag_home, self._places.project_dirs))
             if _restrictions(snapshot) != _restrictions(before):
-                self._notices.append("the permission settings have changed; the rules in force are the new ones")
+                self._notices.append("permission settings changed; the new rules are in effect")
             known = _problems(before)
             self._notices += [problem for problem in _problems(snapshot) if problem not in known]
             self._snapshot = snapshot._replace(loaded=before.loaded) if _is_same(snapshot, before) else snapshot

@@ -81,7 +81,7 @@ def _matches_command(rule: PermissionRule, example: str) -> bool:
 _MODE, _RULES = "permissions.mode", "permissions."
 _EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask", "allow")
 NOT_TRUSTED_REASON: Final = "the workspace is not trusted"
-USER_ONLY_REASON: Final = "only you can allow something, not a project"
+USER_ONLY_REASON: Final = "a project can only restrict permissions, not grant them"
 
 
 class PermissionFlags(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,9 +134,13 @@ def resolve_workspace(places: Places, settings: Settings) -> tuple[Workspace, li
     for written in cast("list[str]", value):
         path = os.path.realpath(places.user_home + written[1:] if written.startswith("~/") else written)
         if not written.startswith(("/", "~/")) or is_inside(home, path):
-            reason = "holds your whole home" if written.startswith(("/", "~")) else "is neither absolute nor below `~/`"
-            problem = f"`sandbox.writable` has `{written}`, which {reason}; ignored"
-            problems.append(Diagnostic("error", "setting", source, 0, problem, "name a folder such as `~/out`"))
+            reason = (
+                "contains your entire home directory"
+                if written.startswith(("/", "~"))
+                else "is neither absolute nor starts with `~/`"
+            )
+            problem = f"`sandbox.writable`: ignored `{written}`, which {reason}"
+            problems.append(Diagnostic("error", "setting", source, 0, problem, "use a directory such as `~/out`"))
         else:
             writable.append(path)
     root = os.path.realpath(places.project)
@@ -187,7 +191,7 @@ def parse_mode(name: str) -> PermissionMode:
     mode, problems = normalize_mode(name, "kitbag")
     for problem in problems:
         if problem.severity != "info":
-            raise UsageError(f"there is no permission mode `{name}`", f"modes are {', '.join(MODES_STRICTEST_FIRST)}")
+            raise UsageError(f"unknown permission mode `{name}`", f"use one of {', '.join(MODES_STRICTEST_FIRST)}")
     return mode
 
 
@@ -247,7 +251,7 @@ class _Loader:
         own, source = self.mode, self.mode_source
         for mode, entry in self.project_modes:
             if not _is_stricter(mode, own):
-                self._ignore(entry, f"it is not stricter than your own mode, {own} ({source})")
+                self._ignore(entry, f"not stricter than your own mode, {own} ({source})")
             elif _is_stricter(mode, self.mode):
                 self.mode, self.mode_source = mode, _source_of(entry)
 
@@ -272,7 +276,7 @@ class _Loader:
             failed = problem_text or self._failed_example(rule, matching, missing)
             if failed and not problem_text:
                 message = f"`{text}`: {failed}{_example_effect(rule)}"
-                self._add_diagnostic(entry, "error", "rule-example", message, "correct the rule or the example")
+                self._add_diagnostic(entry, "error", "rule-example", message, "fix the rule or the example")
             if failed and effect == "allow":
                 self._ignore(entry, failed)
                 continue
@@ -286,10 +290,10 @@ class _Loader:
 
         for example in matching:
             if not matches_example(rule, example, self._workspace):
-                return f"it does not match its example `{example}`"
+                return f"does not match its example `{example}`"
         for example in missing:
             if matches_example(rule, example, self._workspace):
-                return f"it matches `{example}`, which it should miss"
+                return f"matches `{example}`, which is listed under `misses`"
         return ""
 
     def _report_unreadable(
@@ -307,7 +311,7 @@ class _Loader:
                 self.rules.append(msgspec.structs.replace(rule, text=text, source=_source_of(entry), scope=scope))
             if replacements:
                 tools = " and ".join(rule.tool for rule in replacements)
-                problem += f"; until it is mended, every use of {tools} is asked for"
+                problem += f"; until it is fixed, every use of {tools} needs approval"
             else:
                 self.ask_about_everything(entry)
         self._add_diagnostic(entry, "error", "rule-unreadable", problem, error.fix)
@@ -329,8 +333,8 @@ class _Loader:
                 is_stand_in=True,
             )
         )
-        problem = "this can't be read, and may deny something; until it is mended, every tool is asked for"
-        self.diagnostics.append(Diagnostic("error", "rule-unreadable", path, line, problem, "mend the file"))
+        problem = "cannot be read and may contain deny rules; until it is fixed, every tool call needs approval"
+        self.diagnostics.append(Diagnostic("error", "rule-unreadable", path, line, problem, "fix the file"))
 
     def _ignore(self, entry: PermissionEntry, reason: str) -> None:
         value = _parse_entry(entry.value)[0] or str(entry.value)
@@ -348,7 +352,7 @@ def _rules_for_tool(name: str, base: str) -> tuple[PermissionRule, ...]:
 
 
 def _example_effect(rule: PermissionRule) -> str:
-    return "; it is not used" if rule.effect == "allow" else "; it is used all the same"
+    return "; ignored" if rule.effect == "allow" else "; still applied"
 
 
 def _source_of(entry: PermissionEntry) -> str:
@@ -360,18 +364,18 @@ def _parse_entry(value: object) -> tuple[str, list[str], list[str], str]:
     if isinstance(value, str):
         return value, [], [], ""
     if not isinstance(value, dict):
-        return "", [], [], f"a rule is a text, not `{str(value)[:40]}`"
+        return "", [], [], f"a rule must be a string, not `{str(value)[:40]}`"
     table = cast("dict[str, object]", value)
     rule = table.get("rule")
     if not isinstance(rule, str):
-        return "", [], [], "a table without `rule`"
+        return "", [], [], "`rule` is missing"
     lists: list[list[str]] = []
     for key in ("matches", "misses"):
         written = table.get(key, [])
         items = cast("list[object]", written) if isinstance(written, list) else [written]
         if not all(isinstance(one, str) for one in items):
-            return rule, [], [], f"`{key}` of `{rule}` is not a list of texts"
+            return rule, [], [], f"`{key}` of `{rule}` must be a list of strings"
         lists.append([str(one) for one in items])
     unknown = [key for key in table if key not in ("rule", "matches", "misses")]
-    problem = f"`{rule}` has `{unknown[0]}`, which means nothing here" if unknown else ""
+    problem = f"`{rule}` has an unknown key `{unknown[0]}`" if unknown else ""
     return rule, lists[0], lists[1], problem

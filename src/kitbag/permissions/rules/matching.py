@@ -143,19 +143,19 @@ def normalize_host(written: str) -> str:
 def parse_host(url: str) -> tuple[str, str]:
     """The normalized host of a URL, or why the URL can't be fetched."""
     if not url.isprintable() or any(char in url for char in " \\"):
-        return "", "the address holds characters that an address can't have"
+        return "", "the URL contains invalid characters"
     try:
         parts = urlsplit(url)
         written, port = parts.hostname or "", parts.port
     except ValueError:
-        return "", "the address can't be read"
+        return "", "the URL cannot be parsed"
     if parts.scheme not in ("http", "https"):
-        return "", "only http and https addresses are fetched"
+        return "", "only http and https URLs can be fetched"
     if "@" in parts.netloc:
-        return "", "the address has a name before its host, which hides where it leads"
+        return "", "the URL contains a user name, which can disguise its host"
     host = f"[{written}]" if ":" in written else normalize_host(written)
     if not _HOST.fullmatch(host) or port == 0:
-        return "", "the address has no host that can be read"
+        return "", "the URL has no valid host"
     return host, ""
 
 

@@ -29,22 +29,22 @@ class AnchoredPattern(NamedTuple):
 
 def check_pattern(specifier: str, text: str) -> None:
     """Raises UsageError."""
-    fix = "write `//absolute`, `~/home`, `/relative to the settings`, `./here` or `*.ext`"
+    fix = "use `//absolute`, `~/in-home`, `/relative-to-settings`, `./in-workspace` or `*.ext`"
     if specifier.startswith("!"):
-        raise UsageError(f"a rule can't be turned around: `{text}`", "write a rule with another effect instead")
+        raise UsageError(f"rules cannot be negated: `{text}`", "write a rule with another effect instead")
     if specifier.startswith("~") and not specifier.startswith("~/") and specifier != "~":
-        raise UsageError(f"other people's homes have no short name in rules: `{text}`", fix)
+        raise UsageError(f"`~user` is not supported in rules: `{text}`", fix)
     parts = specifier.split("/")
     while parts and parts[0] in ("..", ".", "~", ""):
         parts.pop(0)
     if ".." in parts:
-        raise UsageError(f"`..` may stand only at the beginning of a pattern, not as in `{text}`", fix)
+        raise UsageError(f"`..` is only allowed at the start of a pattern: `{text}`", fix)
     from pathspec import GitIgnoreSpec
 
     try:
         GitIgnoreSpec.from_lines([_escape_gitignore("/".join(parts) or "**")])
     except ValueError as error:
-        raise UsageError(f"the pattern of `{text}` can't be read: {error}", fix) from error
+        raise UsageError(f"invalid pattern in `{text}`: {error}", fix) from error
 
 
 def pattern_warnings(text: str, tool: str, specifier: str, base: str) -> list[tuple[str, str]]:
@@ -54,7 +54,7 @@ def pattern_warnings(text: str, tool: str, specifier: str, base: str) -> list[tu
     first = specifier[1:].split("/", 1)[0]
     if _WILDCARD.search(first) or not os.path.lexists(f"/{first}") or os.path.lexists(os.path.join(base, first)):
         return []
-    what = f"`{text}`: `{specifier}` starts from {base}, not from the root of the disk"
+    what = f"`{text}`: `{specifier}` is relative to {base}, not to the filesystem root"
     return [(what, f"write `{tool}(/{specifier})` for an absolute path")]
 
 

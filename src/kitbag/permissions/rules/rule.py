@@ -72,7 +72,7 @@ _JOINS_COMMANDS: Final = re.compile(r"&&|\|\||[;|\n]| & ")
 _DOMAIN: Final = re.compile(r"\*|(?:\*\.)?[^\s/:@?#\\*]*(?:\*[^\s/:@?#\\*]*)*")
 _MAX_CHARACTERS: Final = 2000
 SYNTAX_FIX: Final = (
-    "write it as `Bash(git log:*)`, `Read(./docs/**)`, `WebFetch(domain:example.com)` or `mcp__server__*`"
+    "use a form such as `Bash(git log:*)`, `Read(./docs/**)`, `WebFetch(domain:example.com)` or `mcp__server__*`"
 )
 
 
@@ -154,7 +154,7 @@ def parse_rule(
     rule, *more = parse_rules(text, effect, source, scope, base)
     if more:
         names = " and ".join(one.tool for one in (rule, *more))
-        raise UsageError(f"the rule `{_truncate(text)}` stands for {names}", "write one rule for each of them")
+        raise UsageError(f"rule `{_truncate(text)}` covers several tools: {names}", "write one rule per tool")
     return rule
 
 
@@ -183,22 +183,20 @@ def split_rule(text: str) -> tuple[str, str | None]:
     """The tool name and the specifier in parentheses; the specifier `*` counts as none. Raises UsageError."""
     written = text.strip()
     if not written:
-        raise UsageError("a rule is empty", SYNTAX_FIX)
+        raise UsageError("empty rule", SYNTAX_FIX)
     if not written.isprintable() or len(written) > _MAX_CHARACTERS:
-        why = "is too long" if len(written) > _MAX_CHARACTERS else "has characters that can't be seen"
-        raise UsageError(f"the rule `{_truncate(written)}` {why}", SYNTAX_FIX)
+        why = "is too long" if len(written) > _MAX_CHARACTERS else "contains invisible characters"
+        raise UsageError(f"rule `{_truncate(written)}` {why}", SYNTAX_FIX)
     name, opened, rest = written.partition("(")
     if not opened and ")" not in written:
         return name.strip(), None
     if not rest.endswith(")") or ")" in name or written.count("(") != written.count(")"):
-        raise UsageError(f"the parentheses of the rule `{_truncate(written)}` do not match", SYNTAX_FIX)
+        raise UsageError(f"unbalanced parentheses in rule `{_truncate(written)}`", SYNTAX_FIX)
     if not is_single_name(written):
-        raise UsageError(f"`{_truncate(written)}` is more than one rule", "write each rule on its own")
+        raise UsageError(f"`{_truncate(written)}` contains several rules", "write each rule separately")
     specifier = rest[:-1].strip()
     if not specifier:
-        raise UsageError(
-            f"the parentheses of the rule `{_truncate(written)}` are empty", f"write `{name}` for every use"
-        )
+        raise UsageError(f"empty parentheses in rule `{_truncate(written)}`", f"write `{name}` to match every use")
     return name.strip(), None if specifier == "*" else specifier
 
 
@@ -210,21 +208,19 @@ def _tools_of(name: str, effect: Effect, text: str) -> tuple[str, ...]:
     if tools:
         return tools
     if tools is None and (close := closest_tool(name)):
-        raise UsageError(
-            f"there is no tool `{_truncate(name)}` for the rule `{_truncate(text)}`", f"did you mean `{close}`?"
-        )
+        raise UsageError(f"unknown tool `{_truncate(name)}` in rule `{_truncate(text)}`", f"did you mean `{close}`?")
     if not _TOOL_NAME.fullmatch(name):
-        raise UsageError(f"the rule `{_truncate(text)}` does not begin with the name of a tool", SYNTAX_FIX)
+        raise UsageError(f"rule `{_truncate(text)}` does not start with a tool name", SYNTAX_FIX)
     return (name,)
 
 
 def _tool_pattern(name: str, effect: Effect, text: str) -> str:
     if not _TOOL_NAME.fullmatch(name):
-        raise UsageError(f"the rule `{_truncate(text)}` does not begin with the name of a tool", SYNTAX_FIX)
+        raise UsageError(f"rule `{_truncate(text)}` does not start with a tool name", SYNTAX_FIX)
     server, separator, _ = name[5:].partition("*")[0].partition("__")
     if effect == "allow" and not (name.startswith("mcp__") and server and separator):
         what = f"`{_truncate(text)}` would allow tools that it does not name"
-        raise UsageError(what, "name the tool; in a rule that allows, `*` may stand only after `mcp__server__`")
+        raise UsageError(what, "name the tool; in allow rules, `*` is only allowed after `mcp__server__`")
     return name
 
 
@@ -233,10 +229,10 @@ def _check_specifier(tool: str, specifier: str, effect: Effect, text: str) -> No
     parameter = PARAMETER.fullmatch(specifier)
     if parameter and parameter[1] in _SUBJECTS.get(tool, ()):
         fix = "domain:example.com" if tool == "WebFetch" else parameter[2]
-        raise UsageError(f"`{parameter[1]}:` is not needed in the rule `{_truncate(text)}`", f"write `{tool}({fix})`")
+        raise UsageError(f"`{parameter[1]}:` is redundant in rule `{_truncate(text)}`", f"write `{tool}({fix})`")
     if tool == "Bash":
         if ":*" in specifier[:-2] or specifier == ":*":
-            raise UsageError(f"`:*` may stand only at the end of a command, not as in `{_truncate(text)}`", SYNTAX_FIX)
+            raise UsageError(f"`:*` is only allowed at the end of a command: `{_truncate(text)}`", SYNTAX_FIX)
     elif tool in ("Read", "Edit"):
         from kitbag.permissions.rules.path_patterns import check_pattern
 
@@ -244,16 +240,16 @@ def _check_specifier(tool: str, specifier: str, effect: Effect, text: str) -> No
     elif tool == "WebFetch" and specifier.startswith("domain:"):
         domain = specifier[7:].strip()
         if not domain.strip(".") or not _DOMAIN.fullmatch(domain):
-            what = f"`{_truncate(domain)}` in the rule `{_truncate(text)}` is not the name of a host"
+            what = f"`{_truncate(domain)}` in rule `{_truncate(text)}` is not a valid host name"
             raise UsageError(what, "write `WebFetch(domain:docs.example.com)` or `WebFetch(domain:*.example.com)`")
     elif tool in ("Task", "Skill"):
         return
     elif effect == "allow":
         fix = "write `WebFetch(domain:example.com)`" if tool == "WebFetch" else f"write `{tool}`"
-        raise UsageError(f"`{_truncate(specifier)}` says nothing about {tool} that a rule could allow", fix)
+        raise UsageError(f"allow rules for {tool} do not support `{_truncate(specifier)}`", fix)
     elif not parameter:
-        what = f"a rule for {tool} is about one of its parameters, not `{_truncate(specifier)}`"
-        raise UsageError(what, f"write `{tool}(parameter:value)`, or `{tool}` for every use")
+        what = f"rules for {tool} match a parameter, not `{_truncate(specifier)}`"
+        raise UsageError(what, f"write `{tool}(parameter:value)`, or `{tool}` to match every use")
 
 
 def rule_warnings(rule: PermissionRule) -> list[tuple[str, str]]:
@@ -262,17 +258,17 @@ def rule_warnings(rule: PermissionRule) -> list[tuple[str, str]]:
     name, specifier = split_rule(rule.text)
     plain = next((tool for tool in _FAMILY_OF if tool.lower() == name.lower()), "")
     if specifier is not None and plain:
-        what = f"a path is a matter of all tools that {'edit' if rule.tool == 'Edit' else 'read'}, not of {plain} alone"
-        warnings.append(
-            (f"`{rule.text}`: {what}; it counts as `{rule.tool}({specifier})`", f"write `{rule.tool}(...)`")
+        what = (
+            f"path rules apply to all tools that {'edit' if rule.tool == 'Edit' else 'read'} files, not only to {plain}"
         )
+        warnings.append((f"`{rule.text}`: {what}; treated as `{rule.tool}({specifier})`", f"write `{rule.tool}(...)`"))
     known = (*CANONICAL_TOOLS, *COMPANION_TOOLS)
     if rule.tool not in known and "*" not in rule.tool and not rule.tool.startswith("mcp__"):
-        what = f"`{rule.text}`: no tool here is called `{rule.tool}`; it counts if one is, exactly so"
-        warnings.append((what, f"tools are {', '.join(CANONICAL_TOOLS)} and `mcp__server__tool`"))
+        what = f"`{rule.text}`: unknown tool `{rule.tool}`; the rule only applies to a tool with exactly this name"
+        warnings.append((what, f"known tools: {', '.join(CANONICAL_TOOLS)} and `mcp__server__tool`"))
     if rule.tool == "Bash" and rule.effect == "allow" and specifier and _JOINS_COMMANDS.search(specifier):
-        what = f"`{rule.text}`: of several commands in a line each is judged on its own, so this may match none"
-        warnings.append((what, "write one rule for each command"))
+        what = f"`{rule.text}`: each command of a compound command is matched separately, so this rule may never match"
+        warnings.append((what, "write one rule per command"))
     if rule.tool in ("Read", "Edit") and specifier:
         from kitbag.permissions.rules.path_patterns import pattern_warnings
 

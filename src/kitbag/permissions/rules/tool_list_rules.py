@@ -41,8 +41,8 @@ def skill_grants(access: ToolAccess, source: str, base: str) -> tuple[tuple[Perm
     for written in (*(name for name in access.names if name not in limited), *access.specifiers):
         parsed = _parse_or_none(written, "allow", source, "skill", base)
         if parsed is None:
-            what = f"`{written}` can't be read as a rule, so it allows nothing"
-            fix = "write `allowed-tools: Read, Bash(git log:*)`"
+            what = f"`{written}` is not a valid rule and grants nothing"
+            fix = "use a form such as `allowed-tools: Read, Bash(git log:*)`"
             problems.append(Diagnostic("warning", "skill-grant", source, 0, what, fix))
         rules += parsed or ()
     return tuple(rules), problems

@@ -60,7 +60,7 @@ class BoundedReader:
         if self._bytes_left < 0:
             raise ReadLimitError(f"more than {self.limits.bytes >> 20:,} MiB")
         if time.monotonic() > self._deadline:
-            raise ReadLimitError(f"it takes longer than {self.limits.seconds:g} seconds")
+            raise ReadLimitError(f"the scan takes longer than {self.limits.seconds:g} seconds")
 
     def add_gap(self, problem: str) -> None:
         self.is_complete = False
@@ -99,7 +99,7 @@ class BoundedReader:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                self.add_gap(f"{self.relative(folder)}: can't be listed: {(error.strerror or '').lower()}")
+                self.add_gap(f"{self.relative(folder)}: cannot list directory: {(error.strerror or '').lower()}")
                 continue
             for entry in entries:
                 if not _is_directory(entry) or (entry.is_symlink() and self.refusal_reason(entry.path)):
@@ -108,7 +108,7 @@ class BoundedReader:
                     if depth < max_depth:
                         pending.append((entry.path, depth + 1))
                     elif max_depth:
-                        self.add_gap(f"{self.relative(entry.path)}: too deep to be looked into")
+                        self.add_gap(f"{self.relative(entry.path)}: nested too deeply to scan")
 
     def links_below(self, directory: str, folder: str) -> Iterator[str]:
         """Every link on the way to a directory and below it; follows none."""
@@ -153,8 +153,8 @@ class BoundedReader:
             return [], error.problem
         try:
             if status.st_size > self.limits.script_bytes:
-                self.add_gap(f"{self.relative(path)}: too large to be read whole")
-                return [], "too large to be read whole"
+                self.add_gap(f"{self.relative(path)}: too large to read completely")
+                return [], "too large to read completely"
             digest = hashlib.sha256()
             start = b""
             while chunk := os.read(descriptor, 1 << 20):
@@ -162,7 +162,7 @@ class BoundedReader:
                 digest.update(chunk)
                 start += chunk if len(start) <= BODY_LIMIT else b""
         except OSError as error:
-            return [], f"can't be read: {(error.strerror or '').lower()}"
+            return [], f"cannot be read: {(error.strerror or '').lower()}"
         finally:
             os.close(descriptor)
         is_inert = not status.st_mode & 0o111 and len(start) <= BODY_LIMIT and active_content(name, start) is None

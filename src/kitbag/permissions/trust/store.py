@@ -66,12 +66,12 @@ def read_trust_store(home: str) -> TrustStore:
     path = os.path.join(home, FILE)
     try:
         if problem := _ownership_problem(path, home):
-            return TrustStore({}, f"{path} is not used: {problem}")
+            return TrustStore({}, f"{path} is ignored: {problem}")
         data = private_files.read(home, FILE)
     except FileNotFoundError:
         return TrustStore({})
     except OSError as error:
-        return TrustStore({}, f"{path} is not used: {(error.strerror or str(error)).lower()}")
+        return TrustStore({}, f"{path} is ignored: {(error.strerror or str(error)).lower()}")
     except private_files.StoreError as error:
         return TrustStore({}, error.problem)
     return TrustStore({}) if data is None else _parse(path, data)
@@ -80,21 +80,21 @@ def read_trust_store(home: str) -> TrustStore:
 def _ownership_problem(path: str, home: str) -> str:
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
-        return "it is a link" if stat.S_ISLNK(status.st_mode) else "it is no file"
+        return "it is a symbolic link" if stat.S_ISLNK(status.st_mode) else "it is not a regular file"
     if status.st_uid != os.geteuid():
-        return "it belongs to somebody else"
-    return "others may write it" if status.st_mode & 0o022 else _shared_home_problem(home)
+        return "it is owned by another user"
+    return "other users can write to it" if status.st_mode & 0o022 else _shared_home_problem(home)
 
 
 def _shared_home_problem(home: str) -> str:
     """Allows group write access only for the user's own group, a common default."""
     status = os.stat(home)
     shared = status.st_mode & 0o002 or (status.st_mode & 0o020 and status.st_gid != os.getegid())
-    return "others may write the folder it lies in" if shared else ""
+    return "other users can write to its directory" if shared else ""
 
 
 def _parse(path: str, data: bytes) -> TrustStore:
-    damaged = TrustStore({}, f"{path} is damaged: no workspace is trusted")
+    damaged = TrustStore({}, f"{path} is damaged; no workspace is trusted")
     try:
         content: object = json.loads(data)
     except (ValueError, RecursionError):
@@ -102,7 +102,9 @@ def _parse(path: str, data: bytes) -> TrustStore:
     fields = cast("dict[str, object]", content) if isinstance(content, dict) else {}
     version, workspaces = fields.get("version"), fields.get("workspaces")
     if isinstance(version, int) and version > VERSION:
-        return TrustStore({}, f"{path} was written by a newer Kitbag: no workspace is trusted", is_newer=True)
+        return TrustStore(
+            {}, f"{path} was written by a newer version of Kitbag; no workspace is trusted", is_newer=True
+        )
     if version != VERSION or not isinstance(workspaces, dict):
         return damaged
     records: dict[str, TrustRecord] = {}
@@ -134,15 +136,15 @@ def _parse_record(root: str, entry: object) -> TrustRecord | None:
 def update_trust_store(home: str, change: Callable[[dict[str, TrustRecord]], None]) -> str:
     """Read, change and write under a lock. Returns what was wrong with the old file, which is then set aside."""
     with private_files.hold_lock(home, _LOCK_FILE):
-        if problem := _shared_home_problem(home):
-            raise InvalidError(f"{home} is not used: {problem}", f"chmod go-w {home}")
+        if _shared_home_problem(home):
+            raise InvalidError(f"other users can write to {home}", f"run `chmod go-w {home}`")
         store = read_trust_store(home)
         if store.is_newer:
-            raise InvalidError(store.problem, "use that Kitbag")
+            raise InvalidError(store.problem, "upgrade Kitbag")
         aside = private_files.set_aside(home, FILE) if store.problem else ""
         change(store.records)
         private_files.write(home, FILE, _serialize(store.records))
-    return f"{store.problem}; it is kept as {aside}" if aside else ""
+    return f"{store.problem}; renamed to {aside}" if aside else ""
 
 
 def _serialize(records: dict[str, TrustRecord]) -> bytes:

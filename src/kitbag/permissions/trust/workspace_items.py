@@ -62,7 +62,7 @@ _HOOK_FOLDERS = (
 _TASKS: Final = ".kitbag/tasks"
 _FOLDERS = (*PROJECT_FOLDERS, *_MEMORY_FOLDERS, *_HOOK_FOLDERS, _TASKS)
 _TASK_FILES = (".json", ".yaml", ".yml", ".md")
-_NOT_RUN_NOTE: Final = "Kitbag does not run it"
+_NOT_RUN_NOTE: Final = "not run by Kitbag"
 
 
 class WorkspaceItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class _WorkspaceScanner:
             self._library()
             self._other_links()
         except ReadLimitError as error:
-            reader.add_gap(f"{error}; the rest was not looked at")
+            reader.add_gap(f"{error}; the rest was not scanned")
         self.items.sort(key=lambda item: (WORKSPACE_ITEM_KINDS.index(item.kind), item.path))
         return WorkspaceScan(tuple(self.items), reader.is_complete, tuple(dict.fromkeys(reader.problems)))
 
@@ -139,7 +139,7 @@ class _WorkspaceScanner:
                 capabilities = setting_capabilities(parse_toml(text))
             except (ValueError, RecursionError):
                 capabilities = [Capability(kind="setting", text=text)] if text.strip() else []
-                problem = "not valid TOML; nothing in it is used"
+                problem = "not valid TOML; ignored"
         self._add("settings", "settings.toml", path, capabilities, problem)
 
     def _configuration(self, directory: str) -> None:
@@ -344,7 +344,7 @@ class _WorkspaceScanner:
             ]
         else:
             capabilities = document_capabilities(text)[0]
-        note = f"runs as {agent.permission_mode}"
+        note = f"runs in {agent.permission_mode} mode"
         capabilities = [
             msgspec.structs.replace(capability, note=note) if capability.kind == "mode" else capability
             for capability in capabilities
@@ -355,7 +355,7 @@ class _WorkspaceScanner:
         self.reader.charge(1)
         persona, notes = read_persona(path, root, team)
         if persona is None:
-            self._add("persona", os.path.basename(path), path, [], notes[0].problem if notes else "can't be read")
+            self._add("persona", os.path.basename(path), path, [], notes[0].problem if notes else "cannot be read")
         else:
             self._add("persona", persona.full_name, path, text_capabilities(persona.system_prompt_additions, 0))
 
@@ -387,7 +387,7 @@ def _parse_configuration(text: str, name: str, is_server_map: bool) -> tuple[lis
     except (ValueError, RecursionError):
         # Another tool may still be able to read it, so all of it counts.
         capabilities = [Capability(kind="hook", text=text)] if text.strip() else []
-        problem = "can't be read; all of it counts"
+        problem = "cannot be parsed; treated as one hook"
     return [
         msgspec.structs.replace(capability, note="" if name in _OWN_SERVERS else _NOT_RUN_NOTE)
         for capability in capabilities

@@ -147,15 +147,13 @@ def trust_workspace(places: Places, reviewed: WorkspaceTrust) -> str:
     Returns a remark about the store. Raises InvalidError if the workspace can't be trusted.
     """
     if not reviewed.is_complete:
-        problem_text = (
-            f"{reviewed.root} can't be trusted: not all of it could be looked at ({'; '.join(reviewed.problems)})"
-        )
-        raise InvalidError(problem_text, "remove what is too much, or use --trust-workspace for one run")
+        problem_text = f"cannot trust {reviewed.root}: the scan is incomplete ({'; '.join(reviewed.problems)})"
+        raise InvalidError(problem_text, "fix the problems above, or use --trust-workspace for one run")
     if problem := _store_in_workspace(places, reviewed.root):
-        raise InvalidError(problem, "set KITBAG_HOME to a folder outside the workspace")
+        raise InvalidError(problem, "set KITBAG_HOME to a directory outside the workspace")
     owner = _owner(reviewed.root)
     if owner is None:
-        raise InvalidError(f"{reviewed.root} is gone", "")
+        raise InvalidError(f"{reviewed.root} no longer exists", "")
     capabilities = _approved_capabilities(reviewed.items)
     seen = {item.path for item in reviewed.items}
 
@@ -237,7 +235,7 @@ def _store(places: Places, root: str) -> TrustStore:
 def _store_in_workspace(places: Places, root: str) -> str:
     """A workspace must not be able to contain its own trust."""
     if is_inside(_home(places), root):
-        return f"the Kitbag home {_home(places)} lies inside the workspace, so what it says about trust is not used"
+        return f"the Kitbag home {_home(places)} is inside the workspace, so trust stored there is ignored"
     return ""
 
 

@@ -33,15 +33,15 @@ def authorize_path(context: ToolContext, tool: str, arguments: Mapping[str, Any]
     facts = examine_path(path, context.workspace, context.directory)
     decision = context.permissions.decide(tool, arguments, context.directory)
     if decision.effect == "deny" or facts.special_reason:
-        raise InvalidError(f"{path} can't be used: {facts.special_reason or decision.reason}")
+        raise InvalidError(f"cannot use {path}: {facts.special_reason or decision.reason}")
     if facts.requested != facts.resolved:
         decision = _decide(context, tool, facts.resolved)
         approved = decision.effect == "ask" and (
             _approved_link_target(context, tool, facts) or _approved_inside_workspace(context, tool, facts)
         )
         if decision.effect != "allow" and not approved:
-            problem = f"{path} leads to {facts.resolved}, which is not allowed with it: {decision.reason}"
-            raise InvalidError(problem, f"Use {facts.resolved} itself.")
+            problem = f"{path} resolves to {facts.resolved}, which was not approved: {decision.reason}"
+            raise InvalidError(problem, f"Use {facts.resolved} directly.")
     return AuthorizedPath(facts, _reasons_to_ask(decision), "Read" if context.permissions.has_tool("Read") else tool)
 
 
