@@ -74,12 +74,12 @@ def test_D44_no_host_and_no_redirect_leads_inside(servers: list[Server], host: s
     network, names = Internet(), Names(docs_example=[PUBLIC])
     for url in (f"http://{host}:{server.port}/secret", f"http://docs.example:{server.port}/start"):
         with pytest.raises(FetchError):
-            fetch(url, NetworkRoute(names, network))
+            fetch(url, NetworkRoute(resolver=names, network=network))
         with pytest.raises(FetchError):  # no rule opens it either
-            fetch(url, NetworkRoute(names, network), allow=("*",))
+            fetch(url, NetworkRoute(resolver=names, network=network), allow=("*",))
     # Where nothing is disguised it is this machine's own server that would answer.
     with contextlib.suppress(FetchError):
-        fetch(f"http://{host}:{server.port}/secret", NetworkRoute(Names()))
+        fetch(f"http://{host}:{server.port}/secret", NetworkRoute(resolver=Names()))
     assert set(server.paths) <= {"/start"}
     assert set(network.connected) <= {PUBLIC}
 
@@ -89,7 +89,7 @@ def test_D44_an_address_that_hides_where_it_leads_is_refused(world: World, serve
     server = start(servers, reply(b"secret"))
     network = Internet()
     with pytest.raises(FetchError):
-        fetch(url, NetworkRoute(Names(docs_example=[PUBLIC]), network))
+        fetch(url, NetworkRoute(resolver=Names(docs_example=[PUBLIC]), network=network))
     assert (server.paths, network.connected) == ([], [])
     made = permissions(world, allow=("WebFetch",))
     assert made.decide("WebFetch", {"url": url}).effect == "deny"
@@ -112,16 +112,22 @@ def test_D44_what_a_name_leads_to_is_checked_when_it_is_connected_to(servers: li
     server = start(servers, reply(b"secret"))
     network = Internet()
     with pytest.raises(FetchError):
-        fetch(f"http://rebind.example:{server.port}/", NetworkRoute(Names(rebind_example=answers), network))
+        fetch(
+            f"http://rebind.example:{server.port}/",
+            NetworkRoute(resolver=Names(rebind_example=answers), network=network),
+        )
     # First public, then not: the second look-up is the second connection's, and it is checked again.
     names = Names(rebind_example=[[PUBLIC], answers])
-    assert fetch(f"http://rebind.example:{server.port}/", NetworkRoute(names, network)).body == b"secret"
+    assert (
+        fetch(f"http://rebind.example:{server.port}/", NetworkRoute(resolver=names, network=network)).body == b"secret"
+    )
     with pytest.raises(FetchError):
-        fetch(f"http://rebind.example:{server.port}/", NetworkRoute(names, network))
+        fetch(f"http://rebind.example:{server.port}/", NetworkRoute(resolver=names, network=network))
     assert network.connected == [PUBLIC]
     with pytest.raises(FetchError):  # a connection that ends elsewhere than it was made to
         fetch(
-            f"http://rebind.example:{server.port}/", NetworkRoute(Names(rebind_example=[PUBLIC]), Internet(honest=True))
+            f"http://rebind.example:{server.port}/",
+            NetworkRoute(resolver=Names(rebind_example=[PUBLIC]), network=Internet(honest=True)),
         )
     assert len(server.paths) == 1
 
@@ -180,7 +186,11 @@ def test_D45_the_rules_hold_on_every_redirect(servers: list[Server]) -> None:
             docs_python_org=[PUBLIC], evil_com=[PUBLIC], docs_python_org_evil_com=[PUBLIC], sub_docs_python_org=[PUBLIC]
         )
         with pytest.raises(FetchError) as caught:
-            fetch(f"http://docs.python.org:{server.port}/", NetworkRoute(names, network), allow=("docs.python.org",))
+            fetch(
+                f"http://docs.python.org:{server.port}/",
+                NetworkRoute(resolver=names, network=network),
+                allow=("docs.python.org",),
+            )
         assert caught.value.kind == "policy"
         assert server.paths == ["/"]
 
@@ -205,7 +215,7 @@ def test_D45_size_time_and_redirects_are_bounded(servers: list[Server]) -> None:
         return None
 
     server = start(servers, flood)
-    route = NetworkRoute(Names(docs_example=[PUBLIC]), Internet())
+    route = NetworkRoute(resolver=Names(docs_example=[PUBLIC]), network=Internet())
     base = f"http://docs.example:{server.port}"
     found = fetch(
         f"{base}/huge", route, FetchLimits(total_timeout=TEST_TIMEOUT, wire_bytes=1 << 20, body_bytes=1 << 20)
@@ -227,7 +237,9 @@ def test_D45_size_time_and_redirects_are_bounded(servers: list[Server]) -> None:
 def test_a_public_host_behind_nat64_is_reached(servers: list[Server]) -> None:
     server = start(servers, reply(b"page"))
     names = Names(docs_example=["64:ff9b::5db8:d822"])
-    assert fetch(f"http://docs.example:{server.port}/", NetworkRoute(names, Internet())).body == b"page"
+    assert (
+        fetch(f"http://docs.example:{server.port}/", NetworkRoute(resolver=names, network=Internet())).body == b"page"
+    )
 
 
 @pytest.mark.xfail(reason="a proxy that the user names looks names up itself: where they lead can't be checked")
@@ -235,4 +247,4 @@ def test_a_name_that_leads_inside_is_refused_behind_a_proxy_too(servers: list[Se
     proxy = start(servers, reply(b"secret"))
     names = Names(rebind_example=["127.0.0.1"])
     with pytest.raises(FetchError):
-        fetch("http://rebind.example/", NetworkRoute(names, proxy=f"http://127.0.0.1:{proxy.port}"))
+        fetch("http://rebind.example/", NetworkRoute(resolver=names, proxy=f"http://127.0.0.1:{proxy.port}"))

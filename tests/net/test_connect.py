@@ -19,7 +19,9 @@ PUBLIC, PUBLIC6 = "93.184.216.34", "2606:4700::1111"
 
 def test_the_connection_goes_to_the_address_that_was_checked(serve: Serve) -> None:
     server, network, names = serve(reply(b"hello")), Internet(), Names(docs_example=[PUBLIC])
-    fetched = fetch_sync(f"http://docs.example:{server.port}/", policy=HostPolicy(), route=NetworkRoute(names, network))
+    fetched = fetch_sync(
+        f"http://docs.example:{server.port}/", policy=HostPolicy(), route=NetworkRoute(resolver=names, network=network)
+    )
     assert fetched.body == b"hello"
     assert fetched.address == PUBLIC
     assert network.connected == [PUBLIC]
@@ -29,7 +31,7 @@ def test_the_connection_goes_to_the_address_that_was_checked(serve: Serve) -> No
 
 def test_a_name_that_turns_private_is_blocked_when_it_is_connected_to_again(serve: Serve) -> None:
     server, network = serve(reply(b"hello")), Internet()
-    route = NetworkRoute(Names(docs_example=[[PUBLIC], ["127.0.0.1"]]), network)
+    route = NetworkRoute(resolver=Names(docs_example=[[PUBLIC], ["127.0.0.1"]]), network=network)
     url = f"http://docs.example:{server.port}/"
     assert fetch_sync(url, policy=HostPolicy(), route=route).status == 200
     with pytest.raises(FetchError) as caught:
@@ -41,7 +43,7 @@ def test_a_name_that_turns_private_is_blocked_when_it_is_connected_to_again(serv
 def test_a_name_that_turns_private_between_two_redirects_is_blocked(serve: Serve) -> None:
     server = serve(lambda path, to: to.sendall(reply(b"", "302 Found", "Location: /next")))
     network = Internet()
-    route = NetworkRoute(Names(docs_example=[[PUBLIC], ["169.254.169.254"]]), network)
+    route = NetworkRoute(resolver=Names(docs_example=[[PUBLIC], ["169.254.169.254"]]), network=network)
     with pytest.raises(FetchError) as caught:
         fetch_sync(f"http://docs.example:{server.port}/", policy=HostPolicy(), route=route)
     assert caught.value.kind == "address"
@@ -73,7 +75,7 @@ def test_one_bad_address_in_an_answer_refuses_them_all(answer: Sequence[str], se
         fetch_sync(
             f"http://docs.example:{server.port}/",
             policy=HostPolicy(),
-            route=NetworkRoute(Names(docs_example=answer), network),
+            route=NetworkRoute(resolver=Names(docs_example=answer), network=network),
         )
     assert network.connected == []
     assert server.heads == []
@@ -81,7 +83,7 @@ def test_one_bad_address_in_an_answer_refuses_them_all(answer: Sequence[str], se
 
 def test_a_connection_that_ends_somewhere_else_is_dropped_before_anything_is_sent(serve: Serve) -> None:
     server, network = serve(reply(b"secret")), Internet(honest=True)
-    route = NetworkRoute(Names(docs_example=[PUBLIC]), network)
+    route = NetworkRoute(resolver=Names(docs_example=[PUBLIC]), network=network)
     with pytest.raises(FetchError) as caught:
         fetch_sync(f"http://docs.example:{server.port}/", policy=HostPolicy(), route=route)
     assert caught.value.kind == "address"
@@ -91,7 +93,7 @@ def test_a_connection_that_ends_somewhere_else_is_dropped_before_anything_is_sen
 
 def test_this_machine_is_not_reached_by_its_own_public_address(serve: Serve) -> None:
     server = serve(reply(b"secret"))
-    route = NetworkRoute(Names(docs_example=[PUBLIC]), Internet(own=PUBLIC))
+    route = NetworkRoute(resolver=Names(docs_example=[PUBLIC]), network=Internet(own=PUBLIC))
     for url in (f"http://docs.example:{server.port}/", f"http://{PUBLIC}:{server.port}/"):
         with pytest.raises(FetchError) as caught:
             fetch_sync(url, policy=HostPolicy(), route=route)
@@ -105,7 +107,7 @@ def test_the_next_address_is_tried_when_one_is_dead_the_families_in_turn(serve: 
     server = serve(reply(b"hello"))
     dead = [PUBLIC6, "2606:4700::2", "2606:4700::3"]
     network = Internet(dead=dead)
-    route = NetworkRoute(Names(docs_example=[*dead, PUBLIC]), network)
+    route = NetworkRoute(resolver=Names(docs_example=[*dead, PUBLIC]), network=network)
     assert fetch_sync(f"http://docs.example:{server.port}/", policy=HostPolicy(), route=route).address == PUBLIC
     assert network.connected == [PUBLIC6, PUBLIC]
 
@@ -114,14 +116,18 @@ def test_a_host_with_only_dead_addresses_can_not_be_connected_to(serve: Serve) -
     dead = [f"93.184.216.{number}" for number in range(50)]
     network = Internet(dead=dead)
     with pytest.raises(FetchError) as caught:
-        fetch_sync("http://docs.example/", policy=HostPolicy(), route=NetworkRoute(Names(docs_example=dead), network))
+        fetch_sync(
+            "http://docs.example/",
+            policy=HostPolicy(),
+            route=NetworkRoute(resolver=Names(docs_example=dead), network=network),
+        )
     assert caught.value.kind == "network"
     assert network.connected == dead[:4]
 
 
 def test_an_unknown_name_is_an_error_with_its_spelling() -> None:
     with pytest.raises(FetchError, match=r"other\.example") as caught:
-        fetch_sync("http://other.example/?hunter2", policy=HostPolicy(), route=NetworkRoute(Names()))
+        fetch_sync("http://other.example/?hunter2", policy=HostPolicy(), route=NetworkRoute(resolver=Names()))
     assert caught.value.kind == "network"
     assert "hunter2" not in str(caught.value)
 

@@ -134,7 +134,7 @@ def test_no_url_and_no_redirect_leads_inside(location: str, serve: Serve) -> Non
                 url,
                 policy=HostPolicy(),
                 limits=FetchLimits(total_timeout=TEST_TIMEOUT),
-                route=NetworkRoute(names, network),
+                route=NetworkRoute(resolver=names, network=network),
             )
         assert caught.value.kind in ("url", "address")
     assert set(server.paths) <= {"/start"}
@@ -148,7 +148,7 @@ def test_a_public_host_can_not_lead_to_what_is_only_open_to_the_user(serve: Serv
         )
     )
     policy = HostPolicy(allow_private=[f"localhost:{server.port}"])
-    route = NetworkRoute(Names(docs_example=["93.184.216.34"], localhost=["127.0.0.1"]), Internet())
+    route = NetworkRoute(resolver=Names(docs_example=["93.184.216.34"], localhost=["127.0.0.1"]), network=Internet())
     with pytest.raises(FetchError) as caught:
         fetch_sync(f"http://docs.example:{server.port}/", policy=policy, route=route)
     assert caught.value.kind == "redirect"
@@ -256,7 +256,7 @@ def test_a_fetch_can_be_cancelled_and_closes_its_connection(serve: Serve) -> Non
                 url,
                 policy=policy,
                 limits=FetchLimits(total_timeout=600, idle_timeout=600),
-                route=NetworkRoute(Everywhere()),
+                route=NetworkRoute(resolver=Everywhere()),
             )
         )
         assert await asyncio.to_thread(asked.wait, TEST_TIMEOUT)
@@ -275,7 +275,10 @@ def test_many_fetches_run_beside_each_other(serve: Serve) -> None:
     async def scene() -> list[bytes]:
         base = f"http://docs.example:{server.port}"
         pages = await asyncio.gather(
-            *(fetch(f"{base}/{number}", policy=policy, route=NetworkRoute(Everywhere())) for number in range(20))
+            *(
+                fetch(f"{base}/{number}", policy=policy, route=NetworkRoute(resolver=Everywhere()))
+                for number in range(20)
+            )
         )
         return [page.body for page in pages]
 
@@ -292,7 +295,7 @@ def test_the_blocking_form_is_not_for_asynchronous_code() -> None:
 
 def test_a_proxy_is_used_when_the_caller_names_one_and_names_are_still_checked(serve: Serve) -> None:
     proxy = serve(reply(b"by proxy"))
-    route = NetworkRoute(Names(), proxy=f"http://127.0.0.1:{proxy.port}")
+    route = NetworkRoute(resolver=Names(), proxy=f"http://127.0.0.1:{proxy.port}")
     assert fetch_sync("http://docs.example/x?y", policy=HostPolicy(), route=route).body == b"by proxy"
     assert proxy.heads[0].startswith("GET http://docs.example:80/x?y HTTP/1.1\r\n")
     for url in (
@@ -309,7 +312,7 @@ def test_a_proxy_is_used_when_the_caller_names_one_and_names_are_still_checked(s
 
 def test_a_proxy_that_refuses_a_tunnel_is_an_error(serve: Serve) -> None:
     proxy = serve(reply(b"no", "403 \x1b[31mForbidden"))
-    route = NetworkRoute(Names(), proxy=f"http://127.0.0.1:{proxy.port}")
+    route = NetworkRoute(resolver=Names(), proxy=f"http://127.0.0.1:{proxy.port}")
     with pytest.raises(FetchError, match="proxy") as caught:
         fetch_sync("https://docs.example/", policy=HostPolicy(), route=route)
     assert "\x1b" not in str(caught.value)

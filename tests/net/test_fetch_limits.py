@@ -305,7 +305,7 @@ def test_any_answer_is_a_result_or_a_fetch_error(serve: Serve, answer: bytes) ->
     policy = HostPolicy(allow_private=[f"docs.example:{server.port}"])
     url, limits = f"http://docs.example:{server.port}/", FetchLimits(total_timeout=TEST_TIMEOUT)
     try:
-        shown = fetch_sync(url, policy=policy, limits=limits, route=NetworkRoute(Everywhere())).text or ""
+        shown = fetch_sync(url, policy=policy, limits=limits, route=NetworkRoute(resolver=Everywhere())).text or ""
     except FetchError as error:
         shown = error.problem
     finally:

@@ -29,7 +29,7 @@ def test_the_name_is_sent_and_proven_while_the_address_is_pinned(
     serve: Serve, server_tls: ssl.SSLContext, trusting: ssl.SSLContext
 ) -> None:
     server, network = serve(reply(b"safe"), tls=server_tls), Internet()
-    route = NetworkRoute(Names(docs_example=["93.184.216.34"]), network, trusting)
+    route = NetworkRoute(resolver=Names(docs_example=["93.184.216.34"]), network=network, tls=trusting)
     fetched = fetch_sync(f"https://DOCS.example.:{server.port}/", policy=HostPolicy(), route=route)
     assert (fetched.body, fetched.address) == (b"safe", "93.184.216.34")
     assert server.names == ["docs.example"]
@@ -44,7 +44,9 @@ def test_a_certificate_for_another_name_is_refused(
     server = serve(reply(b"secret"), tls=server_tls)
     policy = HostPolicy(allow_private=[f"{host}:{server.port}"])
     with pytest.raises(FetchError) as caught:
-        fetch_sync(f"https://{host}:{server.port}/", policy=policy, route=NetworkRoute(Everywhere(), tls=trusting))
+        fetch_sync(
+            f"https://{host}:{server.port}/", policy=policy, route=NetworkRoute(resolver=Everywhere(), tls=trusting)
+        )
     assert caught.value.kind == "certificate"
     assert server.heads == []
 
@@ -53,7 +55,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(serve: Serve, server_t
     server = serve(reply(b"secret"), tls=server_tls)
     policy = HostPolicy(allow_private=[f"docs.example:{server.port}"])
     with pytest.raises(FetchError) as caught:
-        fetch_sync(f"https://docs.example:{server.port}/", policy=policy, route=NetworkRoute(Everywhere()))
+        fetch_sync(f"https://docs.example:{server.port}/", policy=policy, route=NetworkRoute(resolver=Everywhere()))
     assert caught.value.kind == "certificate"
     assert server.heads == []
 
@@ -63,7 +65,7 @@ def test_a_context_that_checks_nothing_is_not_used() -> None:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     with pytest.raises(ValueError, match="verify certificates"):
-        fetch_sync("https://docs.example/", policy=HostPolicy(), route=NetworkRoute(Everywhere(), tls=context))
+        fetch_sync("https://docs.example/", policy=HostPolicy(), route=NetworkRoute(resolver=Everywhere(), tls=context))
 
 
 def test_a_plain_server_where_tls_is_expected_is_an_error(serve: Serve, trusting: ssl.SSLContext) -> None:
@@ -71,7 +73,9 @@ def test_a_plain_server_where_tls_is_expected_is_an_error(serve: Serve, trusting
     policy = HostPolicy(allow_private=[f"docs.example:{server.port}"])
     with pytest.raises(FetchError) as caught:
         fetch_sync(
-            f"https://docs.example:{server.port}/", policy=policy, route=NetworkRoute(Everywhere(), tls=trusting)
+            f"https://docs.example:{server.port}/",
+            policy=policy,
+            route=NetworkRoute(resolver=Everywhere(), tls=trusting),
         )
     assert caught.value.kind == "network"
 
@@ -87,7 +91,7 @@ def test_a_tls_greeting_that_is_never_answered_ends_with_the_time_and_is_closed(
                 f"https://docs.example:{server.port}/",
                 policy=policy,
                 limits=limits,
-                route=NetworkRoute(Everywhere(), tls=trusting),
+                route=NetworkRoute(resolver=Everywhere(), tls=trusting),
             )
         assert caught.value.kind == "time"
         del caught
@@ -101,7 +105,9 @@ def test_a_redirect_from_https_to_http_is_refused(
     safe = serve(redirect(f"http://docs.example:{plain.port}/"), tls=server_tls)
     policy = HostPolicy(allow_private=[f"docs.example:{plain.port}", f"docs.example:{safe.port}"])
     with pytest.raises(FetchError, match="https to http"):
-        fetch_sync(f"https://docs.example:{safe.port}/", policy=policy, route=NetworkRoute(Everywhere(), tls=trusting))
+        fetch_sync(
+            f"https://docs.example:{safe.port}/", policy=policy, route=NetworkRoute(resolver=Everywhere(), tls=trusting)
+        )
     assert plain.heads == []
 
 
@@ -112,7 +118,7 @@ def test_a_redirect_from_http_to_https_is_followed(
     plain = serve(redirect(f"https://docs.example:{safe.port}/"))
     policy = HostPolicy(allow_private=[f"docs.example:{plain.port}", f"docs.example:{safe.port}"])
     fetched = fetch_sync(
-        f"http://docs.example:{plain.port}/", policy=policy, route=NetworkRoute(Everywhere(), tls=trusting)
+        f"http://docs.example:{plain.port}/", policy=policy, route=NetworkRoute(resolver=Everywhere(), tls=trusting)
     )
     assert fetched.body == b"safe"
     assert not fetched.redirects[0].is_cross_host

@@ -14,20 +14,31 @@ from kitbag.net.urls import FetchTarget, parse_url, resolve_redirect
 @pytest.mark.parametrize(
     ("url", "target"),
     [
-        ("https://docs.python.org", FetchTarget("https", "docs.python.org", 443, "/")),
-        ("HTTPS://DOCS.python.org.:443/3/?q=a#b", FetchTarget("https", "docs.python.org", 443, "/3/?q=a")),
-        ("http://a.com:8080?x", FetchTarget("http", "a.com", 8080, "/?x")),
-        ("http://a.com:/x", FetchTarget("http", "a.com", 80, "/x")),
-        ("http://a.com:00080/x", FetchTarget("http", "a.com", 80, "/x")),
-        ("http://[2606:4700::1]:81/", FetchTarget("http", "2606:4700::1", 81, "/")),
+        ("https://docs.python.org", FetchTarget(scheme="https", host="docs.python.org", port=443, path="/")),
+        (
+            "HTTPS://DOCS.python.org.:443/3/?q=a#b",
+            FetchTarget(scheme="https", host="docs.python.org", port=443, path="/3/?q=a"),
+        ),
+        ("http://a.com:8080?x", FetchTarget(scheme="http", host="a.com", port=8080, path="/?x")),
+        ("http://a.com:/x", FetchTarget(scheme="http", host="a.com", port=80, path="/x")),
+        ("http://a.com:00080/x", FetchTarget(scheme="http", host="a.com", port=80, path="/x")),
+        ("http://[2606:4700::1]:81/", FetchTarget(scheme="http", host="2606:4700::1", port=81, path="/")),
         (
             'https://bücher.example/ü?ö="<>{}|^`',
-            FetchTarget("https", "xn--bcher-kva.example", 443, "/%C3%BC?%C3%B6=%22%3C%3E%7B%7D%7C%5E%60"),
+            FetchTarget(
+                scheme="https", host="xn--bcher-kva.example", port=443, path="/%C3%BC?%C3%B6=%22%3C%3E%7B%7D%7C%5E%60"
+            ),
         ),
-        ("http://a.com/%zz%41?a=b@c:d/e", FetchTarget("http", "a.com", 80, "/%zz%41?a=b@c:d/e")),
-        ("http://evil.com/docs.python.org", FetchTarget("http", "evil.com", 80, "/docs.python.org")),
-        ("http://evil.com?@docs.python.org", FetchTarget("http", "evil.com", 80, "/?@docs.python.org")),
-        ("http://evil.com#@docs.python.org", FetchTarget("http", "evil.com", 80, "/")),
+        ("http://a.com/%zz%41?a=b@c:d/e", FetchTarget(scheme="http", host="a.com", port=80, path="/%zz%41?a=b@c:d/e")),
+        (
+            "http://evil.com/docs.python.org",
+            FetchTarget(scheme="http", host="evil.com", port=80, path="/docs.python.org"),
+        ),
+        (
+            "http://evil.com?@docs.python.org",
+            FetchTarget(scheme="http", host="evil.com", port=80, path="/?@docs.python.org"),
+        ),
+        ("http://evil.com#@docs.python.org", FetchTarget(scheme="http", host="evil.com", port=80, path="/")),
     ],
 )
 def test_a_url_is_taken_apart(url: str, target: FetchTarget) -> None:
@@ -162,7 +173,11 @@ def test_any_text_is_refused_or_read_as_every_other_parser_reads_the_result(text
         return
     assert parse_url(target.url) == target
     split = urllib.parse.urlsplit(target.url)
-    assert (split.scheme, split.hostname, split.port or {"http": 80, "https": 443}[split.scheme]) == target[:3]
+    assert (split.scheme, split.hostname, split.port or {"http": 80, "https": 443}[split.scheme]) == (
+        target.scheme,
+        target.host,
+        target.port,
+    )
     assert split.username is None
     other = httpx2.URL(target.url)
     assert other.raw_host.decode().strip("[]") == target.host

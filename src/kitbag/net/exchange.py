@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Generator
 from typing import NamedTuple
 
 import httpcore2
+import msgspec
 
 from kitbag.net.body import ACCEPTED_CODINGS, ResponseBody
 from kitbag.net.connect import ByteMeter, GuardedNetwork, OverLimitError, Resolver
@@ -23,7 +24,7 @@ _ACCEPTED_TYPES = "text/markdown, text/plain;q=0.9, text/html;q=0.8, application
 _RETRY_FIX = "Try again later, or fetch the page from another host."
 
 
-class NetworkRoute(NamedTuple):
+class NetworkRoute(msgspec.Struct, frozen=True, kw_only=True):
     """Overrides for how a request reaches the network; by default the system's."""
 
     resolver: Resolver | None = None

@@ -8,6 +8,8 @@ configured, with their key; it follows no redirects. Importing this imports no H
 import time
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from kitbag.errors import UsageError
 from kitbag.net.content import decode_body, detect_encoding, parse_media_type
 from kitbag.net.errors import FetchError, FetchRedirect
@@ -40,7 +42,7 @@ class Timings(NamedTuple):
     total: float
 
 
-class FetchResult(NamedTuple):
+class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
     """The response, whatever its status. All of it is untrusted: escape it before showing it."""
 
     url: str
@@ -100,7 +102,7 @@ async def call_api(
     """A POST if there is a body, else a GET. Follows no redirect, because what is sent may be secret."""
     from kitbag.net.exchange import RequestPayload
 
-    limits = limits._replace(redirects=0)
+    limits = msgspec.structs.replace(limits, redirects=0)
     method = "GET" if body is None else "POST"
     return await _run_fetch(_FetchState(policy, limits, method, route, RequestPayload(headers, body)), url, limits)
 

@@ -4,7 +4,9 @@ Used by `fetch` for the first URL and for every redirect.
 """
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from kitbag.errors import UsageError
 from kitbag.net.addresses import IPAddress, classify_address, parse_address
@@ -13,7 +15,7 @@ from kitbag.net.hosts import display_host, host_matches, is_local_name, normaliz
 from kitbag.net.urls import FetchTarget, parse_url
 
 
-class FetchLimits(NamedTuple):
+class FetchLimits(msgspec.Struct, frozen=True, kw_only=True):
     total_timeout: float = 30
     """Seconds for everything: resolving, connecting, redirects and the body."""
     connect_timeout: float = 10

@@ -4,7 +4,9 @@ Used by `fetch` for the first URL and for every redirect, and by permission rule
 """
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.net.errors import FetchError
 from kitbag.net.hosts import display_host, normalize_host
@@ -18,7 +20,7 @@ _UNQUOTED = "/?:@!$&'()*+,;=-._~%[]"
 _MAX_DISPLAY_LENGTH = 120
 
 
-class FetchTarget(NamedTuple):
+class FetchTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed URL."""
 
     scheme: str
@@ -69,7 +71,7 @@ def parse_url(url: str) -> FetchTarget:
     if "@" in authority:
         raise _url_error("it contains a user name", "Remove everything before the @; credentials are never sent.")
     host, port = _split_authority(authority, scheme)
-    return FetchTarget(scheme, host, port, _ascii_path(rest[len(authority) :]))
+    return FetchTarget(scheme=scheme, host=host, port=port, path=_ascii_path(rest[len(authority) :]))
 
 
 def resolve_redirect(target: FetchTarget, location: str) -> FetchTarget:

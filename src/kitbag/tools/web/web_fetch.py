@@ -117,7 +117,7 @@ class _WebFetch:
             and not policy.allows_private(target)
             and not is_ip_address(target.host)
         ):
-            secure = FetchTarget("https", target.host, 443, target.path)
+            secure = FetchTarget(scheme="https", host=target.host, port=443, path=target.path)
             try:
                 return await fetch(secure.url, policy=policy, limits=self._limits, route=self._route)
             except FetchError as error:
