@@ -165,7 +165,7 @@ class Session:
 
         async def write_and_apply() -> None:
             for seq, entry in zip(await self._write_all(entries), entries, strict=True):
-                self.apply(JournalRecord(seq, entry.stream, "", entry.kind, entry.body))
+                self.apply(JournalRecord(seq=seq, stream=entry.stream, at="", kind=entry.kind, body=entry.body))
 
         await run_to_completion(write_and_apply())
 

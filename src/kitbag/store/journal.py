@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kitbag.store import journal_file
 from kitbag.store.journal_file import JournalRecovery, open_journal_file, store_error
 from kitbag.store.private_files import StoreError
@@ -100,7 +102,7 @@ SELECT stream FROM found WHERE substr(stream, 1, length(:prefix)) = :prefix
 """
 
 
-class JournalRecord(NamedTuple):
+class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     """Increases with every record of the journal, across streams; a reader that sees one can see all before it."""
     stream: str
@@ -446,7 +448,7 @@ class Journal:
 
     def _record(self, row: Any) -> JournalRecord:
         try:
-            return JournalRecord(row[0], row[1], row[2], row[3], json.loads(row[4]))
+            return JournalRecord(seq=row[0], stream=row[1], at=row[2], kind=row[3], body=json.loads(row[4]))
         except (ValueError, RecursionError) as error:
             raise StoreError(f"record {row[0]} of {self.path} is corrupt: {error}", "restore the file") from error
 

@@ -12,6 +12,8 @@ import stat
 from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple
 
+import msgspec
+
 from kitbag.store import private_files
 from kitbag.store.private_files import StoreError
 
@@ -53,7 +55,7 @@ class JournalRecovery(NamedTuple):
     problem: str
 
 
-class JournalFile(NamedTuple):
+class JournalFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     writer: sqlite3.Connection
     reader: sqlite3.Connection
@@ -93,7 +95,7 @@ def open_journal_file(path: str) -> JournalFile:
         except BaseException:
             os.close(lock_fd)
             raise
-        return JournalFile(file.path, writer, reader, lock_fd, recovery)
+        return JournalFile(path=file.path, writer=writer, reader=reader, lock_fd=lock_fd, recovery=recovery)
 
 
 def store_error(path: str, error: sqlite3.Error) -> StoreError:
@@ -301,7 +303,8 @@ def _copy_readable_records(rebuilt: _JournalPath, damaged: str, recovery: Journa
                 writer.execute("INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?)", row)
                 recovery, highest = recovery._replace(records=recovery.records + 1), max(highest, int(row[0]))
             at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-            note = (highest + _SEQ_GAP, "journal", at, "damaged", json.dumps(recovery._asdict()))
+            body = {"folder": recovery.folder, "records": recovery.records, "problem": recovery.problem}
+            note = (highest + _SEQ_GAP, "journal", at, "damaged", json.dumps(body))
             writer.execute("INSERT INTO records (seq, stream, at, kind, body) VALUES (?, ?, ?, ?, ?)", note)
             writer.execute("COMMIT")
     except sqlite3.Error as error:
