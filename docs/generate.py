@@ -174,12 +174,18 @@ def _field_table(reference: dict[str, FieldReference], spellings: dict[str, tupl
     rows = ["| field | value | default | meaning | files of |", "|---|---|---|---|---|"]
     for field, about in reference.items():
         name, *others = (spellings or {}).get(field, (field,))
-        if spellings is field_names.AGENT_SPELLINGS:  # case, hyphens and underscores are ignored there
-            plain = {re.sub("[-_]", "", one).lower(): one for one in (*reversed(others), name)}
-            others = [one for one in others if one in plain.values()]
+        if spellings is field_names.AGENT_SPELLINGS:  # hyphens and underscores are ignored there
+            plain = {one: re.sub("[-_]", "", one).lower() for one in (name, *others)}
+            others = [one for at, one in enumerate(others) if _is_new_spelling(one, [name, *others[:at]], plain)]
         also = "; also " + ", ".join(f"`{other}`" for other in others) if others else ""
         rows.append(f"| `{name}`{also} | {about.value} | {about.default} | {about.meaning} | {about.tools} |")
     return "\n".join(rows)
+
+
+def _is_new_spelling(spelling: str, before: list[str], plain: dict[str, str]) -> bool:
+    """Whether it differs from those before it by more than hyphens and underscores. `maxTurns` is listed too, since that
+    is what the field is called elsewhere."""
+    return spelling != spelling.lower() or plain[spelling] not in [plain[one] for one in before]
 
 
 def _ignored_line(fields: frozenset[str], reference: dict[str, FieldReference]) -> str:

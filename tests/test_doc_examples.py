@@ -244,3 +244,67 @@ def test_every_test_that_a_page_names_exists() -> None:
         for name, suffix in re.findall(r"`(?:tests/[\w/]*/)?(test_\w+)(\.py)?`", read_page(page)):
             exists = f"{name}.py" in files if suffix else f"def {name}(" in text
             assert exists, f"{page}: {name}{suffix}"
+
+
+# Limits
+
+
+def test_the_limits_that_pages_state_are_those_of_the_code() -> None:
+    from kitbag.agent.undo import snapshot
+    from kitbag.assembly import mentions
+    from kitbag.chat.terminal import title_and_bell
+    from kitbag.library import agents, discover
+    from kitbag.mcp_server import client_sessions, http, http_guard, server_state, skill_uris, tool_calls
+    from kitbag.net.policy import FetchLimits
+    from kitbag.packing import memory_files, memory_syntax
+    from kitbag.permissions.trust.bounded_reader import ReadLimits
+    from kitbag.store import content_store
+    from kitbag.tasks import delegation, output_file, subagent, worker_process
+    from kitbag.tools.mcp_client import results, stdio_transport
+
+    fetch, scan = FetchLimits(), ReadLimits()
+    words = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 8: "eight", 10: "ten", 20: "twenty"}
+    limits = {
+        "docs/chat.md": [f"nobody has typed for {words[title_and_bell.AWAY_SECONDS]} seconds"],
+        "docs/running.md": [
+            f"up to {mentions.MAX_MENTIONS} files and about {mentions.MAX_CHARS:,} characters",
+            f"at most {mentions.MAX_TYPED_LINES} lines and {mentions.MAX_TYPED_CHARS:,} characters",
+            f"files over {snapshot.MAX_FILE_BYTES >> 20} MB",
+            f"more than {snapshot.MAX_FILES:,} files or {snapshot.MAX_TOTAL_BYTES >> 20} MB",
+            f"more than {snapshot.MAX_SECONDS:.0f} seconds",
+            f"after {content_store.MAX_DAYS} days without use, and above {content_store.MAX_BYTES >> 30} GB",
+        ],
+        "docs/memory.md": [
+            f"{memory_files.MAX_CHARACTERS:,} characters",
+            f"up to {words[memory_files.MAX_IMPORT_DEPTH]} levels",
+            f"`@` in one file | {memory_syntax.MAX_IMPORTS} |",
+        ],
+        "docs/security.md": [
+            f"({scan.files:,} files, {scan.bytes >> 20} MiB, {scan.seconds:.0f} seconds)",
+            f"{fetch.total_timeout} s in total, {fetch.idle_timeout} s of silence, header size, {fetch.body_bytes >> 20} MiB",
+            f"at most {words[fetch.redirects]}, never from https to http",
+        ],
+        "docs/mcp.md": [
+            f"{http.MAX_BODY_BYTES >> 20} MiB and {http_guard.BODY_TIMEOUT:.0f} seconds per request body",
+            f"{http.MAX_SESSIONS:,} sessions, {client_sessions.IDLE_SECONDS / 60:.0f} minutes idle",
+            f"more than {skill_uris.MAX_FILES} files or {skill_uris.MAX_BYTES >> 20} MiB",
+            f"at least every {tool_calls.PROGRESS_SECONDS:.0f} seconds",
+            f"checks every {server_state.MIN_REFRESH_SECONDS:.0f} seconds",
+            f"more than {100 / server_state.REFRESH_COST_FACTOR:.0f}% of its time",
+        ],
+        "docs/servers.md": [
+            f"over {stdio_transport.MAX_MESSAGE_BYTES >> 20} MiB are not read",
+            f"at most {results.MAX_CHARS:,} characters (beginning and end) and {words[results.MAX_IMAGES]} images",
+        ],
+        "docs/agents.md": [
+            f"else the file, else {subagent.DEFAULT_MAX_TURNS}",
+            f"nest {words[delegation.MAX_DEPTH]} levels deep, and {words[delegation.MAX_CONCURRENT]} run at once",
+            f"beyond {output_file.MAX_BYTES // 10**6} MB",
+            f"rotated at {worker_process.MAX_LOG_BYTES // 10**6} MB",
+        ],
+        "docs/finding.md": [f"searched {words[discover.MAX_DEPTH]} levels deep, at most {discover.MAX_DIRECTORIES:,} per root"],
+        "docs/fields.md": [f"1 to {agents.MAX_TURNS:,} | {subagent.DEFAULT_MAX_TURNS} |"],
+    }  # fmt: skip
+    for page, stated in limits.items():
+        text = " ".join(read_page(page).split())
+        assert [one for one in stated if one not in text] == [], page
