@@ -11,7 +11,7 @@ from kitbag.permissions.rules.load import PermissionFlags
 
 HELD = SandboxSupport(kind="bubblewrap", version="0.11", carve_outs=True)
 """Decisions are the same on every machine when it is said what the machine can hold; runs need the real thing."""
-UNHELD = SandboxSupport(kind="none", problem="no sandbox runs")
+UNHELD = SandboxSupport(kind="none", problem="no sandbox is available")
 MODES: tuple[PermissionMode, ...] = ("plan", "locked", "default", "acceptEdits", "autonomous")
 SILENT: tuple[PermissionMode, ...] = ("plan", "locked", "autonomous")
 """They never ask: what others would ask is denied."""

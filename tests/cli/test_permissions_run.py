@@ -28,7 +28,7 @@ def run(world: World, *words: str) -> "subprocess.CompletedProcess[str]":
 def test_a_command_that_only_reads_runs_where_nothing_can_be_written(box: World) -> None:
     done = run(box, "cat a.txt")
     assert (done.returncode, done.stdout) == (0, "text\n")
-    assert done.stderr == "ran in: bubblewrap, nothing writable, no network\n"
+    assert done.stderr == "ran in: bubblewrap, read-only, no network\n"
 
 
 def test_what_would_be_asked_is_refused_without_a_terminal_and_says_how(box: World) -> None:

@@ -617,7 +617,7 @@ def test_a_sandbox_that_can_t_be_made_is_no_result_of_the_command(box: Box) -> N
 
 def test_the_whole_file_system_is_no_workspace(box: Box) -> None:
     everything = msgspec.structs.replace(box.workspace, root="/")
-    with pytest.raises(SandboxError, match="whole file system"):
+    with pytest.raises(SandboxError, match="root directory"):
         run_confined(box.command("true"), confinement=Confinement("workspace"), workspace=everything)
 
 
@@ -755,7 +755,7 @@ def test_where_no_proc_can_be_mounted_there_is_none_rather_than_the_machines(box
         pytest.skip(f"no sandbox in a sandbox here: {done.stderr}")
     (_, _, options), problem = json.loads(done.stdout)
     assert options[-2:] == ["--tmpfs", "/proc"]
-    assert problem == "commands see no /proc"
+    assert problem == "commands have no /proc"
     found, _ = bubblewrap.detect_bubblewrap()
     assert found is not None
     empty = found._replace(options=tuple(options))

@@ -107,11 +107,11 @@ def test_an_end_by_a_signal_is_no_success(box: Landlocked) -> None:
 
 def test_a_sandbox_that_can_t_be_made_is_no_result_of_the_command(box: Landlocked) -> None:
     box.also_writable = (str(box.world.outside / "nowhere"),)
-    with pytest.raises(SandboxError, match="could not be made"):
+    with pytest.raises(SandboxError, match="could not create the sandbox"):
         box.run("touch ran")
     assert not (box.root / "ran").exists()
     box.also_writable = ("/",)
-    with pytest.raises(SandboxError, match="whole file system"):
+    with pytest.raises(SandboxError, match="root directory"):
         box.run("true")
 
 
@@ -136,9 +136,9 @@ def test_where_bubblewrap_is_missing_sandlock_holds_what_only_reads(box: Landloc
 
     done = kitbag("permissions", "run", "cat src/a.py")
     assert (done.returncode, done.stdout) == (0, "a = 1\n"), done.stderr
-    assert "sandlock, nothing writable, no network" in done.stderr
+    assert "sandlock, read-only, no network" in done.stderr
     assert kitbag("permissions", "run", "python3 -c 1", "--permission-mode", "autonomous").returncode == 6
     done = kitbag("permissions", "run", "python3 -c 1 > new", "--yes")
     assert done.returncode == 0, done.stderr
-    assert "control files too" in done.stderr
+    assert "control files not protected" in done.stderr
     assert '"kind": "sandlock"' in kitbag("doctor", "--json").stdout

@@ -42,7 +42,7 @@ def test_what_is_disarmed_is_still_there_under_another_name(tmp_path: Path) -> N
     (tmp_path / "a/.git.held-by-kitbag").write_text("older")
     said = disable_repositories([str(tmp_path / "a/.git")], [str(tmp_path)])
     assert len(said) == 1
-    assert "a/.git is now called .git.held-by-kitbag-1" in said[0]
+    assert "a/.git was renamed to .git.held-by-kitbag-1" in said[0]
     assert (tmp_path / "a/.git.held-by-kitbag-1/HEAD.held-by-kitbag").exists()
     assert found(tmp_path) == set()
 
@@ -53,7 +53,7 @@ def test_no_link_leads_the_renaming_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root/a").symlink_to(outside)
     said = disable_repositories([str(tmp_path / "root/a/.git")], [str(tmp_path / "root")])
-    assert "can't be renamed" in said[0]
+    assert "could not be renamed" in said[0]
     assert (outside / ".git/HEAD").exists()
 
 

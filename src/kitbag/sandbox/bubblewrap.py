@@ -215,13 +215,15 @@ def run_in_bubblewrap(
 def _check_roots(bubblewrap: Bubblewrap, writable: Iterable[str], workspace: Workspace) -> None:
     for root in writable:
         if root == "/":
-            raise SandboxError("the workspace is the whole file system", "start Kitbag in a project's folder")
+            raise SandboxError("the workspace is the root directory", "start Kitbag in a project directory")
         if is_inside(os.path.realpath(bubblewrap.program), root):
-            raise SandboxError(f"{bubblewrap.program} lies where commands can write", "use the one of the system")
+            raise SandboxError(
+                f"{bubblewrap.program} is in a directory that commands can write to", "use the system's bubblewrap"
+            )
         if not os.path.isdir(root):
-            raise SandboxError(f"{root} is no folder", "correct `sandbox.writable` in your settings")
+            raise SandboxError(f"{root} is not a directory", "fix `sandbox.writable` in your settings")
     if not os.path.isdir(workspace.root):
-        raise SandboxError(f"{workspace.root} is not there any more", "start Kitbag in a folder that exists")
+        raise SandboxError(f"{workspace.root} no longer exists", "start Kitbag in an existing directory")
 
 
 def _start(
@@ -263,11 +265,11 @@ def _start(
             ends_with_prefix=True,
         )
         if not status.wait_for_end():
-            raise SandboxError("processes of the command could not be ended", "look for them with ps, and end them")
+            raise SandboxError("could not stop all processes of the command", "find them with `ps` and stop them")
         if not status.command_ran() and not result.stop_reason and result.status >= 0:
-            problem = result.text.removeprefix("bwrap: ") or f"bubblewrap ended with status {result.status}"
-            fix = "`kitbag doctor` says what protects you here"
-            return _NotStartedError(f"the sandbox could not be made: {problem}", fix)
+            problem = result.text.removeprefix("bwrap: ") or f"bubblewrap exited with status {result.status}"
+            fix = "run `kitbag doctor` to check the sandbox"
+            return _NotStartedError(f"could not create the sandbox: {problem}", fix)
         if output_filter is not None:
             output_filter.release()
         return result
@@ -302,9 +304,9 @@ def detect_bubblewrap() -> tuple[Bubblewrap | None, str]:
         bubblewrap = Bubblewrap(programs[0], version, options)
         failure = _run_trial(bubblewrap)
         if not failure:
-            return bubblewrap, "" if "--proc" in options else "commands see no /proc"
+            return bubblewrap, "" if "--proc" in options else "commands have no /proc"
         problem = problem or failure
-    return None, f"bubblewrap {version} is there but does not run: {problem}"
+    return None, f"bubblewrap {version} is installed but does not work: {problem}"
 
 
 def _version_numbers(version: str) -> tuple[int, ...]:
@@ -357,5 +359,5 @@ def _run_trial(bubblewrap: Bubblewrap) -> str:
         except SandboxError as error:
             return error.problem
         if result.status != 42 or os.path.exists(f"{root}/outside") or os.path.lexists(f"{root}/workspace/.mcp.json"):
-            return f"it does not hold what it should ({result.status}): {result.text}"
+            return f"sandbox test failed with status {result.status}: {result.text}"
     return ""

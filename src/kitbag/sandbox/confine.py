@@ -68,15 +68,15 @@ def run_confined(
     profile, network, protects_control_paths = confinement
     support, bubblewrap = _detect()
     if profile == "none":
-        raise SandboxError("no sandbox was asked for", "say which: read-only or workspace")
+        raise SandboxError("no sandbox profile given", "use read-only or workspace")
     if support.kind == "none":
-        raise SandboxError(f"no sandbox runs here: {support.problem}", support.fix)
+        raise SandboxError(f"no sandbox is available: {support.problem}", support.fix)
     if bubblewrap is not None:
         from kitbag.sandbox import bubblewrap as sandbox_bubblewrap
 
         return sandbox_bubblewrap.run_in_bubblewrap(bubblewrap, command, on_progress, profile, network, workspace)
     if profile == "workspace" and protects_control_paths:
-        raise SandboxError(f"the sandbox here can't keep control files read-only: {support.problem}", support.fix)
+        raise SandboxError(f"the available sandbox cannot protect control files: {support.problem}", support.fix)
     from kitbag.sandbox import landlock as sandbox_landlock
 
     return sandbox_landlock.run_in_landlock(command, on_progress, profile, network, workspace)
@@ -87,7 +87,7 @@ def describe_confinement(confinement: Confinement) -> str:
     if confinement.profile == "none":
         return "no sandbox"
     kind = detect_sandbox().kind
-    written = "workspace writable" if confinement.profile == "workspace" else "nothing writable"
+    written = "workspace writable" if confinement.profile == "workspace" else "read-only"
     open_control = kind == "sandlock" and confinement.profile == "workspace"
     reach = "network" if confinement.network else "no network"
-    return ", ".join((kind, written, *(["control files too"] if open_control else []), reach))
+    return ", ".join((kind, written, *(["control files not protected"] if open_control else []), reach))

@@ -58,7 +58,7 @@ def run_in_landlock(
     workspace = with_real_paths(workspace)
     writable = workspace.write_roots if profile == "workspace" else ()
     if "/" in writable:
-        raise SandboxError("the workspace is the whole file system", "start Kitbag in a project's folder")
+        raise SandboxError("the workspace is the root directory", "start Kitbag in a project directory")
     with tempfile.TemporaryDirectory(prefix="kitbag-", ignore_cleanup_errors=True) as scratch:
         policy = {
             "writable": [*writable, scratch, *(path for path in _DEVICES if os.path.exists(path))],
@@ -113,8 +113,8 @@ def _start(command: ShellCommand, on_progress: ProgressCallback | None, policy: 
                 return result
         if result.stop_reason:
             return result
-        problem = result.text or f"it ended with status {result.status}"
-        raise SandboxError(f"the sandbox could not be made: {problem}", "`kitbag doctor` says what protects you here")
+        problem = result.text or f"sandlock exited with status {result.status}"
+        raise SandboxError(f"could not create the sandbox: {problem}", "run `kitbag doctor` to check the sandbox")
     finally:
         for descriptor in (status_reader, status_writer, policy_file):
             os.close(descriptor)
@@ -129,7 +129,7 @@ def detect_landlock() -> tuple[str, str]:
         return "", "sandlock is not installed"
     problem = _run_trial()
     if problem:
-        return "", f"sandlock is there but does not run: {problem}"
+        return "", f"sandlock is installed but does not work: {problem}"
     return metadata.version("sandlock"), ""
 
 
@@ -174,7 +174,7 @@ def _run_trial() -> str:
         except SandboxError as error:
             return error.problem
         if result.status != 42 or os.listdir(workspace.root):
-            return f"it does not hold what it should ({result.status}): {result.text}"
+            return f"sandbox test failed with status {result.status}: {result.text}"
     return ""
 
 

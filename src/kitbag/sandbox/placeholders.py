@@ -58,8 +58,8 @@ def is_placeholder(path: str) -> bool:
 
 
 def link_error(path: str) -> SandboxError:
-    problem = f"{path} is a symbolic link, and a link can't be kept from being replaced"
-    return SandboxError(problem, "put the folder or file itself in its place")
+    problem = f"{path} is a symbolic link, which the sandbox cannot protect"
+    return SandboxError(problem, "replace it with the directory or file itself")
 
 
 @contextlib.contextmanager
@@ -83,8 +83,8 @@ def _in_root(root: str, paths: list[str]) -> Generator[list[HeldPath], None, Non
     try:
         top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        fix = "start Kitbag in a folder you can use"
-        raise SandboxError(f"{root} can't be opened: {error.strerror}", fix) from error
+        fix = "start Kitbag in a directory that you can access"
+        raise SandboxError(f"cannot open {root}: {error.strerror}", fix) from error
     taking = _RootPlaceholders(top, root)
     try:
         _lock(top, root)
@@ -109,7 +109,9 @@ def _lock(top: int, root: str) -> None:
             return fcntl.flock(top, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno != errno.EWOULDBLOCK or time.monotonic() > deadline:
-                raise SandboxError(f"{root} is locked by another program", "wait for it, or end it") from error
+                raise SandboxError(
+                    f"{root} is locked by another program", "wait for it to finish, or stop it"
+                ) from error
         time.sleep(0.005)
 
 
@@ -142,8 +144,8 @@ class _RootPlaceholders:
             self.held[path] = self._make(self._folders[here], name, path, kind)
         except OSError as error:
             if error.errno != errno.EROFS:  # read-only: the command can't create it either
-                fix = "make its folder writable for you, or start Kitbag in another one"
-                raise SandboxError(f"the place of {path} can't be kept free: {error.strerror}", fix) from error
+                fix = "make its directory writable, or start Kitbag in another directory"
+                raise SandboxError(f"cannot protect {path}: {error.strerror}", fix) from error
 
     def clear(self) -> None:
         # Check first: removing an entry changes the directory's timestamp.

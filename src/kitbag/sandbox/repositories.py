@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 DISABLED_SUFFIX: Final = ".held-by-kitbag"
-_REASON = "git runs what the config of a repository names"
+_REASON = "git can run commands from a repository's config"
 _MAX_CACHED_DIRECTORIES = 400_000
 _SETTLED_NANOSECONDS = 100_000_000
 """After this, a change gets a different timestamp."""
@@ -119,8 +119,8 @@ def _disable_repository(path: str, root: str) -> str:
         finally:
             os.close(folder)
     except OSError as error:
-        return f"the command made a git repository at {shown}, which can't be renamed ({error.strerror}): {_REASON}"
-    return f"the command made a git repository; its {shown} is now called {name}, since {_REASON}"
+        return f"the command created a git repository, but {shown} could not be renamed ({error.strerror}): {_REASON}"
+    return f"the command created a git repository; {shown} was renamed to {name} because {_REASON}"
 
 
 def _move_aside(name: str, folder: int) -> str:
@@ -166,8 +166,10 @@ def restore_links(before: Iterable[ControlLink]) -> list[str]:
                 os.symlink(link.target, name, dir_fd=folder)
             finally:
                 os.close(folder)
-            suffix = f"; what was put there is called {aside}" if aside else ""
-            messages.append(f"the command took away the link {link.path}, which is back{suffix}")
+            suffix = f"; the new file was renamed to {aside}" if aside else ""
+            messages.append(f"the command changed the symbolic link {link.path}, which was restored{suffix}")
         except OSError as error:
-            messages.append(f"the command took away the link {link.path}, which can't be put back: {error.strerror}")
+            messages.append(
+                f"the command changed the symbolic link {link.path}, which could not be restored: {error.strerror}"
+            )
     return messages

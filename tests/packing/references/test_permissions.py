@@ -168,7 +168,7 @@ def test_D34_the_scope_of_the_file_decides(world: World) -> None:
     assert verdicts == {"user": "allow", "built-in": "allow", "project": "allow", "plugin": "deny"}
 
 
-@pytest.mark.skipif(not detect_sandbox().supports("read-only"), reason="no sandbox runs here")
+@pytest.mark.skipif(not detect_sandbox().supports("read-only"), reason="no sandbox is available")
 def test_what_only_reads_needs_no_answer_and_runs_where_nothing_can_be_written(world: World) -> None:
     world.write("a.txt", "content")
     policy = rights(world)

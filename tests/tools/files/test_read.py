@@ -289,7 +289,7 @@ def test_a_link_that_leads_out_is_read_only_when_somebody_agreed_to_where_it_lea
     link.symlink_to(bench.outside / "x")
     outcome = bench.use(READ, file_path="link")
     assert outcome.is_error
-    assert f"Use {bench.outside}/x itself." in text_of(outcome)
+    assert f"Use {bench.outside}/x directly." in text_of(outcome)
     judgement = bench.context.permissions.decide("Read", {"file_path": "link"}, bench.context.directory)
     assert judgement.effect == "ask"
     agreed = structs.replace(bench.context, decision=judgement)

@@ -420,7 +420,7 @@ def test_the_read_only_sandbox_writes_and_reaches_nothing_and_says_why(shell: Sh
     needs.bubblewrap()
     done = shell.run(f"touch made; touch {shell.bench.outside}/made; exec 3<>/dev/tcp/1.1.1.1/53", "read-only")
     assert done.is_error
-    assert text_of(done).endswith("[Ran in: bubblewrap, nothing writable, no network]")
+    assert text_of(done).endswith("[Ran in: bubblewrap, read-only, no network]")
     assert not (shell.root / "made").exists()
     assert shell.tripwire() == ["tripwire:untouched\n"]
     assert "[Ran in: " in shell.says("touch made || true", "read-only")
@@ -473,7 +473,7 @@ def test_a_sandbox_that_does_not_run_is_an_error_and_the_command_is_not_run(
     monkeypatch.setattr(module, "_detect", lambda: (nothing, None))
     for profile in ("read-only", "workspace"):
         done = shell.run("touch made", profile)
-        assert text_of(done).startswith("Error: the command did not run: no sandbox runs here: bubblewrap")
+        assert text_of(done).startswith("Error: the command did not run: no sandbox is available: bubblewrap")
     assert not (shell.root / "made").exists()
 
 
@@ -671,7 +671,7 @@ def test_D23_in_plan_mode_no_command_changes_anything(house: House) -> None:
     evil = f"open('made', 'w'); open('{house.world.outside}/made', 'w')"
     told = results(house, [f'python3 -c "{evil}"', "touch made", "ls"], mode="plan")
     assert "Read-only file system" in told[0]
-    assert told[0].endswith("[Ran in: bubblewrap, nothing writable, no network]")
+    assert told[0].endswith("[Ran in: bubblewrap, read-only, no network]")
     assert told[1].startswith("Error: Bash is not allowed: plan mode is read-only")
     assert told[2] == "src"
     assert sorted(os.listdir(house.world.outside)) == ["tripwire"]
