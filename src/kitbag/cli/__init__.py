@@ -4,8 +4,15 @@ import gc
 import io
 import os
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kitbag.errors import KitbagError
 
 INTERRUPTED = 130
+_LISTING_FLAGS = frozenset(("--all", "--json"))
+_COMPLETION = "_KITBAG_COMPLETE"
+"""Set by a shell that completes a command line, for click."""
 
 
 def main() -> None:
@@ -39,6 +46,9 @@ def _discard_output() -> None:
 
 
 def _run() -> int:
+    flags = sys.argv[3:]
+    if sys.argv[1:3] == ["skills", "list"] and _LISTING_FLAGS.issuperset(flags) and _COMPLETION not in os.environ:
+        return _list_skills(everything="--all" in flags, as_json="--json" in flags)
     from click.exceptions import Abort, ClickException
 
     from kitbag.cli.root import cli
@@ -48,13 +58,38 @@ def _run() -> int:
     try:
         code = cli.main(prog_name="kitbag", standalone_mode=False, obj=chosen)
     except KitbagError as error:
-        from kitbag.cli.output import fail
-
-        fail(error, as_json=chosen.get("json", False))
-        return error.exit_code
+        return _fail(error, as_json=chosen.get("json", False))
     except ClickException as error:
         error.show()
         return error.exit_code
     except Abort:
         return INTERRUPTED
     return code if isinstance(code, int) else 0  # a command's `Context.exit` returns its code here
+
+
+def _list_skills(*, everything: bool, as_json: bool) -> int:
+    """A listing without click, whose import takes longer than all the rest. It ends as it does with click."""
+    from kitbag.errors import KitbagError
+
+    try:
+        from kitbag.cli.skills_list import list_skills
+        from kitbag.library.registry import Registry
+        from kitbag.library.scopes import find_places
+
+        list_skills(Registry(find_places()), everything=everything, as_json=as_json)
+    except KitbagError as error:
+        return _fail(error, as_json)
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return 1
+    return 0
+
+
+def _fail(error: "KitbagError", as_json: bool) -> int:
+    from kitbag.cli.output import fail
+
+    fail(error, as_json)
+    return error.exit_code

@@ -8,8 +8,9 @@ from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.item_states import set_state
 from kitbag.cli.library_options import json_option, library_options, open_registry, project_option
+from kitbag.cli.skills_list import list_skills, origin
 from kitbag.library.skills import Skill
-from kitbag.library.visibility import Verdict, skill_to_json
+from kitbag.library.visibility import skill_to_json
 from kitbag.settings import ITEM_STATES
 
 if TYPE_CHECKING:
@@ -31,32 +32,7 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
     registry = open_registry(dirs, team, persona)
     if form:
         return _print_catalog(registry, form, as_json)
-    view = registry.visibility_context()
-    verdicts = [(skill, registry.evaluate(skill, view)) for skill in registry.skills]
-    shown = [pair for pair in verdicts if everything or pair[1].listed or (pair[1].user and not pair[0].team)]
-    if as_json:
-        return output.as_json([skill_to_json(skill, verdict) for skill, verdict in shown])
-    output.table(
-        ("NAME", "SCOPE", "SHOWN", "DESCRIPTION"),
-        [(skill.full_name, _origin(skill), _visibility_label(verdict), skill.summary) for skill, verdict in shown],
-    )
-    output.footer("skill", len(shown), len(verdicts) - len(shown), registry.problem_count())
-    return None
-
-
-def _origin(skill: Skill) -> str:
-    return skill.root.scope if skill.kind == "skill" else f"{skill.root.scope} command"
-
-
-def _visibility_label(verdict: Verdict) -> str:
-    """Who sees it, in one or two words."""
-    if verdict.state == "off":
-        return "off"
-    if verdict.listed:
-        return "yes" if verdict.described else "name only"
-    if not verdict.model:
-        return "user only" if verdict.user else "no"
-    return "on demand" if verdict.searchable else "by name"
+    return list_skills(registry, everything=everything, as_json=as_json)
 
 
 def _print_catalog(registry: "Registry", form: Any, as_json: bool) -> None:
@@ -146,7 +122,7 @@ def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, 
         return output.as_json([{**skill_to_json(hit.skill, hit.visibility), "score": hit.score} for hit in hits])
     output.table(
         ("NAME", "SCOPE", "DESCRIPTION"),
-        [(h.skill.full_name, _origin(h.skill), h.skill.summary) for h in hits],
+        [(h.skill.full_name, origin(h.skill), h.skill.summary) for h in hits],
     )
     if not hits:
         output.remark("nothing found")
