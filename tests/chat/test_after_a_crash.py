@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import World
+from kitbag.chat.task_blocks import COLUMNS
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
@@ -99,9 +100,9 @@ def test_the_live_panel_stops_a_task(world: World) -> None:
             driven.until(lambda: "running" in driven.text() and "seek" in driven.text() and len(server.requests) == 3)
             driven.press("s")
             driven.until_seen("is stopped: cancelled")
-            driven.until(lambda: "cancelled" in driven.text())
+            driven.until(lambda: "cancelled" in driven.text() and "Esc to close" in driven.text())
             driven.press("q")
-            driven.until(lambda: "what it does" not in driven.text())
+            driven.until(lambda: COLUMNS not in driven.text())
             driven.say("/stop")
             driven.until_seen("nothing is running in the foreground")
     assert len(server.requests) == 3, "what the person stopped does not wake the model"

@@ -97,7 +97,7 @@ class TestAnswers:
     def test_where_nobody_is_there_nobody_said_no(self, world: World) -> None:
         refused, _ = ask(world, None, can_ask=False)
         assert isinstance(refused, Denial)
-        assert (refused.by, "request failed: the input is no terminal" in refused.reason) == ("nobody", True)
+        assert (refused.by, "request failed: stdin is not a terminal" in refused.reason) == ("nobody", True)
 
     def test_enter_alone_allows_nothing(self, world: World) -> None:
         form = approval_form(question(world))

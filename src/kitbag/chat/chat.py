@@ -346,8 +346,8 @@ class Chat:
             self._show_bug(error)
 
     def _show_bug(self, error: BaseException) -> None:
-        fix = "this is a bug in Kitbag; the session is saved and you can continue"
-        self.show(NoticeBlock("error", f"{type(error).__name__}: {error}", fix))
+        fix = "report this bug; the session is saved and you can continue"
+        self.show(NoticeBlock("error", f"internal error: {type(error).__name__}: {error}", fix))
 
     async def _stop(self, task: "asyncio.Task[None] | None") -> None:
         if task is None:

@@ -31,7 +31,7 @@ class ChatDialog:
 
     @property
     def no_user_reason(self) -> str:
-        return "" if self._ui.can_ask else "the input is no terminal"
+        return "" if self._ui.can_ask else "stdin is not a terminal"
 
     async def run(self, forms: FormSequence[T]) -> T:
         await self._flush()

@@ -137,7 +137,9 @@ def _complete_answer(
     elif answer is None and keys == ("r",):
         text_answer = yield from _rule_forms(question.suggestion)
     elif answer is None and keys == ("w",):
-        text_answer = yield Form(prompt="Reason, or what to do instead:", free_text_hint="a message for the model")
+        text_answer = yield Form(
+            prompt="Reason, or what to do instead:", free_text_hint="a message for the model", cancel_effect="go back"
+        )
     else:
         return answer
     return parse_answer(question, FormAnswer(keys, text_answer.text)) if text_answer is not None else None
@@ -152,6 +154,7 @@ def _rule_forms(text: str) -> FormSequence[FormAnswer | None]:
             above=above,
             free_text_hint=f"a rule such as `{_RULE_EXAMPLE}`",
             initial_text=text,
+            cancel_effect="go back",
         )
         text = form_answer.text.strip() if form_answer is not None else ""
         problem = _rule_problem(text) if text else ""

@@ -185,7 +185,7 @@ class TestWhatIsWrong:
         assert "did you mean data/ops" in self.refused(team, "data/opps", NotFoundError)
 
     def test_a_name_that_is_like_none_is_answered_with_all(self, team: World) -> None:
-        assert "available: data/dev, data/ops" in self.refused(team, "zebra", NotFoundError)
+        assert "use one of: data/dev, data/ops" in self.refused(team, "zebra", NotFoundError)
 
     def test_of_an_untrusted_workspace_it_says_why_it_is_not_there(self, team: World) -> None:
         assert "trust" in self.refused(team, "ops", UntrustedItemError, now="", trust_workspace=False)

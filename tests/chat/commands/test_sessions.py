@@ -162,7 +162,7 @@ class TestResume:
                 below.rmdir()
                 with pytest.raises(InvalidError) as caught:
                     await talk.command(f"/resume {elsewhere}")
-                assert "no longer exists" in caught.value.fix
+                assert "recreate" in caught.value.fix
                 await talk.command(f"/resume {talk.agent.session.id[:6]}")
                 assert "is the current session" in talk.face.seen()
 

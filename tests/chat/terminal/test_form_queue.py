@@ -312,7 +312,7 @@ def test_a_panel_is_walked_through_and_its_actions_run_on_the_marked_row() -> No
     async def scene(shown: Seen) -> None:
         acts: list[tuple[str, str]] = []
         opened = asyncio.ensure_future(shown.terminal.open(tasks(acts)))
-        await shown.until_seen("Tasks", "› task 0", "enter read · s stop · Esc to close")
+        await shown.until_seen("Tasks", "› task 0", "Enter to read · s to stop · Esc to close")
         shown.type("jj", UP, ENTER)
         await shown.until(lambda: acts == [("enter", "t1")])
         shown.type("\x1b[6~", "s")

@@ -46,7 +46,7 @@ async def agents_command(chat: CommandContext, arguments: str) -> None:
     name = name.strip()
     if verb in ("on", "off"):
         if not name:
-            raise UsageError(f"/agents {verb} needs an agent name", f"usage: /agents {verb} NAME")
+            raise UsageError(f"/agents {verb} needs an agent name", f"type /agents {verb} NAME")
         chat.show(*await _switch(chat, name, verb))
     elif verb in ("", "all"):
         await _show_list(chat, show_all=verb == "all")

@@ -19,7 +19,7 @@ _GROUPS: Final = (
     ("Help", ("help", "doctor")),
 )
 KEYS: Final = (
-    ("Enter", "send; during a turn: queue"),
+    ("Enter", "send, or queue during a turn"),
     ("Alt-Enter", "insert a line break"),
     ("! prefix", "run a command in your shell, as in `!git status`"),
     ("Esc", "interrupt the turn; changes so far are kept"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kitbag.assembly.switch_persona import PersonaChange
     from kitbag.library.registry import Registry
 
-_USAGE: Final = "usage: /persona [TEAM/]NAME or /persona none; --preview only shows what would change"
+_USAGE: Final = "type /persona [TEAM/]NAME or /persona none; --preview only shows what would change"
 _MAX_NAMED: Final = 12
 
 
@@ -91,7 +91,7 @@ async def _preview(chat: CommandContext, name: str) -> "PersonaChange":
         if error.fix.startswith("did you mean") or not known:
             raise
         more = f" and {len(known) - _MAX_NAMED} more" if len(known) > _MAX_NAMED else ""
-        raise NotFoundError(error.problem, f"available: {', '.join(known[:_MAX_NAMED])}{more}") from None
+        raise NotFoundError(error.problem, f"use one of: {', '.join(known[:_MAX_NAMED])}{more}") from None
 
 
 def preview_blocks(change: "PersonaChange") -> tuple[Block, ...]:

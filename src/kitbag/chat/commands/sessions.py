@@ -68,7 +68,7 @@ def _find(chat: CommandContext, known: list[SessionSummary], name: str) -> Sessi
 
         task = Board(chat.agent.journal).get(name)
         if task is not None:
-            raise NotFoundError(f"{name} is a task, not a session", f"see /tasks show {name}") from None
+            raise NotFoundError(f"{name} is a task, not a session", f"show it with /tasks show {name}") from None
         fix = error.fix if error.fix.startswith("did you") else "list the sessions of this directory with /resume"
         raise NotFoundError(error.problem, fix) from None
 
@@ -80,7 +80,7 @@ def _check_resumable(chat: CommandContext, chosen: SessionSummary, directory: st
     if chosen.directory != directory:
         fix = f"resume it there: cd {shlex.quote(chosen.directory)} && kitbag --resume {chosen.id}"
         if not os.path.isdir(chosen.directory):
-            fix = "that directory no longer exists; recreate it, or start a new session"
+            fix = "recreate that directory, or start a new session"
         raise InvalidError(f"session {chosen.id} belongs to another directory: {chosen.directory}", fix)
     check_session_not_open(chat.agent.environment.places.kitbag_home, chosen.id)
 

@@ -57,7 +57,7 @@ async def skills_command(chat: CommandContext, arguments: str) -> None:
     verb, _, name = arguments.strip().partition(" ")
     name = name.strip().removeprefix("/")
     if verb in _VERBS and verb != "all" and not name:
-        raise UsageError(f"/skills {verb} needs a skill name", f"usage: /skills {verb} NAME")
+        raise UsageError(f"/skills {verb} needs a skill name", f"type /skills {verb} NAME")
     match verb:
         case "" | "all":
             await _show_list(chat, show_all=verb == "all")
@@ -144,7 +144,8 @@ def _sources(chat: CommandContext) -> _SkillSources:
 def _totals(listing: _SkillListing) -> str:
     listed = sum(one.listed_tokens for one in listing.statuses)
     described = sum(one.listing in ("described", "shortened") for one in listing.statuses)
-    return f"{described:,} of {len(listing.statuses):,} described, {listed:,} tokens · {len(listing.loaded):,} loaded"
+    in_prompt = f"{described:,} of {len(listing.statuses):,} described in the prompt ({listed:,} tokens)"
+    return f"{in_prompt} · {len(listing.loaded):,} loaded"
 
 
 def _state(one: SkillStatus, listing: _SkillListing) -> str:
@@ -281,7 +282,7 @@ async def _unload(chat: CommandContext, name: str) -> None:
     full_name = agent.skills.unload(name) or (name if name in agent.session.skills else None)
     if full_name is None or full_name not in agent.session.skills:
         loaded = ", ".join(agent.session.skills)
-        raise NotFoundError(f"skill {name!r} is not loaded", f"loaded: {loaded}" if loaded else "no skill is loaded")
+        raise NotFoundError(f"skill {name!r} is not loaded", f"unload one of: {loaded}" if loaded else "")
     tokens = agent.session.skills[full_name].tokens
     await agent.session.drop_skill(full_name, "unloaded by the user")
     chat.show(text_block(f"unloaded {full_name}; {tokens:,} tokens freed"))

@@ -52,7 +52,7 @@ def _parse(parts: list[str]) -> tuple[int | None, bool]:
     if not numbers:
         return None, redo
     if len(numbers) > 1 or not numbers[0].isascii() or not numbers[0].isdigit() or len(numbers[0]) > 9:
-        raise UsageError(f"{' '.join(numbers)!r} is not a message number", "usage: /undo, /undo 3 or /undo redo")
+        raise UsageError(f"{' '.join(numbers)!r} is not a message number", "type /undo, /undo 3 or /undo redo")
     return int(numbers[0]), redo
 
 

@@ -231,14 +231,14 @@ class FormState:
         if self.is_writing:
             hints = ["Enter to send", "Esc to go back" if self.form.options else cancel_hint]
             if free_text_hint:
-                hints.insert(0, free_text_hint)
+                hints.insert(0, f"type {free_text_hint}")
         else:
             hints = ["Up/Down and Enter, or press a key"] if self.form.options else ["Enter to continue"]
             if self.form.multiple:
                 hints = ["Space to select", "Enter to confirm"]
             hints.append(cancel_hint)
             if free_text_hint:
-                hints.append(f"Tab: {free_text_hint}")
+                hints.append(f"Tab to type {free_text_hint}")
         return [("dim", truncate_to_width("  " + " · ".join(hints), width))]
 
 

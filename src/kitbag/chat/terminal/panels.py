@@ -96,9 +96,15 @@ class PanelState:
     def _footer(self, width: int, clean: Callable[[str], str]) -> FragmentLine:
         if self.running_action:
             return [("dim", truncate_to_width(f"  {clean(self.running_action)} … Esc to interrupt", width))]
-        hints = [f"{action.key} {clean(action.label)}" for action in self.panel.actions] if self.rows else []
+        hints = (
+            [f"{_key_name(action.key)} to {clean(action.label)}" for action in self.panel.actions] if self.rows else []
+        )
         count = f"{self.cursor + 1}/{len(self.rows)} · " if len(self.rows) > self.page else ""
         return [("dim", truncate_to_width(f"  {count}{' · '.join([*hints, 'Esc to close'])}", width))]
+
+
+def _key_name(key: str) -> str:
+    return key.capitalize() if len(key) > 1 else key
 
 
 class PanelRunner:
