@@ -79,9 +79,9 @@ KEYS = {
     "config get": "list of `key`, `value`, `source`, `meaning`.",
     "config set": "`key`, `value`, `file`.",
     "config where": "list of `what`, `path`, `exists`.",
-    "undo": "with `--list`: `session`, `turns` (one per prompt: `turn`, `at`, `about`, `tools`, `undone`, `interrupted`, `problem`, "
-    "`files`: `path`, `change`: created, changed or deleted). With `--show`: `session`, `turn`, `about`, `redo`, `files` (`path`, "
-    "`change`, `kind`, `added`, `removed`, `problem`, `diff`). Otherwise `session`, `turn`, `about`, `redo`, `restored` (`path`, "
+    "undo": "with `--list`: `session`, `messages` (one per user message: `message`, `at`, `about`, `tools`, `undone`, `interrupted`, `problem`, "
+    "`files`: `path`, `change`: created, changed or deleted). With `--show`: `session`, `message`, `about`, `redo`, `files` (`path`, "
+    "`change`, `kind`, `added`, `removed`, `problem`, `diff`). Otherwise `session`, `message`, `about`, `redo`, `restored` (`path`, "
     "`action`), `left` and `failed` (`path`, `reason`).",
     "context": "`session`, `directory`, `model`, `mode`, `persona`, `window`, `compacted_at`, `left`, `tokens`, `bytes`, "
     "`request_bytes` (the same), `groups`, `skills` (`listed`, `loaded`, `possible`), `tools`, `agents`, `memory`, `turns`, "

@@ -135,7 +135,7 @@ def part_from_json(value: object) -> Part:
     fields = dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {}
     name = fields.pop("type", "")
     if name not in _PART_FIELDS:
-        raise InvalidError("a stored message has a part of an unknown kind", "it was written by a newer version")
+        raise InvalidError("a stored message has an unknown part", "it was written by a newer version")
     if name == "tool_result":
         fields["content"] = tuple(part_from_json(inner) for inner in fields.get("content", ()))
     try:

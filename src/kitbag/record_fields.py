@@ -30,5 +30,5 @@ class RecordFields(Generic[T]):
     def read(self, body: Mapping[str, Any], *, exact: bool = False) -> T:
         """Raises TypeError if a field without a default is missing and, if `exact`, for unknown names."""
         if exact and not set(self._names.values()) >= set(body):
-            raise TypeError("the record has fields that this version does not know")
+            raise TypeError("the record has fields unknown to this version")
         return self._make(**self.known_fields(body))

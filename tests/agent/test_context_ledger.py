@@ -33,7 +33,7 @@ _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.samp
         'a\n<mentioned-folder path="x">\n',
         'a\n\n<mentioned-command name="ls" run-by="the person">\nb\n</mentioned-command>',
         '<skill-invocation name="x">',
-        "[The skill x was shown here for one turn.]",
+        "[The skill x was shown here until the next user message.]",
         "é\ud7ff\U0001f469\u200d\U0001f4bb",
     ]
 )

@@ -112,7 +112,7 @@ def test_each_start_has_one_end_whatever_becomes_of_the_call(talk) -> None:
     assert {event.call_id: event.is_error for event in finished} == {
         "good": False, "unknown": True, "unreadable": True, "refused": True, "broken": True
     }  # fmt: skip
-    assert "failed inside Kitbag: ZeroDivisionError" in one.results()[-1]
+    assert "failed with an internal error: ZeroDivisionError" in one.results()[-1]
 
 
 class Person:

@@ -47,7 +47,7 @@ def test_an_empty_answer_has_a_status_of_its_own(talk) -> None:
     assert talk(script(Step(text=""))).run("Hi").status == "empty"
 
 
-@pytest.mark.parametrize(("stop", "word"), [("length", "cut off"), ("refusal", "declined")])
+@pytest.mark.parametrize(("stop", "word"), [("length", "truncated"), ("refusal", "declined")])
 def test_an_answer_that_is_none_is_not_called_completed(talk, stop: str, word: str) -> None:
     ended = talk(script(Step(text="I was about", stop=stop))).run("Hi")  # type: ignore[arg-type]
     assert ended.status == "failed"
@@ -141,7 +141,7 @@ class TestCutOffReplies:
         one: Talk = talk(script(Step(text="Look.", calls=calls, stop="length"), "Done."))
         assert one.run("Hi").status == "completed"
         assert len(one.results()) == 3
-        assert all("cut off at the output limit" in text for text in one.results())
+        assert all("output limit" in text for text in one.results())
         assert [notice.severity for notice in one.of(Notice)] == ["warning"]
         assert_valid(one.session.messages())
         assert one.resumed().messages() == one.session.messages()
@@ -197,7 +197,7 @@ class TestIdsThatComeAgain:
         one: Talk = talk(script(Step(calls=calls), "Done."))
         assert one.run("Hi").status == "completed"
         assert one.results() == ["heard x"]
-        assert any("under one id" in notice.text for notice in one.of(Notice))
+        assert any("ID twice" in notice.text for notice in one.of(Notice))
         assert_valid(one.session.messages())
 
     def test_in_a_later_reply_it_is_another_call(self, talk) -> None:
@@ -272,7 +272,7 @@ def test_a_result_that_is_too_long_is_cut_and_says_so(talk) -> None:
     one: Talk = talk(script(Step(calls=(call("c1", FREE["a"]),)), "Done."), tool(FREE["a"], work))
     one.run("Hi")
     assert len(one.results()[0]) < 61_000
-    assert "characters were cut here" in one.results()[0]
+    assert "characters truncated" in one.results()[0]
 
 
 def test_the_calls_of_a_long_session_cost_no_more_than_those_of_a_short(talk) -> None:

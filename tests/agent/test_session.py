@@ -99,7 +99,7 @@ def test_after_a_crash_a_call_that_began_has_an_unknown_outcome(journal: Journal
     asyncio.run(go())
     session = resume(journal, "x")
     assert session.messages()[-1].results[0].content == (Text(UNKNOWN_OUTCOME),)
-    assert any("had no result" in warning for warning in session.warnings)
+    assert any("no result" in warning for warning in session.warnings)
     asyncio.run(session.add_user([Text("And now?")]))
     assert_valid(session.messages())
     assert session.messages()[-1].text == "And now?"
@@ -118,7 +118,7 @@ def test_a_skill_for_one_turn_is_gone_at_the_next_message(journal: Journal) -> N
 
     session = asyncio.run(go())
     assert "secret ways" not in session.messages()[0].text
-    assert "ways was shown here for one turn" in session.messages()[0].text
+    assert "ways was shown here until the next user message" in session.messages()[0].text
     assert "do it" in session.messages()[0].text
     assert resume(journal, "x").messages() == session.messages()
 
@@ -307,7 +307,7 @@ class TestListing:
         assert newest_session(journal, "/a") == "two"
         asyncio.run(resume(journal, "one").add_user([Text("more")]))
         assert newest_session(journal, "/a") == "one"
-        with pytest.raises(NotFoundError, match="no session in this directory"):
+        with pytest.raises(NotFoundError, match="no sessions in this directory"):
             newest_session(journal, "/c")
 
     def test_a_damaged_one_hides_no_other(self, tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ class TestAgents:
                 await agent.use_persona("support")
                 last = await home.ask(agent, "Investigate it.")
                 results = [str(message) for message in last.messages if message.results]
-                assert "is not one that you may start" in results[1]
+                assert "is not available to you" in results[1]
                 assert "Reviewed." in results[2]
                 assert "Reviewed." in results[3]
                 assert "code-reviewer" in results[3]

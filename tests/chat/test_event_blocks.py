@@ -97,10 +97,10 @@ def test_a_reply_that_did_not_come_in_pieces_is_shown_all_the_same() -> None:
 
 
 def test_what_is_added_when_a_reply_is_cut_off_is_shown() -> None:
-    seen = Watcher().tell(STARTED, TextDelta("Half"), reply("Half\n\n[The reply was cut off here.]"))
+    seen = Watcher().tell(STARTED, TextDelta("Half"), reply("Half\n\n[The reply was truncated here.]"))
     assert (
         "".join(one.text for one in seen.blocks if isinstance(one, ReplyBlock))
-        == "Half\n\n[The reply was cut off here.]"
+        == "Half\n\n[The reply was truncated here.]"
     )
 
 

@@ -95,7 +95,7 @@ def test_nothing_from_a_file_acts_on_the_terminal(world: World) -> None:
 def test_since_shows_only_what_changed(world: World) -> None:
     skill = world.skill(".kitbag/skills", "s", body=f"`{PIPE}`")
     world.ok("lock")
-    assert "Nothing that can act has changed" in world.ok("audit", "--since", "kitbag.lock")
+    assert "No capability has changed" in world.ok("audit", "--since", "kitbag.lock")
     skill.write_text(skill.read_text() + "\nMore prose.\n")
     assert world.run("audit", "--since", "kitbag.lock").returncode == 0
     skill.write_text(skill.read_text() + "\n!`id`\n")

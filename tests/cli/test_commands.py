@@ -248,7 +248,7 @@ def test_doctor_sees_a_plugin_that_was_changed_after_it_was_installed(world: Wor
     world.ok("plugins", "install", str(world.outside / "kit"))
     assert "plugin-changed" not in world.ok("doctor")
     (world.home / ".kitbag/plugins/kit/skills/x/SKILL.md").write_text("---\nname: x\n---\n!`touch x`\n")
-    assert "not as it was installed" in world.ok("doctor")
+    assert "changed since installation" in world.ok("doctor")
 
 
 def test_an_output_that_can_t_be_written_is_an_error_in_a_line(world: World) -> None:
@@ -268,14 +268,14 @@ def test_doctor_reads_bodies_and_what_they_require(world: World) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("task", "list"), "No such command 'task'. Is `tasks` meant?"),
+        (("task", "list"), "No such command 'task'. Did you mean 'tasks'?"),
         (("zzzzzz",), "No such command 'zzzzzz'."),
         (
             ("fix the failing test",),
-            "a request stands behind -p: kitbag -p 'REQUEST'; `kitbag` alone opens the chat",
+            "to answer one prompt: kitbag -p",
         ),
-        (("--output-format", "json"), "--output-format needs a request: write it behind -p"),
-        (("-p", "x", "--plain"), "--plain is for the chat: leave out -p, or --plain"),
+        (("--output-format", "json"), "--output-format needs a prompt"),
+        (("-p", "x", "--plain"), "--plain applies to the chat"),
     ],
 )
 def test_what_is_no_command_says_what_to_write_instead(words: tuple[str, ...], said: str) -> None:
@@ -284,4 +284,4 @@ def test_what_is_no_command_says_what_to_write_instead(words: tuple[str, ...], s
     from kitbag.cli.root import cli
 
     done = CliRunner().invoke(cli, words)
-    assert (done.exit_code, done.output.rstrip().endswith(f"Error: {said}")) == (2, True), done.output
+    assert (done.exit_code, f"Error: {said}" in done.output) == (2, True), done.output

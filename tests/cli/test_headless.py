@@ -254,7 +254,7 @@ class TestStandardInput:
             os.close(ours)
             os.close(theirs)
         assert (code, texts) == (0, ["Explain"])
-        assert "nothing came on standard input" in problem
+        assert "no data on standard input" in problem
 
     @pytest.mark.parametrize(("prompt", "stdin"), [("-", ""), ("-", " \n"), (" ", "")])
     def test_no_request_is_an_error(self, world: World, prompt: str, stdin: str) -> None:

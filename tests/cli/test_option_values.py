@@ -199,7 +199,7 @@ def test_a_prompt_that_looks_like_an_option_changes_no_permission(world: World) 
     text = "--permission-mode=autonomous"
     code, sent, said = _asked(world, "-p", text, "--output-format", "text", stdin="the text")
     assert (code, sent) == (0, f"{text}\n\n<standard-input>\nthe text\n</standard-input>")
-    assert f'note: "{text}" was taken as the prompt; put -p last to read the prompt from standard input' in said
+    assert f'note: "{text}" was read as the prompt; to read the prompt from standard input, put -p last' in said
 
 
 def test_a_prompt_that_is_no_option_of_ours_is_not_remarked_on(world: World) -> None:
@@ -229,6 +229,6 @@ def test_an_option_between_the_print_option_and_its_text_is_an_error_with_its_fi
 ) -> None:
     done = world.run(*words, "--model", "offline", stdin="What is this?")
     assert done.returncode == 2
-    assert f'"{words[1]}" was taken as the prompt' in done.stderr
+    assert f'"{words[1]}" was read as the prompt' in done.stderr
     assert "put -p last" in done.stderr
     assert done.stdout == ""

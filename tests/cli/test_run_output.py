@@ -51,14 +51,14 @@ def test_a_fault_is_told_once_and_its_place_goes_to_stderr(
     assert "Traceback:" in said.err
     assert "\x1b" not in said.err
     assert SECRET not in said.out + said.err
-    assert "a fault of Kitbag" in said.out + said.err
+    assert "internal error" in said.out + said.err
     report = kind()
     report.event(STARTED)
     report.event(msgspec.structs.replace(ENDED, status="failed", text="", error="oops"))
     report.internal_error("ZeroDivisionError", "Traceback:")
     said = capsys.readouterr()
     assert (said.out + said.err).count("oops") == 1
-    assert "a fault of Kitbag" not in said.out + said.err
+    assert "internal error" not in said.out + said.err
 
 
 def test_of_several_requests_a_document_tells_all(capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,7 +88,7 @@ class TestText:
         told(report, STARTED, self.REFUSED, bash, bash, failed, ENDED)
         said = capsys.readouterr()
         assert said.out == f"It is {SECRET}.\n"
-        assert "warning: refused, and so not done: Edit, Bash (2 times)\n  fix: --permission-mode" in said.err
+        assert "warning: denied: Edit, Bash (2 times)\n  fix: --permission-mode" in said.err
         told(report, STARTED, ENDED)
         assert capsys.readouterr().err == ""
 

@@ -85,7 +85,7 @@ def test_what_is_stopped_stays_stopped_and_says_so(house: World) -> None:
     assert json.loads(first.stdout) == [
         {"id": task_id, "status": "cancelled", "was_finished": False, "others": 0, "processes": 0}
     ]
-    assert "had ended already: cancelled" in house.run("tasks", "stop", task_id).stdout
+    assert "had already ended: cancelled" in house.run("tasks", "stop", task_id).stdout
     assert listed(house, "--running") == []
     assert house.run("tasks", "output", task_id).returncode == 6
 
@@ -96,8 +96,8 @@ def test_what_is_stopped_stays_stopped_and_says_so(house: World) -> None:
         (("tasks", "show", "nosuchtask"), 4, "no task"),
         (("tasks", "stop", "nosuchtask"), 4, "no task"),
         (("agents", "run", "Explorer", "What?"), 4, "Explore"),
-        (("agents", "run", "Explore"), 2, "there is nothing to do"),
-        (("agents", "run", "Explore", "What?", "--resume", "nosuchtask"), 4, "there is no task"),
+        (("agents", "run", "Explore"), 2, "no prompt"),
+        (("agents", "run", "Explore", "What?", "--resume", "nosuchtask"), 4, "no task"),
     ],
 )
 def test_what_is_not_there_is_told_with_what_to_do(house: World, words: tuple[str, ...], code: int, said: str) -> None:

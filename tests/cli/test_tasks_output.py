@@ -48,7 +48,7 @@ def test_one_that_outlives_its_session_is_listed_shown_followed_and_stopped(hous
         assert listed[:3] == [task["id"], "Bash", "running"]
         assert listed[-1] == "second"
         stopped = house.run("tasks", "stop", task["id"]).stdout
-        assert stopped == f"{task['id']} is stopped: cancelled; processes left: 0\n"
+        assert stopped == f"{task['id']} stopped: cancelled; processes left: 0\n"
         assert follower.wait(TEST_TIMEOUT) == 6
         assert follower.stdout.read() == ""
         assert "Bash: cancelled" in follower.stderr.read()

@@ -23,7 +23,7 @@ def shop(world: World) -> Iterator[Shop]:
     made.close()
 
 
-def two_turns(shop: Shop) -> None:
+def two_messages(shop: Shop) -> None:
     (shop.root / "a.txt").write_text("one\ntwo\n")
     (shop.root / "gone").write_text("gone\n")
     shop.say("Change a.txt")
@@ -33,19 +33,19 @@ def two_turns(shop: Shop) -> None:
 
 
 def test_the_last_turn_is_shown_and_taken_back_then_the_one_before(shop: Shop) -> None:
-    two_turns(shop)
+    two_messages(shop)
     world = shop.world
     shown = world.ok("undo", "--yes")
     assert shown.splitlines() == [
-        "Undo turn 2: Now the rest",
-        "  restore     a.txt  rights 0755 → 0644",
-        "  remove      d/",
-        "  remove      d/new  +0 -1",
-        "  bring back  gone  +1 -0",
-        "turn 2 undone: 2 removed, 1 restored, 1 brought back",
+        "Undo message 2: Now the rest",
+        "  restore    a.txt  mode 0755 → 0644",
+        "  remove     d/",
+        "  remove     d/new  +0 -1",
+        "  re-create  gone  +1 -0",
+        "message 2 undone: 2 removed, 1 restored, 1 re-created",
     ]
     assert shop.tree().keys() == {"a.txt", "gone"}
-    assert "turn 1 undone: 1 restored" in world.ok("undo", "--yes")
+    assert "message 1 undone: 1 restored" in world.ok("undo", "--yes")
     assert (shop.root / "a.txt").read_text() == "one\ntwo\n"
     done = world.run("undo", "--yes")
     assert (done.returncode, done.stdout) == (4, "")
@@ -53,37 +53,37 @@ def test_the_last_turn_is_shown_and_taken_back_then_the_one_before(shop: Shop) -
 
 
 def test_listing_and_showing_change_nothing(shop: Shop) -> None:
-    two_turns(shop)
+    two_messages(shop)
     before = shop.tree()
     listed = shop.world.ok("undo", "--list")
     assert "1 changed" in listed
     assert "1 created" not in listed
     assert "2 created, 1 changed, 1 deleted" in listed
     assert "Now the rest" in listed
-    shown = shop.world.ok("undo", "--turn", "1", "--show")
+    shown = shop.world.ok("undo", "--message", "1", "--show")
     assert "--- a.txt\n+++ a.txt\n@@ -1,3 +1,2 @@\n one\n-2\n-three\n+two\n" in shown
     assert shop.tree() == before
 
 
 def test_as_json(shop: Shop) -> None:
-    two_turns(shop)
+    two_messages(shop)
     world = shop.world
     listed = world.json("undo", "--list")
     assert listed["session"] == "shop"
-    assert [turn["turn"] for turn in listed["turns"]] == [1, 2]
-    assert listed["turns"][0]["files"] == [{"path": str(shop.root / "a.txt"), "change": "changed"}]
+    assert [turn["message"] for turn in listed["messages"]] == [1, 2]
+    assert listed["messages"][0]["files"] == [{"path": str(shop.root / "a.txt"), "change": "changed"}]
     plan = world.json("undo", "--show")
     assert [(file["path"], file["change"], file["added"], file["removed"]) for file in plan["files"]][-1] == (
         str(shop.root / "gone"), "deleted", 1, 0,
     )  # fmt: skip
     done = world.json("undo", "--yes")
-    assert (done["turn"], done["left"], done["failed"]) == (2, [], [])
-    assert {"path": str(shop.root / "gone"), "action": "brought back"} in done["restored"]
-    assert world.json("undo", "--list")["turns"][1]["undone"] is True
+    assert (done["message"], done["left"], done["failed"]) == (2, [], [])
+    assert {"path": str(shop.root / "gone"), "action": "re-created"} in done["restored"]
+    assert world.json("undo", "--list")["messages"][1]["undone"] is True
 
 
 def test_without_a_terminal_a_yes_is_needed(shop: Shop) -> None:
-    two_turns(shop)
+    two_messages(shop)
     before = shop.tree()
     for more in ((), ("--json",)):
         done = shop.world.run("undo", *more, stdin="y\n")
@@ -92,12 +92,12 @@ def test_without_a_terminal_a_yes_is_needed(shop: Shop) -> None:
 
 
 def test_what_was_changed_since_is_refused_by_name_and_nothing_is_restored(shop: Shop) -> None:
-    two_turns(shop)
+    two_messages(shop)
     (shop.root / "d" / "new").write_text("mine")
     before = shop.tree()
     done = shop.world.run("undo", "--yes")
     assert done.returncode == 6
-    assert "nothing was restored: d/new: it has been changed since" in done.stderr
+    assert "nothing was restored: d/new: changed since" in done.stderr
     assert "--force" in done.stderr
     assert shop.tree() == before
     shop.world.ok("undo", "--yes", "--force")
@@ -107,29 +107,29 @@ def test_what_was_changed_since_is_refused_by_name_and_nothing_is_restored(shop:
 
 
 def test_an_older_turn_is_refused_while_a_later_one_stands(shop: Shop) -> None:
-    two_turns(shop)
+    two_messages(shop)
     (shop.root / "a.txt").chmod(0o644)
     shop.say()
     shop.write("a.txt", b"later\n")
-    done = shop.world.run("undo", "--turn", "1", "--yes")
+    done = shop.world.run("undo", "--message", "1", "--yes")
     assert done.returncode == 6
-    assert "turn 3 changed it later; undo that one first" in done.stderr
+    assert "message 3 changed it later; undo that message first" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("--turn", "7"), 4, "these did: 1, 2"),
-        (("--turn", "0"), 2, ""),
-        (("--session", "nobody"), 4, "no session 'nobody'"),
+        (("--message", "7"), 4, "messages that did: 1, 2"),
+        (("--message", "0"), 2, ""),
+        (("--session", "nobody"), 4, "no session named 'nobody'"),
         (("--redo", "--yes"), 4, "nothing has been undone"),
-        (("--redo", "--turn", "1", "--yes"), 4, "has not been undone"),
-        (("--list", "--yes"), 2, "only lists"),
-        (("--show", "--yes"), 2, "changes nothing"),
+        (("--redo", "--message", "1", "--yes"), 4, "is not undone"),
+        (("--list", "--yes"), 2, "--list"),
+        (("--show", "--yes"), 2, "--show"),
     ],
 )
 def test_what_cannot_be_meant_is_told(shop: Shop, arguments: tuple[str, ...], code: int, words: str) -> None:
-    two_turns(shop)
+    two_messages(shop)
     done = shop.world.run("undo", *arguments)
     assert done.returncode == code
     assert words in done.stderr
@@ -141,7 +141,7 @@ def test_where_there_was_no_session(world: World) -> None:
 
 
 def test_a_newer_session_that_changed_nothing_names_the_one_that_did(shop: Shop) -> None:
-    two_turns(shop)
+    two_messages(shop)
     newer = Shop(shop.world, "newer")
     newer.say("What is this?")
     newer.close()
@@ -167,7 +167,7 @@ def test_a_command_that_was_cut_off_with_its_session_is_found(world: World) -> N
     until_killed(world, 'shop.say(); shop.command("rm f", meanwhile=die)')
     done = world.run("undo", "--session", "shop", "--yes", cwd=world.outside)
     assert done.returncode == 0, done.stderr
-    assert "cut off" in done.stderr
+    assert "interrupted" in done.stderr
     assert target.read_text() == "old"
 
 
@@ -186,7 +186,7 @@ def test_a_command_of_an_agent_that_was_cut_off_with_it_is_found_too(world: Worl
 
 
 def test_at_a_terminal_it_asks(shop: Shop) -> None:
-    two_turns(shop)
+    two_messages(shop)
     assert answered(shop.world, "n") == 1
     assert (shop.root / "d" / "new").exists()
     assert answered(shop.world, "y") == 0
@@ -200,7 +200,7 @@ def answered(world: World, answer: str) -> int:
     os.close(theirs)
     seen = b""
     try:
-        while b"Do it?" not in seen:
+        while b"Apply?" not in seen:
             seen += read_some(ours)
         os.write(ours, f"{answer}\n".encode())
         while read_some(ours, or_end=True):
@@ -213,6 +213,6 @@ def answered(world: World, answer: str) -> int:
 
 
 def test_the_result_is_one_json_value(shop: Shop) -> None:
-    two_turns(shop)
-    done = shop.world.run("undo", "--turn", "9", "--json")
+    two_messages(shop)
+    done = shop.world.run("undo", "--message", "9", "--json")
     assert json.loads(done.stderr)["error"]["code"] == 4

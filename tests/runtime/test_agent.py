@@ -124,7 +124,7 @@ class TestOneTurnSkills:
         first, second = (str(request.messages) for request in house.requests)
         assert "Go up north\\nand on by the ways." in first
         assert "by the ways" not in second
-        assert "was shown here for one turn" in second
+        assert "was shown here until the next user message" in second
         assert house.of(SkillLoaded) == [SkillLoaded(name="ways", tokens=house.of(SkillLoaded)[0].tokens, by="user")]
 
     def test_without_arguments_the_message_still_says_something(self, house: House) -> None:

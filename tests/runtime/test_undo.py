@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.agent.undo.plan import read_turns
+from kitbag.agent.undo.plan import read_message_changes
 from kitbag.assembly.run_options import Options
 from kitbag.messages import Text
 from kitbag.runtime.agent import Agent
@@ -66,12 +66,12 @@ def test_write_edit_and_bash_are_taken_back_and_the_model_hears_of_it(at_home: W
         only_tools=("Read", "Edit", "Write", "Bash"),
     )
     assert tree(world.workspace).keys() == {"a.py", "new", "new/c.py"}
-    [turn] = world.json("undo", "--list")["turns"]
+    [turn] = world.json("undo", "--list")["messages"]
     assert set(turn["tools"]) == {"Edit", "Write", "Bash"}
     world.ok("undo", "--yes")
     assert tree(world.workspace) == before
     model = ask(world, "And now?", resume="last")
-    assert "The user has taken back what you did in answer to message 1" in last_words(model)
+    assert "The user undid changes you made for message 1" in last_words(model)
     assert f"{Path(world.workspace).resolve()}/a.py (restored)" in last_words(model)
     assert "taken back" not in last_words(ask(world, "Again", resume="last"))
 
@@ -98,7 +98,7 @@ def test_what_an_agent_changed_belongs_to_the_turn_that_started_it_whatever_its_
             for request in ("One.", "Two."):
                 async with agent.run(request) as run:
                     await run.wait()
-            turns = read_turns(agent.journal, agent.session.id, ContentStore(str(world.home / ".kitbag")))
+            turns = read_message_changes(agent.journal, agent.session.id, ContentStore(str(world.home / ".kitbag")))
             return {turn.number: [Path(change.path).name for change in turn.changes] for turn in turns}
 
     assert asyncio.run(work()) == {1: ["a.txt"], 2: ["b.txt"]}

@@ -13,7 +13,7 @@ from typing import Any
 from conftest import World
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import SessionHeader
-from kitbag.agent.undo.plan import UndoableTurn, UndoStep, find_later_changes, plan_undo, read_turns
+from kitbag.agent.undo.plan import MessageChanges, UndoStep, find_later_changes, plan_undo, read_message_changes
 from kitbag.agent.undo.restore import Restorer, RestoreResult
 from kitbag.agent.undo.session_changes import SessionChanges, recover_interrupted_command
 from kitbag.agent.undo.snapshot import SnapshotLimits
@@ -82,13 +82,13 @@ class Shop:
         call = self.call("Bash")
         self.run(work())
 
-    def turns(self) -> list[UndoableTurn]:
-        return read_turns(self.journal, self.session.id, self.kept)
+    def messages(self) -> list[MessageChanges]:
+        return read_message_changes(self.journal, self.session.id, self.kept)
 
     def plan(self, number: int = 0) -> list[UndoStep]:
-        turns = self.turns()
-        turn = next(one for one in turns if one.number == number) if number else turns[-1]
-        return plan_undo(turn.changes, self.kept, find_later_changes(turns, turn.number))
+        messages = self.messages()
+        turn = next(one for one in messages if one.number == number) if number else messages[-1]
+        return plan_undo(turn.changes, self.kept, find_later_changes(messages, turn.number))
 
     def undo(self, number: int = 0) -> RestoreResult:
         steps = self.plan(number)
@@ -96,11 +96,11 @@ class Shop:
         return self.force(number)
 
     def force(self, number: int = 0) -> RestoreResult:
-        number = number or self.turns()[-1].number
+        number = number or self.messages()[-1].number
         return self.restorer().run(number, self.plan(number))
 
     def redo(self, number: int = 0) -> RestoreResult:
-        turn = next(one for one in self.turns() if one.number == (number or self.turns()[-1].number))
+        turn = next(one for one in self.messages() if one.number == (number or self.messages()[-1].number))
         steps = plan_undo(turn.undo_changes, self.kept)
         assert not [step for step in steps if step.problem]
         return self.restorer().run(turn.number, steps, redo=True)

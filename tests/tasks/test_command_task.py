@@ -271,7 +271,7 @@ def test_what_a_person_agreed_to_does_not_run_when_the_rules_ask_for_something_e
     workshop.worker(idle=20)
     found = ended(workshop, task_of(workshop))
     assert (found.status, found.text) == ("failed", "")
-    assert "has changed since it was allowed" in found.error
+    assert "changed since it was approved" in found.error
 
 
 def test_without_anybody_who_agrees_nothing_is_put_on_the_board(workshop: Workshop) -> None:
@@ -281,7 +281,7 @@ def test_without_anybody_who_agrees_nothing_is_put_on_the_board(workshop: Worksh
 
 
 def test_a_secret_is_not_written_down_so_a_command_that_holds_one_is_refused(workshop: Workshop) -> None:
-    with pytest.raises(InvalidError, match="looks like a secret"):
+    with pytest.raises(InvalidError, match="contain a secret"):
         begun(workshop, "curl -H 'Authorization: Bearer abcdefghijklmnop1234567890' localhost")
     assert workshop.board.all() == []
 
@@ -360,7 +360,7 @@ def test_its_time_is_what_was_said_and_nothing_of_it_is_left(
     monkeypatch.setattr(OutputFile, "feed", heard)
     found = run_here(workshop, STUBBORN, judgement=FREE, seconds=600)
     assert (found.status, found.exit_code, found.text) == ("failed", None, "begun\n")
-    assert "stopped after 600 s" in found.error
+    assert "timed out after 600 s" in found.error
     assert find_task_processes(found.id) == []
 
 
@@ -369,8 +369,8 @@ def test_a_flood_is_bounded_its_end_is_kept_and_the_command_goes_on_to_its_own(w
     assert (found.status, found.exit_code) == ("failed", 4)
     assert 1_000_000 < found.output_size < 1_200_000
     text = output_file(workshop, workshop.task(found.id)).read_text()
-    assert "only the end of what follows is kept" in text
-    assert "left out here" in text
+    assert "only the end of the remaining output is kept" in text
+    assert "omitted" in text
     assert text.endswith("the end\n")
     end = workshop.task(found.id).result
     assert end is not None

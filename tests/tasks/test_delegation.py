@@ -99,8 +99,8 @@ def test_an_answer_can_t_close_the_block_it_stands_in(world: World) -> None:
 def test_a_person_is_shown_what_an_agent_may_use_and_not_what_its_list_is_called(world: World) -> None:
     head = "---\nname: a\ndescription: A.\n{}---\nA.\n"
     for written, shown in (
-        ("", "all that your rules leave"),
-        ("disallowed-tools: Task\n", "all that your rules leave; not Task"),
+        ("", "everything your rules allow"),
+        ("disallowed-tools: Task\n", "everything your rules allow; not Task"),
         ("tools: Read, Bash(git log:*)\n", "Bash(git log:*), Read"),
     ):
         world.write("~/.kitbag/agents/a.md", head.format(written))
@@ -309,8 +309,8 @@ def test_a_model_can_t_send_an_agent_to_another_provider_or_to_a_script(
     calls = (task("a", model="openai/gpt-5"), task("b", model=f"scripted:{path}"))
     house = House(world)
     house.ask("Ask.", steps=script([Step(calls=calls), "Done."], ["Fine."]))
-    assert "of another provider, which only the user may choose" in results(house)
-    assert "a model can't choose a script" in results(house)
+    assert "another provider, which only the user" in results(house)
+    assert "a model can't select a script" in results(house)
     assert "Fine." not in results(house)
 
 
@@ -339,7 +339,7 @@ def test_a_packed_task_is_the_agent_s_context_and_its_answer_is_held_against_wha
     assert "Count all things." in prompt
     assert "Be quick." in prompt
     assert report.status == "completed"
-    assert any("not as required" in warning for warning in report.warnings)
+    assert any("invalid result" in warning for warning in report.warnings)
 
 
 def test_the_model_is_the_call_s_else_the_agent_s_own_else_that_of_whoever_started_it(
@@ -427,7 +427,7 @@ class TestResuming:
             beside = TaskDelegation(agent.parent_context, agent.session.id, done.id, 1, delegated.host)
             await beside.start(DelegationRequest(agent="Explore", prompt="More.", resume=done.id), lambda _: None)
 
-        with pytest.raises(InvalidError, match="began you"):
+        with pytest.raises(InvalidError, match="parent or sibling"):
             self.use(world, work)
 
     def test_the_work_of_another_directory_is_neither_seen_nor_resumed(self, world: World) -> None:
@@ -442,7 +442,7 @@ class TestResuming:
                     DelegationRequest(agent="Explore", prompt="Find."), lambda _: None
                 )
             person = TaskDelegation(agent.parent_context, "")
-            with pytest.raises(InvalidError, match="works in"):
+            with pytest.raises(InvalidError, match="runs in"):
                 await person.start(DelegationRequest(agent="Explore", prompt="More.", resume=done.id), lambda _: None)
             own = await person.start(DelegationRequest(agent="Explore", prompt="Find."), lambda _: None)
             its_agent = TaskDelegation(agent.parent_context, "", own.id, 1, delegated.host)
@@ -551,7 +551,7 @@ class TestAnAgentThatChanges:
         end = TestResuming.use(world, work)
         assert end is not None
         assert end.status == "failed"
-        assert "is not what it was when its start was allowed" in end.error
+        assert "changed since its start was approved" in end.error
 
 
 def test_an_agent_that_waits_for_a_person_s_answer_is_not_taken_for_one_that_hangs(

@@ -88,8 +88,8 @@ def test_of_too_much_the_beginning_and_the_end_are_kept_and_what_is_missing_is_s
     output = written(tmp_path, *(b"".join(lines[at : at + 1_000]) for at in range(0, 100_000, 1_000)), most=200_000)
     text = text_of(tmp_path)
     assert text.startswith("000000\n000001\n")
-    assert "only the end of what follows is kept" in text
-    assert "left out here" in text
+    assert "only the end of the remaining output is kept" in text
+    assert "omitted" in text
     assert text.endswith("099998\n099999\n")
     assert len(text) < 300_000
     assert output.tail.endswith("099999\n")
@@ -99,7 +99,7 @@ def test_where_it_can_t_be_written_the_end_is_still_known_and_why_it_is_not_kept
     (tmp_path / "output").symlink_to(tmp_path)
     output = written(tmp_path, b"one\n", b"two\n")
     assert output.tail == "one\ntwo\n"
-    assert "its output is not kept" in output.problem
+    assert "its output is not stored" in output.problem
     (tmp_path / "output").unlink()
     (tmp_path / "output").mkdir()
     (tmp_path / "output" / TASK).symlink_to("/etc/passwd")

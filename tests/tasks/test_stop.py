@@ -63,7 +63,7 @@ def test_tasks_that_wait_for_an_answer_for_a_provider_and_for_their_turn(worksho
     asks, retries = workshop.put("Asks", options={"only_tools": []}), workshop.put("Retries")
     worker = workshop.worker(idle=20, at_once=2)
     workshop.until_asked(asks)
-    workshop.until(lambda: workshop.records(retries, "user"), "it asks the model")
+    workshop.until(lambda: workshop.records(retries, "user"), "it waiting for the model")
     queued = workshop.put("Waits")
     queue = ApprovalQueue(workshop.journal)
     [waiting] = workshop.until(queue.pending, "somebody is asked")
@@ -136,7 +136,7 @@ def test_a_worker_that_hangs_does_not_keep_it_and_does_nothing_more_when_it_wake
     workshop.script({"text": "-", "delay": 1.0}, **{"Do it": [{"delay": 1.0, **call("Bash", command="touch late")}]})
     task_id = workshop.put()
     worker = workshop.worker(idle=0)
-    workshop.until(lambda: workshop.records(task_id, "user"), "it asks the model")
+    workshop.until(lambda: workshop.records(task_id, "user"), "it waiting for the model")
     os.kill(worker, signal.SIGSTOP)
     try:
         assert stop(workshop, task_id).report.status == "cancelled"
@@ -174,7 +174,7 @@ def test_a_task_that_does_not_hear_it_begins_no_effect_after_its_end(
     asyncio.run(work())
     assert not (workshop.world.workspace / "late").exists()
     [result] = workshop.records(task_id, "result")
-    assert "has been stopped" in str(result.body)
+    assert "was stopped" in str(result.body)
     assert workshop.task(task_id).status == "cancelled"
 
 

@@ -23,13 +23,13 @@ def test_it_warns_once_at_half_the_time_and_acts_at_the_end_of_it(clock: Clock) 
     assert dog.check() == ("", "")
     clock.now += 2
     warning, limit = dog.check()
-    assert "the model has said nothing for 51 s" in warning
+    assert "no output from the model for 51 s" in warning
     assert not limit
     assert dog.check() == ("", "")
     clock.now += 50
     warning, limit = dog.check()
     assert not warning
-    assert "what it did until then is kept" in limit
+    assert "changes so far are kept" in limit
 
 
 def test_a_sign_of_life_begins_the_time_anew(clock: Clock) -> None:

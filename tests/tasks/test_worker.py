@@ -172,11 +172,11 @@ class TestLiving:
         workshop.script({"text": "Done.", "delay": 0.5})
         task_id = workshop.put()
         hung = workshop.worker(idle=600)
-        workshop.until(lambda: workshop.records(task_id, "user"), "it asks the model")
+        workshop.until(lambda: workshop.records(task_id, "user"), "it waiting for the model")
         os.kill(hung, signal.SIGSTOP)
         assert ensure_worker(workshop.home) == (False, "")  # it may be busy
         monkeypatch.setattr(worker_process, "HUNG_SECONDS", 0.0)
-        assert "did not answer" in ensure_worker(workshop.home).problem
+        assert "stopped responding" in ensure_worker(workshop.home).problem
         assert workshop.nursery.wait(hung) == -signal.SIGKILL
         workshop.until_status(task_id, "completed")
 

@@ -69,7 +69,7 @@ def test_outside_of_a_repository_it_is_told(world: World) -> None:
         "~/.kitbag/agents/worker.md",
         "---\nname: worker\ndescription: Works.\ntools: Read, Write\nisolation: worktree\n---\nWork.\n",
     )
-    assert "no git repository" in results(ask(world))
+    assert "not a git repository" in results(ask(world))
 
 
 class TestHostile:
@@ -145,6 +145,6 @@ class TestHostile:
         (other / "config").write_text((other / "config").read_text() + self.evil(repository.canary))
         (other / "info/attributes").write_text("* filter=evil\n")
         Path(made.path, ".git").write_text(f"gitdir: {other}\n")
-        with pytest.raises(InvalidError, match="does not lead to"):
+        with pytest.raises(InvalidError, match="no longer points to"):
             commit_changes(made, "Work.")
         assert not repository.canary.exists()

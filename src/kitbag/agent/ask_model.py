@@ -94,7 +94,7 @@ async def _try_once(provider: Provider, request: ModelRequest, emit: Emit, text_
                     reply = piece
     point("reply-received")
     if reply is None:
-        raise ModelError("cut", f"the reply of {provider.name} ended before it was whole", "try again")
+        raise ModelError("cut", f"the connection to {provider.name} closed before the reply was complete", "retry")
     return reply
 
 

@@ -126,7 +126,7 @@ async def compact_session(
     )
     text = f"<conversation-summary>\n{summary.strip().replace(_SUMMARY_END, '')}\n{_SUMMARY_END}"
     if kept.last_prompt_start:
-        text += f"\n\nThe person's last message was too long to keep whole. It began:\n\n{kept.last_prompt_start}"
+        text += f"\n\nThe user's last message was too long to keep in full. It began:\n\n{kept.last_prompt_start}"
     kept_messages = [
         message
         for _, message in (
@@ -234,16 +234,16 @@ async def _summarize(
     emit(
         Notice(
             severity="warning",
-            text=f"no summary could be made ({problem}); the conversation was shortened to an extract",
+            text=f"no summary could be written ({problem}); the session was reduced to an extract",
         )
     )
-    return "No summary could be made. An extract:\n" + _render_messages(old, max_output), usage, cost
+    return "No summary could be written. An extract:\n" + _render_messages(old, max_output), usage, cost
 
 
 def _render_instructions(instructions: str) -> str:
     """The user's instructions decide what the summary keeps; they can't leave the block they stand in."""
     text = reveal_hidden(instructions).strip()[:_MAX_INSTRUCTIONS_CHARS].replace("<", "&lt;")
-    return f"\n\nThe person asks you to keep this above all:\n\n<wish>\n{text}\n</wish>" if text else ""
+    return f"\n\nThe user asks you to keep this above all:\n\n<instructions>\n{text}\n</instructions>" if text else ""
 
 
 def _render_messages(messages: Sequence[Message], max_tokens: int) -> str:
@@ -254,7 +254,7 @@ def _render_messages(messages: Sequence[Message], max_tokens: int) -> str:
         text = _render_message(message)
         cost = estimate_tokens(text)
         if cost > tokens_left:
-            rendered += [text[len(text) - len(text) * tokens_left // cost :], "(What came before is left out.)"]
+            rendered += [text[len(text) - len(text) * tokens_left // cost :], "(Earlier messages omitted.)"]
             break
         tokens_left -= cost
         rendered.append(text)

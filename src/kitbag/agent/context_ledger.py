@@ -21,7 +21,9 @@ from kitbag.models.provider import ToolSpec
 from kitbag.text.tokens import estimate_tokens
 
 _IMAGE_TOKENS: Final = 1_600
-_SKILL_STUB = re.compile(r"\[The skill (.+?) was (?:shown here for one turn|here and has been unloaded)\.\]")
+_SKILL_STUB = re.compile(
+    r"\[The skill (.+?) was (?:shown here until the next user message|here and has been unloaded)\.\]"
+)
 _SKILL_BLOCK = re.compile(r'<skill-invocation name="([^"]*)"')
 # Files, folders and agents mentioned with `@`, and commands run with `!`. Their text can't open or close such a block.
 _MENTION_BLOCK = re.compile(

@@ -27,7 +27,7 @@ def make_call_ids_unique(
     for part in message.parts:
         if isinstance(part, ToolCall):
             if part.id in used:
-                problem = f"the model made two calls under one id; the second, of {part.name}, was left out"
+                problem = f"the model used one call ID twice; the second call ({part.name}) was dropped"
                 emit(Notice(severity="warning", text=problem))
                 continue
             used.add(part.id)
@@ -43,5 +43,5 @@ def _with_new_id(call: ToolCall, earlier: ToolCall | None, toolset: AbstractTool
     executed = earlier if earlier is not None and not earlier.problem else None
     is_identical = executed is not None and (call.name, call.arguments) == (executed.name, executed.arguments)
     if is_identical and not problem and tool is not None and not tool.read_only:
-        problem = "this very call, under this id, was made before and is not run again; its result stands above"
+        problem = "this call was made before under the same ID and is not run again; its result is above"
     return msgspec.structs.replace(call, id=f"call_{os.urandom(8).hex()}", problem=problem)

@@ -32,8 +32,8 @@ MAX_RESULT_CHARS: Final = 60_000
 _MAX_PROBLEM_CHARS: Final = 600
 """Limits the message about invalid arguments, which may quote them."""
 MAX_PARALLEL_CALLS: Final = 20
-CANCELLED: Final = "Cancelled by the user while it ran. It may have taken effect, wholly or in part."
-NOT_STARTED: Final = "The user cancelled before this was done; nothing was changed by it."
+CANCELLED: Final = "Interrupted by the user while running. It may have taken effect in full or in part."
+NOT_STARTED: Final = "Interrupted by the user before it ran; it changed nothing."
 
 
 class Executor:
@@ -164,7 +164,7 @@ class Executor:
             return error_output(f"{tool.name} failed: {error.strerror or error}")
         except Exception as error:  # noqa: BLE001 - a bug in a tool must not end the session
             return error_output(
-                f"{tool.name} failed inside Kitbag: {type(error).__name__}: {error}", "Try another way."
+                f"{tool.name} failed with an internal error: {type(error).__name__}: {error}", "Try another way."
             )
         finally:
             self._emit_settings_changes(permissions)
@@ -281,5 +281,5 @@ def truncate_outcome(outcome: ToolOutput) -> ToolOutput:
         content.append(Text(text))
     if not chars_cut:
         return outcome
-    note = f"[{chars_cut:,} characters were cut here: the result is too long. Ask for less.]"
+    note = f"[{chars_cut:,} characters truncated: the result is too long. Request less.]"
     return msgspec.structs.replace(outcome, content=(*content, Text(note)), truncation=outcome.truncation or note)

@@ -19,9 +19,9 @@ def cut_off_reason(reply: ModelReply) -> str:
     if reply.is_complete:
         return ""
     if reply.stop == "length":
-        return "the reply was cut off at the output limit"
+        return "the reply was truncated at the output limit"
     if reply.stop == "refusal":
-        return "the reply was cut off by a refusal or a content filter"
+        return "the reply was stopped by a refusal or a content filter"
     stop_reason = collapse_whitespace(reply.stop_reason)[:_MAX_STOP_REASON_CHARS]
     return (
         f"the reply ended with an unknown stop reason ({stop_reason})"
@@ -38,7 +38,7 @@ def refuse_calls(reply: ModelReply) -> Message:
     retry_hint = (
         "send the call again, shorter or in parts" if reply.stop == "length" else "send the call again if needed"
     )
-    problem = f"{reason}, so none of its tool calls was executed; {retry_hint}"
+    problem = f"{reason}, so none of its tool calls were run; {retry_hint}"
     parts = (
         msgspec.structs.replace(part, problem=problem) if isinstance(part, ToolCall) else part for part in message.parts
     )
@@ -49,5 +49,5 @@ def cut_off_notice(reply: ModelReply) -> Notice | None:
     """For the user. None for a cut-off or refused text: that ends the run, and RunEnded reports it."""
     reason = cut_off_reason(reply)
     if reason and reply.message.calls:
-        return Notice(severity="warning", text=f"{reason}; none of its tool calls was executed")
+        return Notice(severity="warning", text=f"{reason}; none of its tool calls were run")
     return Notice(severity="warning", text=f"{reason}; the answer may be incomplete") if reply.stop == "other" else None

@@ -27,7 +27,7 @@ from kitbag.text.tokens import estimate_tokens
 
 MAX_INVALID_TURNS: Final = 3
 """Consecutive replies without a single valid call: the first and two corrections."""
-CUT_OFF_MARKER: Final = "[The reply was cut off here.]"
+CUT_OFF_MARKER: Final = "[The reply was truncated here.]"
 
 RenewPrompt = Callable[[], Awaitable[tuple[SystemBlock, ...]]]
 """Rebuilds the system prompt after a compaction."""
@@ -122,7 +122,7 @@ class Loop:
         ):
             name = f"{self.model_config.provider.name}/{self.model_config.model}"
             fix = f'add its prices to your settings: [models."{name}"] input = … and said = …, or use --max-tokens'
-            raise UsageError(f"the price of {name} is not known, so a limit of cost can't be kept", fix)
+            raise UsageError(f"the price of {name} is unknown, so --max-cost can't be enforced", fix)
 
     # Compaction
 
@@ -142,7 +142,7 @@ class Loop:
         """Compacts on request, even if the window has room. Raises UsageError if a limit prevents it."""
         self._check_price()
         if self._reached_limit() is not None:
-            raise UsageError("the session has reached its limit, and a summary costs", "raise the limit")
+            raise UsageError("the session has reached its limit, and compaction costs tokens", "raise the limit")
         return await self._compact(
             request=CompactionRequest(instructions, (self._context_tokens() - self._prefix_tokens) // 4)
         )
@@ -212,15 +212,15 @@ class Loop:
     def _end_with_reply(self, reply: ModelReply) -> RunEnded:
         """A reply without calls, or the last of several whose calls were all invalid."""
         if reply.stop == "length":
-            fix = "ask for less at once, or ask it to go on (--continue)"
-            return self._make_run_ended("failed", "the reply reached the model's output limit and is cut off", fix)
+            fix = "ask for less at once, or continue with --continue"
+            return self._make_run_ended("failed", "the reply was truncated at the model's output limit", fix)
         if reply.stop == "refusal":
             return self._make_run_ended(
-                "failed", "the model declined to answer", "say it differently, or try another model"
+                "failed", "the model declined to answer", "rephrase the prompt, or use another model"
             )
         if reply.message.calls:
-            problem = cut_off_reason(reply) or f"{MAX_INVALID_TURNS} replies in a row had only calls that can't be run"
-            return self._make_run_ended("failed", problem, "try another model, or say what to do differently")
+            problem = cut_off_reason(reply) or f"{MAX_INVALID_TURNS} replies in a row contained only invalid tool calls"
+            return self._make_run_ended("failed", problem, "use another model, or rephrase the prompt")
         return self._make_run_ended("completed" if reply.message.text.strip() else "empty")
 
     async def _end_with_error(self, error: BrokenReplyError) -> RunEnded:
@@ -258,7 +258,7 @@ class Loop:
 
 def _suggest_fix(error: ModelError) -> str:
     return error.fix or {
-        "auth": "check the key of this provider in your environment",
+        "auth": "check the API key of this provider: kitbag models",
         "too-long": "start a new session, or use a model with a larger window",
-        "spent": "check the account's limits with the provider",
-    }.get(error.kind, "ask again (--continue): what was done is kept")
+        "spent": "check your account's limits with the provider",
+    }.get(error.kind, "resume with --continue; changes so far are kept")

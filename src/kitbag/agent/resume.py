@@ -25,11 +25,11 @@ def resume(journal: Journal, session_id: str, until: int | None = None) -> Sessi
     except (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         if not count and isinstance(error, StoreError):
             raise
-        warning = f"record {count + 1} of session {session_id} is damaged; what follows it is left out, and kept"
+        warning = f"record {count + 1} of session {session_id} is damaged; later records are ignored but kept"
         session.warnings.append(warning)
         count += 1
     if not count:
-        raise NotFoundError(f"there is no session {session_id!r}", "`kitbag sessions list` shows them")
+        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions`")
     session.messages()
     return session
 

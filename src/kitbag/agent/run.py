@@ -43,7 +43,7 @@ class Run:
     def ended(self) -> RunEnded:
         """How the run ended; available at the end of the event stream."""
         if self._end is None:
-            raise RuntimeError("the run has not ended: read its events, or await wait()")
+            raise RuntimeError("the run has not ended; read its events or await wait()")
         return self._end
 
     def cancel(self) -> None:
@@ -62,7 +62,7 @@ class Run:
 
     async def __aenter__(self) -> Self:
         if self._task is not None:
-            raise RuntimeError("a run is for one request: ask the agent for another")
+            raise RuntimeError("a run handles one prompt; start another run")
         self._events.put_nowait(self._started)
         self._task = asyncio.create_task(self._supervise())
         return self
@@ -100,13 +100,13 @@ class Run:
                 raise asyncio.CancelledError
             end = await self._work(self._emit)
         except asyncio.CancelledError:
-            end = self._aborted("cancelled", "", "ask again (--continue): what was done is kept")
+            end = self._aborted("cancelled", "", "resume with --continue; changes so far are kept")
         except KitbagError as error:
             self.error = error
             end = self._aborted("failed", error.problem, error.fix)
         except Exception as error:  # noqa: BLE001 - reported by RunEnded and raised by __aexit__
             self._failure = error
-            end = self._aborted("failed", f"{type(error).__name__}: {error}", "this is a fault of Kitbag")
+            end = self._aborted("failed", f"{type(error).__name__}: {error}", "this is a bug in Kitbag")
         self._state = "ending"
         try:
             with contextlib.suppress(asyncio.CancelledError):  # the event loop is shutting down: still report the end

@@ -61,7 +61,7 @@ class RecordedMessage(msgspec.Struct, frozen=True, kw_only=True):
         parts = list(self.message.parts)
         for index, name in self.one_turn:
             if is_expired and index < len(parts):
-                parts[index] = Text(f"[The skill {name} was shown here for one turn.]")
+                parts[index] = Text(f"[The skill {name} was shown here until the next user message.]")
         for index, name in self.attached:
             if name in detached and index < len(parts):
                 parts[index] = _unloaded_stub(name)

@@ -74,12 +74,12 @@ def find_session(summaries: Sequence[SessionSummary], name: str) -> SessionSumma
     matches = matches or [summary for summary in summaries if len(name) >= 3 and summary.id.startswith(name)]
     if len(matches) > 1:
         ids = ", ".join(summary.id for summary in matches[:10])
-        raise AmbiguousError(f"several conversations begin with {name[:80]!r}", f"write one of {ids}")
+        raise AmbiguousError(f"several sessions start with {name[:80]!r}", f"use one of {ids}")
     if matches:
         return matches[0]
     close = get_close_matches(name[:80], [summary.id for summary in summaries], 3, 0.6)
-    fix = f"did you mean {' or '.join(close)}?" if close else "`kitbag sessions list` shows those there are"
-    raise NotFoundError(f"there is no conversation {name[:80]!r}", fix)
+    fix = f"did you mean {' or '.join(close)}?" if close else "list sessions with `kitbag sessions`"
+    raise NotFoundError(f"no session named {name[:80]!r}", fix)
 
 
 def newest_session(journal: Journal, directory: str) -> str:
@@ -93,7 +93,7 @@ def newest_session(journal: Journal, directory: str) -> str:
         except KitbagError:
             continue  # a damaged session must not hide the others
     if not newest[1]:
-        raise NotFoundError("there is no session in this directory yet", "start one: kitbag -p …")
+        raise NotFoundError("no sessions in this directory yet", "start one with `kitbag`")
     return newest[1]
 
 
@@ -128,7 +128,7 @@ def _read_summary(journal: Journal, stream: str) -> tuple[int, SessionSummary]:
         return seq, _summary_from_last(about, last) if _has_summary(last) else _summary_from_all(about, journal)
     except (KitbagError, KeyError, TypeError, ValueError, AttributeError) as error:
         return seq, msgspec.structs.replace(
-            about, problem=error.problem if isinstance(error, KitbagError) else "it is damaged"
+            about, problem=error.problem if isinstance(error, KitbagError) else "damaged"
         )
 
 

@@ -14,10 +14,10 @@ from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, Tool
 
 P = TypeVar("P", bound=Part)
 
-NEVER_RUN = "Not run: the session was interrupted before this call began."
+NEVER_RUN = "Not run: the session was interrupted before this call."
 UNKNOWN_OUTCOME = (
-    "interrupted (unknown outcome): the session ended while this call ran. It may have taken effect, wholly or in part."
-    " Look before you repeat it."
+    "interrupted (unknown outcome): the session ended while this call was running. It may have taken effect in full or"
+    " in part. Check before you repeat it."
 )
 
 
@@ -38,8 +38,8 @@ def normalize_transcript(
         if message.role == "assistant":
             parts = _drop_repeated_calls(message.parts, seen, problems)
             if not normalized and parts:
-                problems.append("the conversation began with a reply")
-                normalized.append(Message("user", (Text("(The beginning of this conversation is missing.)"),)))
+                problems.append("the session starts with a reply")
+                normalized.append(Message("user", (Text("(The beginning of this session is missing.)"),)))
             if parts:
                 _answer_open_calls(normalized, open_calls, started_calls, problems)
                 normalized.append(Message("assistant", parts))
@@ -78,11 +78,11 @@ def _drop_repeated_calls(parts: Sequence[Part], seen: set[str], problems: list[s
     kept: list[Part] = []
     for part in parts:
         if isinstance(part, ToolResult):
-            problems.append("a result stood in a reply")
+            problems.append("a reply contains a tool result")
             continue
         if isinstance(part, ToolCall):
             if part.id in seen:
-                problems.append(f"the call {part.id} was there twice")
+                problems.append(f"the call {part.id} occurs twice")
                 continue
             seen.add(part.id)
         kept.append(part)
@@ -97,11 +97,11 @@ def _match_results(
     for part in parts:
         if not isinstance(part, ToolResult):
             if isinstance(part, ToolCall):
-                problems.append("a call stood in a user's message")
+                problems.append("a user message contains a tool call")
             else:
                 rest.append(part)
         elif part.call_id not in open_calls:
-            problems.append(f"a result for {part.call_id}, which nobody called")
+            problems.append(f"a result for {part.call_id} without a call")
         elif part.call_id in results:
             problems.append(f"a second result for {part.call_id}")
         else:
@@ -110,7 +110,7 @@ def _match_results(
 
 
 def _make_missing_result(call: ToolCall, started_calls: frozenset[str], problems: list[str]) -> ToolResult:
-    problems.append(f"the call {call.id} ({call.name}) had no result")
+    problems.append(f"the call {call.id} ({call.name}) has no result")
     text = UNKNOWN_OUTCOME if call.id in started_calls else NEVER_RUN
     return ToolResult(call_id=call.id, content=(Text(text),), is_error=True)
 

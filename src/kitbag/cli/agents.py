@@ -36,7 +36,7 @@ class _Group(CommandGroup):
 
 @click.group(cls=_Group)
 def command() -> None:
-    """List, find, inspect, run and switch agents."""
+    """List, search, show, run, enable and disable agents."""
 
 
 def agent_json(agent: AgentFile, verdict: Verdict) -> dict[str, Any]:
@@ -51,12 +51,18 @@ def agent_json(agent: AgentFile, verdict: Verdict) -> dict[str, Any]:
 
 
 @command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also what is switched off or belongs to another team.")
-@click.option("--format", "form", type=click.Choice(["list", "table"]), help="The catalog as a model gets it.")
+@click.option("--all", "everything", is_flag=True, help="Include disabled agents and those of other teams.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["list", "table"]),
+    help="Print the catalog that the model is shown, in this format.",
+    show_default="none: print a listing for people",
+)
 @library_options
 @json_option
 def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """Agents, with where each comes from and what it may do."""
+    """List agents, where each comes from and which tools it has."""
     registry = open_registry(dirs, team, persona)
     if form:
         from kitbag.packing.catalog import catalog_budget, render_agents
@@ -89,9 +95,9 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
 @command.command()
 @click.argument("name")
 @click.option("--body", is_flag=True, help="Print only the instructions.")
-@click.option("--prompt", is_flag=True, help="Print the exact system prompt it would start with.")
-@click.option("--task", default="", metavar="TEXT", help="With --prompt: the task it would be given.")
-@click.option("--explain", is_flag=True, help="With --prompt: what the prompt is made of, instead of the prompt.")
+@click.option("--prompt", is_flag=True, help="Print the system prompt the agent starts with.")
+@click.option("--task", default="", metavar="TEXT", help="With --prompt: the task for the agent.", show_default="none")
+@click.option("--explain", is_flag=True, help="With --prompt: list the parts of the prompt instead.")
 @library_options
 @json_option
 def show(
@@ -105,9 +111,9 @@ def show(
     persona: str,
     as_json: bool,
 ) -> None:
-    """One agent: what it may do, what it is told, what that costs."""
+    """Show an agent: its tools, permissions, instructions and token cost."""
     if task and not (prompt or explain):
-        raise UsageError("--task is only of use with --prompt", "add --prompt")
+        raise UsageError("--task needs --prompt", "add --prompt")
     registry = open_registry(dirs, team, persona)
     agent = registry.find_agent(name)
     if prompt or explain:
@@ -162,7 +168,7 @@ def _show_prompt(registry: Registry, agent: AgentFile, task: str, explain: bool,
 @project_option
 @json_option
 def enable(name: str, project: bool, as_json: bool) -> None:
-    """Switch an agent on again."""
+    """Enable an agent."""
     set_state("agents", name, "on", project, as_json)
 
 
@@ -171,5 +177,5 @@ def enable(name: str, project: bool, as_json: bool) -> None:
 @project_option
 @json_option
 def disable(name: str, project: bool, as_json: bool) -> None:
-    """Switch an agent off: nobody sees or starts it."""
+    """Disable an agent: it is neither listed nor started."""
     set_state("agents", name, "off", project, as_json)

@@ -18,23 +18,48 @@ from kitbag.tools.delegation import DelegationRequest, TaskReport
 @click.command("run")
 @click.argument("name")
 @click.argument("prompt", default="", required=False)
-@click.option("--background", is_flag=True, help="Return the task's id at once; a worker hosts it.")
-@click.option("--resume", default="", metavar="ID", help="Go on with this task of the agent.")
-@click.option("--pack", default="", metavar="TASK", help="With the context that `kitbag pack TASK` makes.")
-@click.option("--model", default="", metavar="NAME", help="Instead of the agent's own.")
-@click.option("--max-turns", type=click.IntRange(1), default=None, help="Instead of the agent's own.")
-@click.option("--permission-mode", default="", metavar="MODE", help="Yours; a child of plan is plan.")
-@click.option("--trust-workspace", is_flag=True, help="Trust the workspace for this run.")
+@click.option("--background", is_flag=True, help="Start it in the background and print its task ID.")
+@click.option(
+    "--resume", default="", metavar="ID", help="Resume this task of the agent.", show_default="start a new task"
+)
+@click.option(
+    "--pack",
+    default="",
+    metavar="TASK",
+    help="Start with the context that `kitbag pack TASK` builds.",
+    show_default="none",
+)
+@click.option(
+    "--model",
+    default="",
+    metavar="NAME",
+    help="Use this model.",
+    show_default="the agent's own, else the `model` setting",
+)
+@click.option(
+    "--max-turns",
+    type=click.IntRange(1),
+    help="Stop after this many model requests.",
+    show_default="the agent's own, else 50",
+)
+@click.option(
+    "--permission-mode",
+    default="",
+    metavar="MODE",
+    help="Permission mode of the caller; an agent never gets a more permissive one than plan.",
+    show_default="the `permissions.mode` setting",
+)
+@click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
 @json_option
 def run(name: str, prompt: str, **options: Any) -> None:
-    """Let an agent do something, in front or in the background.
+    """Run an agent in the foreground or background.
 
-    In front, what it does is shown on the error output and its answer on the output. The exit codes are those of -p.
+    In the foreground, progress goes to stderr and the answer to stdout. Exit codes are those of -p.
     """
     from kitbag.errors import UsageError
 
     if not prompt and not options["pack"]:
-        raise UsageError("there is nothing to do", "say what: kitbag agents run NAME 'PROMPT'")
+        raise UsageError("no prompt", "usage: kitbag agents run NAME 'PROMPT'")
     with open_board(create=True) as board:
         report = interruption.run_interruptible(_run_agent(board.journal, name, prompt, options))
     if options["as_json"]:
@@ -43,7 +68,9 @@ def run(name: str, prompt: str, **options: Any) -> None:
         output.echo(report.id)
         for warning in report.warnings:
             output.remark(output.clean(warning))
-        output.remark(f"it runs in the background: kitbag tasks watch, kitbag tasks output {report.id} --wait 600")
+        output.remark(
+            f"running in the background; follow it: kitbag tasks watch, kitbag tasks output {report.id} --wait 600"
+        )
     else:
         if report.text:
             output.exact(report.text)

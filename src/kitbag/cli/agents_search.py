@@ -11,11 +11,11 @@ from kitbag.library.routing.agent_search import CONFIDENCE_LEVELS, AgentCandidat
 
 @click.command()
 @click.argument("request", nargs=-1, required=True)
-@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="How many at the most.")
+@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="Maximum number of results.")
 @library_options
 @json_option
 def search(request: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """Agents that fit a request, by its words and by the extensions of the files it names."""
+    """Find agents for a request, by its words and the extensions of files it names."""
     registry = open_registry(dirs, team, persona)
     visible = {agent.full_name: agent for agent, _ in registry.visible_agents()}
     candidates = [AgentCandidate(name, agent.description, agent.file_extensions) for name, agent in visible.items()]
@@ -27,7 +27,7 @@ def search(request: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str
         [(match.name, _format_match(match), visible[match.name].description) for match in matches],
     )
     if not matches:
-        output.remark("nothing found")
+        output.remark("no matches")
     return None
 
 

@@ -35,7 +35,7 @@ def manifest_lines(manifest: CapabilityManifest) -> list[str]:
         ("variables", [", ".join(manifest.environment)] if manifest.environment else []),
         (
             "references",
-            [f"@{entry.target}{'  (leaves it)' if entry.leaves else ''}" for entry in manifest.references],
+            [f"@{entry.target}{'  (outside)' if entry.leaves else ''}" for entry in manifest.references],
         ),
         (
             "scripts",
@@ -46,7 +46,7 @@ def manifest_lines(manifest: CapabilityManifest) -> list[str]:
         ),
         (
             "links",
-            [f"{entry.path} -> {entry.target}{'  (leaves it)' if entry.leaves else ''}" for entry in manifest.links],
+            [f"{entry.path} -> {entry.target}{'  (outside)' if entry.leaves else ''}" for entry in manifest.links],
         ),
         ("binaries", [f"{entry.path}  {entry.kind}, {entry.size:,} bytes" for entry in manifest.binaries]),
     ]
@@ -62,14 +62,14 @@ def manifest_lines(manifest: CapabilityManifest) -> list[str]:
 
 _STYLES = {"high": "red", "medium": "yellow", "low": "cyan", "info": "dim"}
 _EXIT_CODES = """\b
-Exit codes: 0 nothing found (or only low and info), 1 findings, 2 it could not be done.
+Exit codes: 0 no findings (or only low and info), 1 findings, 2 the audit failed.
 
 \b
-A line of a file that is right as it is can say so, with a reason:
-  <!-- kitbag-audit: ignore RULE-ID the reason -->     in Markdown
-  # kitbag-audit: ignore RULE-ID the reason            in scripts and in code blocks
-It covers its own line and the next one, or the code block that begins there. Hidden
-text can't be suppressed. A suppressed finding of high severity is still named.
+To suppress a finding, add a comment with the rule ID and a reason:
+  <!-- kitbag-audit: ignore RULE-ID REASON -->     in Markdown
+  # kitbag-audit: ignore RULE-ID REASON            in scripts and code blocks
+It applies to its own line and the next one, or to the code block that starts there.
+Hidden text can't be suppressed. Suppressed findings of high severity are still listed.
 """
 
 
@@ -77,10 +77,18 @@ text can't be suppressed. A suppressed finding of high severity is still named.
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @json_option
 @click.option("--sarif", "as_sarif", is_flag=True, help="Print SARIF 2.1.0.")
-@click.option("--since", "lock", metavar="LOCKFILE", help="Show only what changed since `kitbag lock` wrote it.")
-@click.option("--explain", "rule_id", metavar="RULE-ID", help="Explain a rule instead.")
-@click.option("--all", "show_all", is_flag=True, help="Show info, suppressed findings and every item's abilities too.")
-@click.option("--strict", is_flag=True, help="Exit 1 for low and info too.")
+@click.option(
+    "--since",
+    "lock",
+    metavar="LOCKFILE",
+    help="Show only changes since `kitbag lock` wrote LOCKFILE.",
+    show_default="show everything",
+)
+@click.option("--explain", "rule_id", metavar="RULE-ID", help="Explain this rule and exit.", show_default="none")
+@click.option(
+    "--all", "show_all", is_flag=True, help="Include info, suppressed findings and the capabilities of every item."
+)
+@click.option("--strict", is_flag=True, help="Exit 1 for low and info findings as well.")
 def command(
     paths: tuple[str, ...],
     as_json: bool,
@@ -90,17 +98,17 @@ def command(
     show_all: bool,
     strict: bool,
 ) -> None:
-    """Read what skills can do and what is suspicious about them, without running anything.
+    """Find dangerous content in skills, agents and plugins without running anything.
 
-    PATH is a skill's folder or its SKILL.md, a folder of skills, an agent's or a command's file, a plugin, or a whole
-    repository; archives must be unpacked first. Without one: the workspace. Nothing is executed, nothing is
-    connected to, no link is followed, and what was not read is said.
+    PATH is a skill's directory or SKILL.md, a directory of skills, an agent or command file, a plugin, or a
+    repository; unpack archives first. The default is the workspace. The audit executes nothing, opens no connections,
+    follows no links, and lists what it did not read.
     """
     if rule_id is not None:
         _explain(rule_id, as_json)
         return
     if as_json and as_sarif:
-        raise UsageError("--json and --sarif exclude each other", "give one of them")
+        raise UsageError("--json and --sarif can't be combined", "remove one of them")
     locked = read_lock(lock) if lock is not None else None
     report = run_audit(paths, lock or "")
     changes: tuple[ItemChange, ...] | None = None
@@ -127,7 +135,7 @@ def _explain(rule_id: str, as_json: bool) -> None:
 
         close = difflib.get_close_matches(rule_id[:80], list(load_rules()), 3, 0.5)
         fix = f"did you mean {', '.join(close)}?" if close else f"the rules are: {', '.join(load_rules())}"
-        raise UsageError(f"no rule is called {rule_id!r}", fix)
+        raise UsageError(f"no rule named {rule_id!r}", fix)
     suppressible = rule.id not in NEVER_SUPPRESSED
     if as_json:
         output.as_json({**rule.to_json(), "suppressible": suppressible})
@@ -163,7 +171,7 @@ def _print_report(
         if not listed and not lines:
             quiet += 1
             continue
-        name = item_name(examined) or "(settings, memory and other files that steer agents)"
+        name = item_name(examined) or "(settings, memory and other files that configure agents)"
         head = f"{output.style(examined.item.kind, 'bold')} {output.clean(name)}  {output.clean(examined.item.path)}"
         output.echo(head)
         if lines:
@@ -199,9 +207,9 @@ def _print_finding(finding: AuditFinding, in_full: bool) -> None:
 def _print_removed(changes: tuple[ItemChange, ...]) -> None:
     for change in changes:
         if change.status == "gone":
-            output.echo(f"no longer there: {change.kind} {output.clean(change.name)}  {output.clean(change.path)}")
+            output.echo(f"removed: {change.kind} {output.clean(change.name)}  {output.clean(change.path)}")
     if not changes:
-        output.echo("Nothing that can act has changed since the lock file was written.")
+        output.echo("No capability has changed since the lock file was written.")
 
 
 def _print_suppressed(report: AuditReport, show_all: bool) -> None:
@@ -217,9 +225,9 @@ def _print_summary(
 ) -> None:
     counted = count_findings(report, findings)
     if not report.examined:
-        output.echo("There is nothing to audit here: no skill, agent, command, plugin or settings.")
+        output.echo("Nothing to audit: no skills, agents, commands, plugins or settings found.")
     elif quiet and changes is None:
-        output.echo(f"{output.format_count(quiet, 'more item')} can do nothing beyond the text and have no findings.")
+        output.echo(f"{output.format_count(quiet, 'more item')} without capabilities or findings.")
     severities = ", ".join(f"{counted[severity]} {severity}" for severity in SEVERITIES)
     parts = [severities, f"{counted['suppressed']} suppressed", output.format_count(counted["items"], "item")]
     parts += [output.format_count(counted["files"], "file"), f"{counted['not_read']} not read"]

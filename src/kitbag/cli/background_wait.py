@@ -34,7 +34,7 @@ async def wait_for_background(agent: Agent, notify: Callable[[str], None]) -> li
             return unfinished
         names = ", ".join(f"{task.name} {task.id}" for task in unfinished)
         if names != announced:
-            notify(f"waiting for {len(unfinished)} in the background (Ctrl-C leaves, and the work goes on): {names}")
+            notify(f"waiting for {len(unfinished)} in the background (Ctrl-C stops waiting, not the tasks): {names}")
             announced = names
         await delegation.report(unfinished[0].id, _POLL_SECONDS)
     return []
@@ -49,5 +49,7 @@ def still_running_message(unfinished: list[TaskReport]) -> str:
     """For the user: what still runs, and what to do about it."""
     waiting = [task for task in unfinished if task.status == "waiting-approval"]
     names = ", ".join(f"{task.name} {task.id} ({task.status})" for task in unfinished)
-    fix = "answer with `kitbag permissions pending`" if waiting else "watch it with `kitbag tasks watch`"
-    return f"still at work in the background: {names}; {fix}, then go on with --continue"
+    fix = (
+        "answer pending approvals with `kitbag permissions pending`" if waiting else "follow with `kitbag tasks watch`"
+    )
+    return f"still running in the background: {names}; {fix}, then resume with --continue"

@@ -1,4 +1,5 @@
-"""The base class of all command groups: `--` ends options for the group and for the command after it.
+"""The base class of all command groups: a bare group lists, help is never truncated, and `--` ends options for the
+group and for the command after it.
 
 Used by the root command and by each `click.group` below it.
 """
@@ -9,7 +10,12 @@ _WRITTEN = "kitbag.cli.command_group.written"
 
 
 class CommandGroup(click.Group):
+    bare_command = "list"
+    """The command that a group without one runs, as `git branch` does; for groups that have it."""
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if self.bare_command in self.commands and self._names_no_command(ctx, args):
+            args = [self.bare_command, *args]
         ctx.meta[_WRITTEN] = [*args]  # click consumes the list and does not report a `--`
         return super().parse_args(ctx, args)
 
@@ -24,3 +30,20 @@ class CommandGroup(click.Group):
             raise click.UsageError(f"No such command {args[0]!r}.", ctx)  # click would parse it as an option
         name, command, rest = super().resolve_command(ctx, args)
         return name, command, ["--", *rest] if options_ended else rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        pieces = super().collect_usage_pieces(ctx)
+        return [*pieces[:-1], "[COMMAND] [ARGS]..."] if self.bare_command in self.commands else pieces
+
+    def _names_no_command(self, ctx: click.Context, args: list[str]) -> bool:
+        return not args or (args[0].startswith("-") and args[0] not in (*self.get_help_option_names(ctx), "--"))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """All of each summary: click would truncate it to the width of the terminal."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, command.get_short_help_str(500)) for name, command in commands if command]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+        if self.bare_command in self.commands:
+            formatter.write_paragraph()
+            formatter.write_text(f"Without a command, `{ctx.command_path}` runs `{self.bare_command}`.")

@@ -39,7 +39,7 @@ def _load() -> Settings:
 @click.argument("key", required=False)
 @json_option
 def get(key: str | None, as_json: bool) -> None:
-    """All settings with their source, or the value of one."""
+    """Print all settings with their source, or the value of one."""
     settings = _load()
     rows = [(s.key, settings.get_sourced(s.key), s.description) for s in SETTINGS]
     for group in STATE_GROUPS:
@@ -74,14 +74,14 @@ def get(key: str | None, as_json: bool) -> None:
 @project_option
 @json_option
 def set_(key: str, value: str, project: bool, as_json: bool) -> None:
-    """Set one value; the rest of the file stays as it is."""
+    """Change one setting and leave the rest of the file unchanged."""
     places = find_places()
     parsed = parse_value(key, value)
     if key in PERMISSION_KEYS[1:]:
         _check_rules(key, parsed)
     allowed = {setting.key for setting in SETTINGS if setting.project_may_set}
     if project and key not in allowed and key.partition(".")[0] not in (*STATE_GROUPS, VARIABLES_GROUP):
-        raise UsageError(f"`{key}` is yours to set, not a project's", "leave out --project")
+        raise UsageError(f"`{key}` is a user setting and can't be set for a project", "remove --project")
     base = os.path.join(places.project, ".kitbag") if project else places.kitbag_home
     path = os.path.join(base, "settings.toml")
     write_setting(path, key, parsed)
@@ -115,7 +115,7 @@ def _check_rules(key: str, rules: list[object]) -> None:
 @command.command()
 @json_option
 def where(as_json: bool) -> None:
-    """The files that settings are read from, and Kitbag's own directories."""
+    """Print the paths of settings files and of Kitbag's directories."""
     places = find_places()
     settings = _load()
     rows = [("user settings", settings.user_file)]

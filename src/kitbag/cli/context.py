@@ -15,11 +15,16 @@ _MAX_ROWS = 20
 
 @click.command()
 @click.option(
-    "--session", "session_id", default="", metavar="ID", help="This session, instead of this directory's newest."
+    "--session",
+    "session_id",
+    default="",
+    metavar="ID",
+    help="Show this session.",
+    show_default="the newest of this directory",
 )
 @json_option
 def command(session_id: str, as_json: bool) -> None:
-    """What a session's next request would carry: every section, tool, skill, memory file and turn, and its cost."""
+    """Show what the next model request contains and costs: sections, tools, skills, memory files and turns."""
     from kitbag.runtime.context_report import report_session_context
 
     report = report_session_context(find_places(), session_id)
@@ -38,7 +43,7 @@ def _print_report(report: dict[str, Any]) -> None:
     window, used = report["window"], report["tokens"]
     full = min(1.0, used / window) if window else 0.0
     output.echo(f"{'█' * round(full * 30):░<30} {used:,} of {window:,} tokens, {full:.1%} of the window")
-    output.echo(f"{report['left']:,} tokens are left until it is compacted at {report['compacted_at']:,}\n")
+    output.echo(f"{report['left']:,} tokens left before compaction at {report['compacted_at']:,}\n")
     _print_groups(report)
     _print_skills(report["skills"])
     _print_tools(report["tools"])
@@ -46,7 +51,7 @@ def _print_report(report: dict[str, Any]) -> None:
         _print_turns(report["turns"])
     last = report["last_request"]
     if last["provider"]:
-        counted = f"{last['provider']:,} tokens by the provider's count, {last['ours']:,} by ours"
+        counted = f"{last['provider']:,} tokens counted by the provider, {last['ours']:,} by Kitbag"
         output.echo(f"\nlast request: {counted} ({last['residual']:+,})")
 
 
@@ -58,8 +63,7 @@ def _print_groups(report: dict[str, Any]) -> None:
     ]
     output.table(("KIND", "TOKENS", "SHARE", "BYTES", "WHAT"), rows)
     output.echo(
-        f"{output.format_count(report['tokens'], 'token')} in {report['bytes']:,} bytes: all the text of the next"
-        " request\n"
+        f"{output.format_count(report['tokens'], 'token')} in {report['bytes']:,} bytes: all text of the next request\n"
     )
 
 

@@ -19,9 +19,9 @@ from kitbag.views.permissions import PROTECTION_LABELS, describe_protection
 @library_options
 @json_option
 def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """Tell everything that is wrong with your files, and how to fix it.
+    """Diagnose configuration problems and say how to fix them.
 
-    Exit 1 when there is an error, 0 when there are only warnings and remarks.
+    Exits with 1 if there are errors, and with 0 if there are only warnings and notes.
     """
     diagnosis = diagnose(open_registry(dirs, team, persona))
     if as_json:
@@ -47,7 +47,7 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
                 output.echo(line)
         if diagnosis.diagnostics:
             output.echo()
-        verdict = f" · {output.style('all good', 'green')}" if diagnosis.is_healthy else ""
+        verdict = f" · {output.style('no problems', 'green')}" if diagnosis.is_healthy else ""
         output.echo(f"{diagnosis.summarize()}{verdict}")
     sys.exit(1 if diagnosis.counts["errors"] else 0)
 

@@ -102,8 +102,8 @@ def _first_prompt(options: HeadlessOptions) -> InputPrompt | None:
     if options.input_format == "text":
         return read_prompt(options.prompt)
     if options.prompt != "-":
-        fix = "the prompts come on standard input: put -p last without a text, or write -p -"
-        raise UsageError("-p with a text and --input-format stream-json", fix)
+        fix = "stream-json prompts are read from standard input: put -p last without a prompt, or use -p -"
+        raise UsageError("-p with a prompt and --input-format stream-json", fix)
     return None
 
 
@@ -142,7 +142,7 @@ async def _run_all(
             if code or interruption.signal_number:
                 break
         if not count:
-            raise UsageError("there is no request", "send one on standard input, as JSON on one line")
+            raise UsageError("no prompt on standard input", "send one JSON object per line")
         if not code and not interruption.signal_number:
             code = await _finish_background(agent, options, answer)
         run_output.end()

@@ -5,10 +5,12 @@ blocks. Two seconds after the signal, or at a second one, the process exits; the
 """
 
 import asyncio
+import atexit
 import contextlib
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from types import FrameType
 from typing import Any, Final, Self, TypeVar
@@ -70,6 +72,7 @@ class Interruption:
             if signal.getsignal(number) is not signal.SIG_IGN:  # the parent may have asked to ignore it
                 signal.signal(number, self._handle)
         signal.signal(signal.SIGALRM, self._force_exit)
+        atexit.register(self._end_grace)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -94,6 +97,14 @@ class Interruption:
         if self._loop is None or self._loop.is_closed():
             raise InterruptedRunError
         self._loop.call_soon_threadsafe(self._cancel)
+
+    def _end_grace(self) -> None:
+        """The interpreter removes the handlers when it exits; the alarm would then change the exit code."""
+        if self.signal_number:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _force_exit(self, *_: object) -> None:
         for pid in child_pids():

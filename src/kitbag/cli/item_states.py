@@ -12,5 +12,5 @@ def set_state(group: ItemGroup, name: str, state: str, project: bool, as_json: b
     output.echo(f"{output.clean(change.full_name)} is now {change.effective} ({output.shorten_path(change.file)})")
     if change.overridden_by:
         overridden_by = output.shorten_path(change.overridden_by)
-        output.remark(f"  still {change.effective}: {overridden_by} says so, and the stricter one counts")
+        output.remark(f"  still {change.effective}: {overridden_by} overrides it (the stricter state wins)")
     return None

@@ -18,26 +18,28 @@ def _report_errors_as_json(context: click.Context, _: click.Parameter, value: bo
     return value
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, callback=_report_errors_as_json, help="Print JSON (keys: docs/commands.md)."
-)
-project_option = click.option("--project", is_flag=True, help="Store it in this project instead of for you.")
+json_option = click.option("--json", "as_json", is_flag=True, callback=_report_errors_as_json, help="Print JSON.")
+project_option = click.option("--project", is_flag=True, help="Save to the project's settings instead of yours.")
 
 
 def library_options(function: F) -> F:
-    function = click.option("--persona", default="", metavar="NAME", help="See it as this persona does.")(function)
-    function = click.option("--team", default="", metavar="NAME", help="See it as this team does.")(function)
+    function = click.option(
+        "--persona", default="", metavar="NAME", help="Apply this persona's view.", show_default="the `persona` setting"
+    )(function)
+    function = click.option(
+        "--team", default="", metavar="NAME", help="Apply this team's view.", show_default="the `team` setting"
+    )(function)
     return click.option(
         "--dir",
         "dirs",
         multiple=True,
         metavar="DIR",
-        help="Look in this directory too, first. May be repeated.",
+        help="Also load skills and agents from DIR, first. Repeatable.",
     )(function)
 
 
 def open_registry(dirs: tuple[str, ...] = (), team: str = "", persona: str = "") -> Registry:
     for directory in dirs:
         if not os.path.isdir(directory):
-            raise UsageError(f"--dir {directory}: not a directory", "give an existing directory")
+            raise UsageError(f"--dir {directory}: not a directory", "use an existing directory")
     return Registry(find_places(), extra=dirs, team=team, persona=persona)

@@ -13,19 +13,24 @@ from kitbag.cli.library_options import json_option
 from kitbag.library.scopes import find_places
 
 
-@click.command(epilog="Exit codes: 0 done or all as it was, 1 --check found a difference, 2 it could not be done.")
+@click.command(epilog="Exit codes: 0 written or unchanged, 1 --check found differences, 2 failed.")
 @click.argument("path", required=False, metavar="[PATH]")
 @click.option(
-    "-o", "--output", "target", metavar="FILE", help=f"Where to; - is stdout. Usually {LOCK_FILE} at the root."
+    "-o",
+    "--output",
+    "target",
+    metavar="FILE",
+    help="Write to FILE; - is stdout.",
+    show_default=f"{LOCK_FILE} at the root",
 )
-@click.option("--check", is_flag=True, help="Write nothing; exit 1 when anything differs, prose too.")
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 if anything differs, including prose.")
 @json_option
 def command(path: str | None, target: str | None, check: bool, as_json: bool) -> None:
-    """Write down what skills can do, to see what changes.
+    """Record what skills can do, to detect changes.
 
-    The file has every item's files with their hashes, what it can do, and the findings that are known. It has no
-    times and no paths of this machine, so it can be committed; `kitbag audit --since kitbag.lock` then shows only
-    what somebody changed. It gives no permission and no trust.
+    The lock file lists the files of every item with their hashes, its capabilities and its known findings. It contains
+    no timestamps or machine paths, so you can commit it; `kitbag audit --since kitbag.lock` then shows only what
+    changed. It grants no permissions and no trust.
     """
     top = path if path is not None else find_places().project
     file = target or os.path.join(find_audit_root(os.path.realpath(top)), LOCK_FILE)
@@ -55,7 +60,9 @@ def _check_lock(report: AuditReport, file: str, as_json: bool) -> None:
         for path, what in differences:
             output.echo(f"{output.clean(path)}: {output.clean(what)}")
         output.echo(
-            f"{output.format_count(len(differences), 'difference')}" if differences else "all as the lock file says"
+            f"{output.format_count(len(differences), 'difference')}"
+            if differences
+            else "no differences from the lock file"
         )
     _print_unread(report)
     sys.exit(1 if differences else 0)

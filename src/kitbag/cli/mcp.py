@@ -19,41 +19,84 @@ if TYPE_CHECKING:
 
 
 @click.command("mcp")
-@click.option("--http", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Over HTTP on this port instead.")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Listen here (with --http).")
-@click.option("--name", "names", multiple=True, metavar="HOST", help="A name that clients may call it by. Repeatable.")
-@click.option("--token-file", default="", metavar="FILE", help="Your own token, in a file that only you can read.")
-@click.option("--team", default="", metavar="NAME", help="With this team's skills and agents.")
-@click.option("--persona", default="", metavar="NAME", help="As this persona.")
-@click.option("--dir", "dirs", multiple=True, metavar="DIR", help="Look for skills and agents here too, first.")
-@click.option("--cwd", default="", metavar="DIR", help="Serve this directory.")
-@click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
-@click.option("--model", default="", metavar="NAME", help="Of agents: provider/model, an alias, or offline.")
 @click.option(
-    "--permission-mode", default="", metavar="MODE", help="Of agents: plan, default, acceptEdits, autonomous, locked."
+    "--http",
+    "port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve over HTTP on this port.",
+    show_default="serve over stdio",
 )
-@click.option("--allowed-tools", multiple=True, metavar="RULES", help="Of agents: only these, and without asking.")
-@click.option("--disallowed-tools", multiple=True, metavar="RULES", help="Of agents: never these.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Listen on this address (with --http)."
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="HOST",
+    help="Also accept this host name from clients (with --http). Repeatable.",
+)
+@click.option(
+    "--token-file",
+    default="",
+    metavar="FILE",
+    help="Read the bearer token from FILE, readable only by you (with --http).",
+    show_default="a token is generated",
+)
+@click.option(
+    "--team", default="", metavar="NAME", help="Serve this team's skills and agents.", show_default="the `team` setting"
+)
+@click.option(
+    "--persona", default="", metavar="NAME", help="Serve as this persona.", show_default="the `persona` setting"
+)
+@click.option(
+    "--dir", "dirs", multiple=True, metavar="DIR", help="Also load skills and agents from DIR, first. Repeatable."
+)
+@click.option("--cwd", default="", metavar="DIR", help="Serve this directory.", show_default="the current directory")
+@click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
+@click.option(
+    "--model",
+    default="",
+    metavar="NAME",
+    help="Model for agents: provider/model, an alias, or offline.",
+    show_default="the `model` setting",
+)
+@click.option(
+    "--permission-mode",
+    default="",
+    metavar="MODE",
+    help="For agents: one of plan, default, acceptEdits, autonomous, locked.",
+    show_default="the `permissions.mode` setting",
+)
+@click.option(
+    "--allowed-tools",
+    multiple=True,
+    metavar="RULES",
+    help="Allow agents only these tools, and without asking. Repeatable.",
+    show_default="all tools",
+)
+@click.option("--disallowed-tools", multiple=True, metavar="RULES", help="Deny agents these tools. Repeatable.")
 def command(port: int | None, **options: Any) -> None:
     """Serve skills and agents to an MCP client.
 
-    Over stdio unless --http is given: the client starts this command and talks to it. docs/clients.md shows how to
-    set it up in some of them.
+    Without --http, the client starts this command and talks to it over stdio. docs/clients.md shows how to configure
+    clients.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="kitbag mcp: %(message)s")
     if find_spec("mcp") is None:
-        raise UsageError("the MCP server needs the extra `mcp`", "pip install 'kitbag[mcp]'")
+        raise UsageError("the MCP server is not installed", "pip install 'kitbag[mcp]'")
     from kitbag.mcp_server.server_state import HttpOptions
 
     if port is None and (options["names"] or options["token_file"] or options["host"] != "127.0.0.1"):
-        raise UsageError("--host, --name and --token-file are for --http", "add --http PORT")
+        raise UsageError("--host, --name and --token-file need --http", "add --http PORT")
     http_options = (
         HttpOptions(port=port, host=options["host"], names=options["names"], token_file=options["token_file"])
         if port is not None
         else None
     )
     if port is None and sys.stdin is not None and sys.stdin.isatty():
-        _notify("an MCP client starts this command and talks to it; docs/clients.md shows how, Ctrl-C ends it")
+        _notify("waiting for an MCP client on stdin; see docs/clients.md. Press Ctrl-C to exit")
     if_cancelled = contextlib.suppress(asyncio.CancelledError, interruption.InterruptedRunError)
     with interruption.Interruption() as interrupted, if_cancelled:
         interruption.run_interruptible(_serve(_server_options(options), http_options, interrupted))
@@ -86,7 +129,7 @@ def _server_options(options: dict[str, Any]) -> "Options":
     directory = os.path.abspath(options["cwd"]) if options["cwd"] else os.getcwd()
     for option, path in (("--cwd", directory), *(("--dir", one) for one in options["dirs"])):
         if not os.path.isdir(path):
-            raise UsageError(f"{option} {path}: not a directory", "give an existing directory")
+            raise UsageError(f"{option} {path}: not a directory", "use an existing directory")
     return Options(
         directory=directory,
         model=options["model"],
@@ -106,5 +149,5 @@ def _split_rules(name: str, values: tuple[str, ...]) -> tuple[str, ...]:
 
     rules = tuple(rule for text in values for rule in split_tool_names(text))
     if values and not rules:
-        raise UsageError(f"{name} names no tool", "name one, or leave the option out")
+        raise UsageError(f"{name} contains no tool", "name a tool or remove the option")
     return rules

@@ -11,10 +11,10 @@ from kitbag.library.scopes import find_places
 
 
 @click.command()
-@click.option("--model", default="", metavar="NAME", help="As if --model were given.")
+@click.option("--model", default="", metavar="NAME", help="Show this model.", show_default="the `model` setting")
 @json_option
 def command(model: str, as_json: bool) -> None:
-    """Which model would be used, and why; what is known about it; which providers have keys."""
+    """Show which model is used and why, its limits and price, and which providers have API keys."""
     from kitbag.assembly.model_sources import load_model_sources
     from kitbag.models.model_selection import select_model
     from kitbag.runtime.model_list import model_to_json, providers_to_json
@@ -46,7 +46,7 @@ def command(model: str, as_json: bool) -> None:
 
 
 def _key_state(provider: dict[str, Any]) -> str:
-    return "yes" if provider["has_key"] else "no" if provider["key_variable"] else "needs none"
+    return "yes" if provider["has_key"] else "no" if provider["key_variable"] else "not needed"
 
 
 def _print_model(about: dict[str, Any]) -> None:
@@ -56,7 +56,7 @@ def _print_model(about: dict[str, Any]) -> None:
     output.fields(
         [
             ("chosen by", about["why"]),
-            ("can't be used", about["problem"]),
+            ("unusable", about["problem"]),
             ("window", f"{about['window']:,} tokens, replies up to {about['max_output']:,}"),
             ("images", "yes" if about["images"] else "no"),
             ("price", format_price(about["dollars_per_million"])),

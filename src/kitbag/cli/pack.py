@@ -26,37 +26,87 @@ if TYPE_CHECKING:
 
 EXIT_CODES = """\b
 Exit codes:
-  0   done
-  2   the command line is wrong
-  4   there is no such task
-  6   a skill, a task or a reference can't be used
-  10  over budget after everything that may be cut
+  0   success
+  2   invalid command line
+  4   task not found
+  6   a skill, task or reference is unusable
+  10  over budget after all allowed truncation
   13  the workspace is not trusted
 """
 
 
 @click.command(epilog=EXIT_CODES)
 @click.argument("task")
-@click.option("--skills", "names", metavar="A,B", help="These skills; the first is the primary one.")
-@click.option("--strategy", type=click.Choice(STRATEGIES), help="How much of each skill; chosen if not given.")
 @click.option(
-    "--output-requirements", "kind", type=click.Choice(OUTPUT_KINDS), default="manifest+file", show_default=True
+    "--skills",
+    "names",
+    metavar="A,B",
+    help="Include these skills; the first is the primary skill.",
+    show_default="select by the task",
 )
-@click.option("--var", "variables", multiple=True, metavar="K=V", help="A value for {{K}}. May be repeated.")
-@click.option("--available-context", "available", type=click.IntRange(0), help="The subagent's context, in tokens.")
-@click.option("--context-used", "used", type=click.IntRange(0), default=0, help="How much of it is in use already.")
-@click.option("--budget", "budgets", multiple=True, metavar="NAME=N", help="protocol, task, skills, total or fill.")
-@click.option("--children", is_flag=True, help="Pack every child of this epic.")
-@click.option("--agent", "agent_name", metavar="NAME", help="For this agent: its preloaded skills are charged first.")
-@click.option("--model", default="", metavar="NAME", help="Warn about skills that leave this model out.")
-@click.option("--allow-commands", is_flag=True, help="Yes to every !`command` that would be asked about.")
-@click.option("--allow-env", "environment", multiple=True, metavar="NAME", help="Let ${NAME} be read. May be repeated.")
-@click.option("--explain", is_flag=True, help="Print what the payload is made of instead of the payload.")
+@click.option(
+    "--strategy",
+    type=click.Choice(STRATEGIES),
+    help="How much of each skill to include.",
+    show_default="chosen by budget",
+)
+@click.option(
+    "--output-requirements",
+    "kind",
+    type=click.Choice(OUTPUT_KINDS),
+    default="manifest+file",
+    show_default=True,
+    help="How the subagent reports its result.",
+)
+@click.option("--var", "variables", multiple=True, metavar="K=V", help="Set the variable {{K}} to V. Repeatable.")
+@click.option(
+    "--available-context",
+    "available",
+    type=click.IntRange(0),
+    help="Size of the subagent's context in tokens.",
+    show_default="the `budget.total` setting",
+)
+@click.option(
+    "--context-used",
+    "used",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Tokens of the context already in use.",
+)
+@click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    metavar="NAME=N",
+    help="Set a budget: protocol, task, skills, total or fill. Repeatable.",
+    show_default="the `budget.*` settings",
+)
+@click.option("--children", is_flag=True, help="Pack every child of this task.")
+@click.option(
+    "--agent",
+    "agent_name",
+    metavar="NAME",
+    help="Pack for this agent; its preloaded skills count against the budget.",
+    show_default="none",
+)
+@click.option(
+    "--model", default="", metavar="NAME", help="Warn about skills that exclude this model.", show_default="none"
+)
+@click.option("--allow-commands", is_flag=True, help="Approve every !`command` that needs an approval.")
+@click.option(
+    "--allow-env",
+    "environment",
+    multiple=True,
+    metavar="NAME",
+    help="Allow ${NAME} to be read from the environment. Repeatable.",
+)
+@click.option("--explain", is_flag=True, help="List the parts of the payload instead.")
 @permission_options
 @library_options
 @json_option
 def command(task: str, as_json: bool, **options: Any) -> None:
-    """Turn TASK (an id, a file, or - for standard input) into a subagent's context."""
+    """Build a subagent's context from TASK (an ID, a file, or - for standard input)."""
     # A signal that ends this process also ends the commands it runs.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     _pack(task, as_json, options)
@@ -156,7 +206,7 @@ def _confirm(requests: tuple[ReferenceRequest, ...]) -> bool:
 def _parse_names(value: str | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in (value or "").split(",") if name.strip())
     if value is not None and not names:
-        raise UsageError("--skills names no skill", "leave it out, and skills are selected")
+        raise UsageError("--skills contains no skill", "name a skill, or remove the option to have skills selected")
     return names
 
 

@@ -17,14 +17,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def permission_options(function: F) -> F:
-    for effect, what in (("deny", "Never do"), ("ask", "Always ask for"), ("allow", "Do without asking")):
+    for effect, what in (("deny", "Deny"), ("ask", "Always ask for"), ("allow", "Allow without asking")):
         option = click.option(
-            f"--{effect}", multiple=True, metavar="RULE", help=f"{what} what RULE matches. May be repeated."
+            f"--{effect}", multiple=True, metavar="RULE", help=f"{what} what RULE matches. Repeatable."
         )
         function = option(function)
     function = click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")(function)
     modes = ", ".join(MODE_DESCRIPTIONS)
-    return click.option("--permission-mode", default="", metavar="MODE", help=f"One of {modes}.")(function)
+    return click.option(
+        "--permission-mode",
+        default="",
+        metavar="MODE",
+        help=f"One of {modes}.",
+        show_default="the `permissions.mode` setting",
+    )(function)
 
 
 class OpenedPermissions(msgspec.Struct, frozen=True, kw_only=True):

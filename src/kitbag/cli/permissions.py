@@ -41,28 +41,30 @@ class _Group(CommandGroup):
 
 @click.group(cls=_Group)
 def command() -> None:
-    """List the rules, explain a decision, try a command in the sandbox."""
+    """List rules, explain decisions, answer pending approvals, and run a command in the sandbox."""
 
 
 EXIT_CODES = """\b
 Exit codes:
-  0   it would be allowed
-  1   it would be asked
-  2   the command line is wrong
-  6   it would be denied
+  0   allow
+  1   ask
+  2   invalid command line
+  6   deny
 """
 
 
 @command.command(epilog=EXIT_CODES)
 @click.argument("use")
-@click.option("--input", "given", metavar="JSON", help="The arguments of the tool, when USE is only its name.")
+@click.option(
+    "--input", "given", metavar="JSON", help="Arguments of the tool, if USE is only its name.", show_default="none"
+)
 @permission_options
 @json_option
 def test(use: str, given: str | None, as_json: bool, **options: Any) -> None:
-    """Explain a decision; nothing is run.
+    """Explain a decision without running anything.
 
-    USE is a tool and what it is used on, such as `Bash(git log && id)`, `Edit(src/a.py)`, `WebFetch(https://example.com)`,
-    `mcp__server__tool`; any other text is a command for Bash.
+    USE is a tool and its argument, such as `Bash(git log && id)`, `Edit(src/a.py)`, `WebFetch(https://example.com)`,
+    `mcp__server__tool`; any other text is a Bash command.
     """
     tool, arguments = _parse_use(use, given)
     opened = open_permissions(**options)
@@ -83,13 +85,13 @@ def _parse_use(use: str, json_input: str | None) -> tuple[str, dict[str, object]
     if subject is not None and tool == "Bash" and subject == use:
         tool, subject = use.strip(), None  # no known tool has this name
     if subject is not None:
-        raise UsageError("--input goes with the name of a tool alone", f"write: {tool} --input '...'")
+        raise UsageError("--input needs the name of a tool only", f"use: {tool} --input '...'")
     try:
         arguments: object = json.loads(json_input)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--input is not JSON: {error}", 'write an object, such as \'{"command": "ls"}\'') from error
+        raise UsageError(f"--input is not JSON: {error}", 'use an object such as \'{"command": "ls"}\'') from error
     if not isinstance(arguments, dict):
-        raise UsageError("--input is not a JSON object", 'write an object, such as \'{"command": "ls"}\'')
+        raise UsageError("--input is not a JSON object", 'use an object such as \'{"command": "ls"}\'')
     return tool, arguments  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -140,9 +142,9 @@ def _print_diagnostics(opened: OpenedPermissions) -> None:
 @permission_options
 @json_option
 def list_(as_json: bool, **options: Any) -> None:
-    """Show the mode and all rules.
+    """Show the permission mode and all rules.
 
-    With where each comes from, whether its examples hold, and what in the settings does not count, and why.
+    Shows where each rule comes from, whether its examples pass, and which entries of the settings are ignored and why.
     """
     opened = open_permissions(**options)
     loaded = opened.loaded
@@ -173,7 +175,7 @@ def list_(as_json: bool, **options: Any) -> None:
         output.table(("IGNORED", "VALUE", "SOURCE", "WHY"), rows)
     _print_diagnostics(opened)
     noun = output.format_count(len(loaded.rules.all), "rule")
-    output.remark(output.style(f"{noun} · deny before ask before allow", "dim", sys.stderr))
+    output.remark(output.style(f"{noun} · deny wins over ask, ask over allow", "dim", sys.stderr))
     return None
 
 

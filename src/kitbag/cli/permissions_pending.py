@@ -37,7 +37,7 @@ def _open_queue() -> Generator[ApprovalQueue | None, None, None]:
 @click.command()
 @json_option
 def pending(as_json: bool) -> None:
-    """The questions that wait for an answer, whole and with every hidden character made visible."""
+    """List pending approvals in full, with hidden characters made visible."""
     with _open_queue() as queue:
         found = queue.pending() if queue is not None else []
     if as_json:
@@ -53,17 +53,19 @@ def pending(as_json: bool) -> None:
 @click.command()
 @click.argument("question", metavar="ID")
 @click.argument("choice", type=click.Choice(["allow", "deny"]))
-@click.option("--reason", default="", metavar="TEXT", help="What the agent is told, such as what to do instead.")
-@click.option("--session", is_flag=True, help="Allow exactly this until whoever asked has ended, not only once.")
+@click.option(
+    "--reason", default="", metavar="TEXT", help="Tell the agent why, or what to do instead.", show_default="none"
+)
+@click.option("--session", is_flag=True, help="Allow exactly this until the asking agent ends, not only once.")
 @json_option
 def answer(question: str, choice: Any, reason: str, session: bool, as_json: bool) -> None:
-    """Answer a question; the first answer counts. ID may be shortened as long as it is the only one."""
+    """Answer a pending approval by its ID or a unique prefix. The first answer counts."""
     if session and choice == "deny":
-        raise UsageError("--session goes with allow", "leave it out")
+        raise UsageError("--session needs allow", "remove --session")
     require_person()
     with _open_queue() as queue:
         if queue is None:
-            raise NotFoundError(f"no question waits as {question!r}", "`kitbag permissions pending` lists them")
+            raise NotFoundError(f"no pending approval {question!r}", "list them with `kitbag permissions pending`")
         waiting = queue.find(question)
         queue.answer(
             waiting.request.id,
@@ -80,7 +82,7 @@ def answer(question: str, choice: Any, reason: str, session: bool, as_json: bool
 def _print_question(waiting: PendingApproval) -> None:
     output.block("\n".join([*render_approval(waiting.request, max_characters=None), f"asked at {waiting.asked_at}"]))
     if not waiting.is_complete:
-        output.remark(f"it can only be denied: {CONTAINS_CREDENTIALS}")
+        output.remark(f"can only be denied: {CONTAINS_CREDENTIALS}")
 
 
 def _question_json(waiting: PendingApproval) -> dict[str, Any]:

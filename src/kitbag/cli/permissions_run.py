@@ -18,23 +18,32 @@ from kitbag.sandbox.confine import Confinement, SandboxError, describe_confineme
 MAX_OUTPUT_CHARACTERS = 1_000_000
 STOPPED_EXIT_CODE = 124
 EXIT_CODES = """\b
-Exit codes: the command's own, as in a shell, and
-  2    the command line is wrong
-  6    it was refused, or the sandbox could not be made; it did not run
-  124  it was stopped: it took too long or printed without end
+Exit codes: those of the command, and
+  2    invalid command line
+  6    denied, or no sandbox available; the command did not run
+  124  stopped: timeout or too much output
 """
 
 
 @click.command(epilog=EXIT_CODES)
 @click.argument("text", metavar="COMMAND")
 @click.option(
-    "--profile", type=click.Choice(["read-only", "workspace"]), help="The sandbox, instead of the one decided on."
+    "--profile",
+    type=click.Choice(["read-only", "workspace"]),
+    help="Use this sandbox profile.",
+    show_default="as decided",
 )
-@click.option("--network", is_flag=True, help="Let it reach the network.")
+@click.option("--network", is_flag=True, help="Allow network access.")
 @click.option(
-    "--timeout", "seconds", type=click.FloatRange(0.1, 86_400), default=120, show_default=True, metavar="SECONDS"
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(0.1, 86_400),
+    default=120,
+    show_default=True,
+    metavar="SECONDS",
+    help="Stop the command after SECONDS.",
 )
-@click.option("--yes", is_flag=True, help="Answer yes if it would be asked. What is denied stays denied.")
+@click.option("--yes", is_flag=True, help="Approve the command if it needs an approval. Denied commands stay denied.")
 @permission_options
 @json_option
 def command(
@@ -46,7 +55,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run a command for Bash as an agent would: decided by the rules and the mode, and only in the sandbox."""
+    """Run a Bash command as an agent would: under your rules and mode, and only in the sandbox."""
     opened = open_permissions(**options)
     here = os.path.realpath(os.getcwd())
     decision = opened.permissions.decide("Bash", {"command": text}, here)
@@ -54,7 +63,7 @@ def command(
         for line in output.diagnostic_lines(diagnostic, sys.stderr):
             output.remark(line)
     if decision.effect == "deny":
-        fix = "`kitbag permissions test` with the same words shows every part of the decision"
+        fix = "`kitbag permissions test` with the same arguments explains the decision"
         raise InvalidError(f"denied: {_describe_reason(decision)}", fix)
     confinement = _confinement(decision, opened, profile, network)
     if decision.effect == "ask" and not yes:
@@ -77,10 +86,10 @@ def _confinement(
     network: bool,
 ) -> Confinement:
     if opened.loaded.mode == "plan" and (profile == "workspace" or network):
-        raise UsageError("plan mode runs commands where they can change and reach nothing", "choose another mode")
+        raise UsageError("plan mode allows no writes and no network", "use another mode")
     protection = opened.permissions.sandbox_support
     if protection.kind == "none":
-        raise SandboxError(f"no sandbox runs here: {protection.problem}", protection.fix)
+        raise SandboxError(f"no sandbox available: {protection.problem}", protection.fix)
     # A command without a sandbox runs only after a user's approval; then it is confined as far as possible.
     by_a_person = decision.sandbox == "none" or decision.effect == "ask"
     wanted = profile or ("workspace" if decision.sandbox == "none" else decision.sandbox)
@@ -97,14 +106,14 @@ def _require_approval(
 
     approver = terminal_approver()
     if approver is None:
-        fix = "run it in a terminal, answer with --yes, or give a rule such as --allow 'Bash(...)'"
-        raise InvalidError(f"nobody can be asked here, and it has to be: {_describe_reason(decision)}", fix)
+        fix = "run it in a terminal, add --yes, or add a rule such as --allow 'Bash(...)'"
+        raise InvalidError(f"needs an approval: {_describe_reason(decision)}", fix)
     settings_file = os.path.join(opened.permissions.workspace.kitbag_home, "settings.toml")
     approvals = Approvals(approver, settings_file)
     given, facts = {"command": text}, (("runs in", describe_confinement(confinement)),)
     found = interruption.run_interruptible(approvals.authorize(opened.permissions, "Bash", given, here, facts=facts))
     if isinstance(found, Denial):
-        raise InvalidError(f"it did not run: {found.reason}")
+        raise InvalidError(f"not run: {found.reason}")
     found.use("Bash", given, here, approvals.with_session_rules(opened.permissions))
     if found.notice:
         output.remark(output.clean(found.notice))
@@ -123,7 +132,7 @@ def _print_result(confinement: Confinement, ran: CommandResult, seconds: float) 
     if ran.truncated_bytes:
         output.remark(f"{output.format_count(ran.truncated_bytes, 'more byte')} of output not shown")
     if ran.stop_reason:
-        why = f"it took longer than {seconds:g} seconds" if ran.stop_reason == "time" else "it printed without end"
+        why = f"timed out after {seconds:g} seconds" if ran.stop_reason == "time" else "too much output"
         output.remark(f"{output.style('error', 'red', sys.stderr)}: stopped: {why}")
     output.remark(output.style(f"ran in: {describe_confinement(confinement)}", "dim", sys.stderr))
 

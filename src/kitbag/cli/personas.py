@@ -14,7 +14,7 @@ from kitbag.text.tokens import estimate_tokens
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """List and inspect personas."""
+    """List and show personas."""
 
 
 def persona_json(persona: Persona) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def persona_json(persona: Persona) -> dict[str, Any]:
 @library_options
 @json_option
 def list_(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """Personas and their teams."""
+    """List personas and their teams."""
     registry = open_registry(dirs)
     wanted = [p for p in registry.personas if not team or p.team.casefold() == team.casefold()]
     wanted = [p for p in wanted if not persona or p.name.casefold() == persona.casefold()]
@@ -58,7 +58,7 @@ def list_(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None
 @library_options
 @json_option
 def show(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """One persona: its skills and agents as a session would have them."""
+    """Show a persona, with the skills and agents that its sessions have."""
     found = open_registry(dirs).find_persona(f"{team}/{name}" if team and "/" not in name else name)
     registry = open_registry(dirs, found.team, found.full_name)
     seen = _visible_items(registry)
@@ -76,7 +76,7 @@ def show(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: boo
             ("on demand", ", ".join(seen["found_on_demand"])),
             ("agents", ", ".join(seen["catalog_agents"])),
             ("path", output.shorten_path(found.path)),
-            ("cost", f"{seen['catalog_tokens']:,} tokens of catalog at start"),
+            ("cost", f"{seen['catalog_tokens']:,} catalog tokens at start"),
         ]
     )
     if found.system_prompt_additions:

@@ -14,7 +14,7 @@ from kitbag.library.scopes import find_places
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Install, list, switch and remove plugins."""
+    """Install, list, enable, disable and remove plugins."""
 
 
 def _home() -> str:
@@ -24,7 +24,7 @@ def _home() -> str:
 @command.command("list")
 @json_option
 def list_(as_json: bool) -> None:
-    """Installed plugins, and what each brings."""
+    """List installed plugins and what each contains."""
     plugins, diagnostics = load_installed(_home())
     if as_json:
         return output.as_json([plugin.to_json() for plugin in plugins])
@@ -41,11 +41,11 @@ def list_(as_json: bool) -> None:
 
 @command.command()
 @click.argument("source", metavar="DIRECTORY_OR_ARCHIVE")
-@click.option("--plugin", metavar="NAME", help="Which one, when the source is a marketplace.")
-@click.option("--update", is_flag=True, help="Replace the installed one of that name.")
+@click.option("--plugin", metavar="NAME", help="Install this plugin of a marketplace.", show_default="the only one")
+@click.option("--update", is_flag=True, help="Replace the installed version.")
 @json_option
 def install(source: str, plugin: str | None, update: bool, as_json: bool) -> None:
-    """Install a plugin; nothing of it is run. From a directory, .zip or .tar(.gz, .bz2, .xz)."""
+    """Install a plugin from a directory, .zip or .tar(.gz, .bz2, .xz) without running any of it."""
     from kitbag.library.plugins.store import install_plugin as install_plugin
 
     result = install_plugin(source, _home(), plugin=plugin, update=update)
@@ -61,17 +61,17 @@ def install(source: str, plugin: str | None, update: bool, as_json: bool) -> Non
         f"{done} {name} {output.clean(result.plugin.version)}".rstrip() + f": {_describe_contents(result.plugin)}"
     )
     if result.plugin.brings:
-        output.echo(f"  it also brings {', '.join(result.plugin.brings)}, which Kitbag does not run")
+        output.echo(f"  it also contains {', '.join(result.plugin.brings)}, which Kitbag does not run")
     for diagnostic in result.diagnostics:
         for line in output.diagnostic_lines(diagnostic):
             output.remark(line)
     if changed and not result.plugin.enabled:
-        output.echo("  what can act has changed, so it is disabled until you have looked:")
+        output.echo("  disabled until you review these changed capabilities:")
         for change in changed:
             output.echo(f"    {change['sign']} {output.clean(str(change['path']))}")
         output.echo(f"  kitbag plugins enable {name} --accept-changes")
     elif not result.plugin.enabled:
-        output.echo(f"  it is disabled: kitbag plugins enable {name}")
+        output.echo(f"  disabled; to enable it: kitbag plugins enable {name}")
     return None
 
 
@@ -90,16 +90,16 @@ def _describe_contents(plugin: Plugin) -> str:
                 counts[skill.kind] += 1
     return (
         ", ".join(output.format_count(number, noun) for noun, number in counts.items() if number)
-        or "nothing that Kitbag reads"
+        or "nothing that Kitbag uses"
     )
 
 
 @command.command()
 @click.argument("name")
-@click.option("--accept-changes", is_flag=True, help="You have looked at what changed since it was installed.")
+@click.option("--accept-changes", is_flag=True, help="Accept the changes since the plugin was installed.")
 @json_option
 def enable(name: str, accept_changes: bool, as_json: bool) -> None:
-    """Use a plugin's skills, agents and commands again."""
+    """Enable a plugin's skills, agents and commands."""
     from kitbag.library.plugins.store import set_plugin_enabled
 
     _print_state(set_plugin_enabled(_home(), name, True, accept=accept_changes), "enabled", as_json)
@@ -109,7 +109,7 @@ def enable(name: str, accept_changes: bool, as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def disable(name: str, as_json: bool) -> None:
-    """Keep a plugin but use nothing of it."""
+    """Disable a plugin without removing it."""
     from kitbag.library.plugins.store import set_plugin_enabled
 
     _print_state(set_plugin_enabled(_home(), name, False), "disabled", as_json)
@@ -119,7 +119,7 @@ def disable(name: str, as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def remove(name: str, as_json: bool) -> None:
-    """Delete a plugin."""
+    """Remove a plugin."""
     from kitbag.library.plugins.store import remove_plugin as remove_plugin
 
     remove_plugin(_home(), name)

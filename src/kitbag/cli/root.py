@@ -10,52 +10,67 @@ from kitbag.cli.command_group import CommandGroup
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# command -> (module, help)
-_COMMANDS = {
-    "skills": ("kitbag.cli.skills", "List, inspect, check and switch skills."),
-    "agents": ("kitbag.cli.agents", "List, inspect, run and switch agents."),
-    "personas": ("kitbag.cli.personas", "List and inspect personas."),
-    "plugins": ("kitbag.cli.plugins", "Install, list, switch and remove plugins."),
-    "pack": ("kitbag.cli.pack", "Turn a task into a subagent's context, inside a budget."),
-    "sessions": ("kitbag.cli.sessions", "List past conversations, to go on with."),
-    "undo": ("kitbag.cli.undo", "Take back what an agent did to your files."),
-    "setup": ("kitbag.cli.setup", "Connect a model: choose it, give it a key, try it."),
-    "models": ("kitbag.cli.models", "Which model would be used, and why; what is known about it."),
-    "tasks": ("kitbag.cli.tasks", "Look at, stop and resume what other agents do."),
-    "worker": ("kitbag.cli.worker", "Host background work; one is started by itself where it is needed."),
-    "mcp": ("kitbag.cli.mcp", "Serve skills and agents to MCP clients, over stdio or HTTP."),
-    "context": ("kitbag.cli.context", "What a session's model is shown, piece by piece, and what it costs."),
-    "servers": ("kitbag.cli.servers", "List and try the MCP servers whose tools agents can use."),
-    "permissions": ("kitbag.cli.permissions", "List the rules, explain a decision, try a command in the sandbox."),
-    "trust": ("kitbag.cli.trust", "See what a workspace would run, and trust it."),
-    "audit": (
-        "kitbag.cli.audit",
-        "Read what skills can do and what is suspicious about them, without running anything.",
-    ),
-    "lock": ("kitbag.cli.lock", "Write down what skills can do, to see what changes."),
-    "config": ("kitbag.cli.config", "Read and change settings."),
-    "doctor": ("kitbag.cli.doctor", "Tell everything that is wrong with your files, and how to fix it."),
+# heading -> command -> help; the module of a command is kitbag.cli.<command>
+_COMMAND_GROUPS = {
+    "Write and share skills and agents": {
+        "skills": "List, search, show, check, enable and disable skills.",
+        "agents": "List, search, show, run, enable and disable agents.",
+        "personas": "List and show personas.",
+        "plugins": "Install, list, enable, disable and remove plugins.",
+        "pack": "Build a subagent's context from a task, within a token budget.",
+    },
+    "Follow and correct the work": {
+        "sessions": "List sessions, newest first.",
+        "tasks": "List, watch, stop and resume background tasks.",
+        "context": "Show what the model is shown and what it costs.",
+        "undo": "Undo the file changes of an agent.",
+        "worker": "Run background tasks; starts automatically when needed.",
+    },
+    "Connect models and tools": {
+        "setup": "Choose a model, store its API key and test it.",
+        "models": "Show which model is used and why.",
+        "servers": "List and test the MCP servers that agents can use.",
+        "mcp": "Serve your skills and agents to MCP clients.",
+    },
+    "Stay in control": {
+        "permissions": "List rules, explain decisions, answer pending approvals.",
+        "trust": "Show what a workspace would run, and trust it.",
+        "audit": "Find dangerous content in skills, agents and plugins.",
+        "lock": "Record what skills can do, to detect changes.",
+    },
+    "Configure and diagnose": {
+        "config": "Read and change settings.",
+        "doctor": "Diagnose configuration problems.",
+    },
 }
+_COMMANDS = {name: text for group in _COMMAND_GROUPS.values() for name, text in group.items()}
+
+_EXAMPLES = (
+    ("kitbag", "Chat in this directory"),
+    ('kitbag -p "Explain src/app.py"', "Answer one prompt and exit"),
+    ('git diff | kitbag -p "Review this change"', "Add piped text to the prompt"),
+)
 
 EXIT_CODES = """\b
 Exit codes:
-  0    done
-  1    done, and something was found wrong (validate, doctor)
-  2    the command line is wrong
-  4    nothing has that name
-  5    several things have that name
-  6    found, but it can't be used, or it is refused
+  0    success
+  1    problems found (validate, doctor, audit)
+  2    invalid command line
+  4    not found
+  5    ambiguous name
+  6    found but unusable, or denied
   7    the model failed (-p)
-  8    background work still runs, or waits for your answer (-p)
-  9    the model's answer was empty (-p)
-  10   over budget after everything that may be cut (pack)
+  8    background tasks are still running or need an approval (-p)
+  9    the model returned an empty answer (-p)
+  10   over budget after all allowed truncation (pack)
   11   stopped at --max-turns (-p)
   12   stopped at --max-tokens or --max-cost (-p)
-  13   the workspace is not trusted, and what was asked for needs it
-  130  interrupted; 143 ended by SIGTERM
+  13   the workspace is not trusted
+  130  interrupted (Ctrl-C); 143 terminated (SIGTERM)
 """
 
 
+_COMMAND_COLUMN = max(map(len, _COMMANDS))
 _PRINT_FLAGS = ("-p", "--print")
 
 
@@ -75,8 +90,7 @@ class _Root(CommandGroup):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        found = _COMMANDS.get(cmd_name)
-        return importlib.import_module(found[0]).command if found else None
+        return importlib.import_module(f"kitbag.cli.{cmd_name}").command if cmd_name in _COMMANDS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -87,16 +101,20 @@ class _Root(CommandGroup):
         if note := _option_as_prompt_note(ctx):
             raise click.UsageError(f"No such command {name!r}: {note}", ctx)
         if " " in name:
-            problem = "a request stands behind -p: kitbag -p 'REQUEST'"
-            raise click.UsageError(f"{problem}; `kitbag` alone opens the chat", ctx)
+            raise click.UsageError('to answer one prompt: kitbag -p "PROMPT"; to chat: kitbag', ctx)
         from difflib import get_close_matches
 
         near = get_close_matches(name, _COMMANDS, 1)
-        raise click.UsageError(f"No such command {name!r}." + (f" Is `{near[0]}` meant?" if near else ""), ctx)
+        raise click.UsageError(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""), ctx)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples and commands come before the many options."""
+        with formatter.section("Examples"):
+            formatter.write_dl(_EXAMPLES, col_max=45)
+        for heading, commands in _COMMAND_GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(_COMMAND_COLUMN), text) for name, text in commands.items()])
+        click.Command.format_options(self, ctx, formatter)
 
 
 def _run_options(function: F) -> F:
@@ -105,37 +123,118 @@ def _run_options(function: F) -> F:
         click.option(
             *_PRINT_FLAGS,
             "prompt",
-            metavar="TEXT",
-            help="Answer this prompt and exit. Last, without TEXT, or with -: read the prompt from standard input.",
+            metavar="PROMPT",
+            help="Answer PROMPT and exit. Without PROMPT (as the last option) or with -, read it from standard input.",
+            show_default="open the chat",
         ),
-        click.option("--output-format", type=click.Choice(["text", "json", "stream-json"]), default="text"),
-        click.option("--input-format", type=click.Choice(["text", "stream-json"]), default="text"),
-        click.option("--wait/--no-wait", "waits", default=True, help="For background work that outlasts the answer."),
-        click.option("--model", default="", metavar="NAME", help="provider/model, an alias, or offline."),
-        click.option("--effort", type=click.Choice(["low", "medium", "high"]), help="How long the model may think."),
-        click.option("--agent", default="", metavar="NAME", help="Be this agent."),
-        click.option("--team", default="", metavar="NAME", help="With this team's skills and agents."),
-        click.option("--persona", default="", metavar="NAME", help="As this persona."),
         click.option(
-            "--permission-mode", default="", metavar="MODE", help="plan, default, acceptEdits, autonomous or locked."
+            "--output-format",
+            type=click.Choice(["text", "json", "stream-json"]),
+            default="text",
+            show_default=True,
+            help="Print the answer as text, one JSON object, or one JSON event per line (-p).",
         ),
-        click.option("--allowed-tools", multiple=True, metavar="RULES", help="Only these, and without asking."),
-        click.option("--disallowed-tools", multiple=True, metavar="RULES", help="Never these."),
+        click.option(
+            "--input-format",
+            type=click.Choice(["text", "stream-json"]),
+            default="text",
+            show_default=True,
+            help="Read the prompt as text, or prompts as JSON lines (-p).",
+        ),
+        click.option(
+            "--wait/--no-wait",
+            "waits",
+            default=True,
+            show_default=True,
+            help="Wait for background tasks before exiting (-p).",
+        ),
+        click.option(
+            "--model",
+            default="",
+            metavar="NAME",
+            help="Use this model: provider/model, an alias, or offline.",
+            show_default="the `model` setting",
+        ),
+        click.option(
+            "--effort",
+            type=click.Choice(["low", "medium", "high"]),
+            help="How much the model reasons.",
+            show_default="the model's own",
+        ),
+        click.option("--agent", default="", metavar="NAME", help="Run as this agent.", show_default="none"),
+        click.option(
+            "--team",
+            default="",
+            metavar="NAME",
+            help="Use this team's skills and agents.",
+            show_default="the `team` setting",
+        ),
+        click.option(
+            "--persona",
+            default="",
+            metavar="NAME",
+            help="Use this persona.",
+            show_default="the `persona` setting",
+        ),
+        click.option(
+            "--permission-mode",
+            default="",
+            metavar="MODE",
+            help="One of plan, default, acceptEdits, autonomous, locked.",
+            show_default="the `permissions.mode` setting",
+        ),
+        click.option(
+            "--allowed-tools",
+            multiple=True,
+            metavar="RULES",
+            help="Allow only these tools, and without asking. Repeatable.",
+            show_default="all tools",
+        ),
+        click.option("--disallowed-tools", multiple=True, metavar="RULES", help="Deny these tools. Repeatable."),
         click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run."),
-        click.option("--append-system-prompt", "append", default="", metavar="TEXT"),
-        click.option("--dir", "dirs", multiple=True, metavar="DIR", help="Look for skills and agents here too, first."),
-        click.option("--cwd", default="", metavar="DIR", help="Work in this directory."),
-        click.option("--max-turns", type=click.IntRange(1), metavar="N", help="For the whole session."),
-        click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="For the whole session."),
         click.option(
-            "--max-cost", type=click.FloatRange(0, min_open=True), metavar="USD", help="For the whole session."
+            "--append-system-prompt",
+            "append",
+            default="",
+            metavar="TEXT",
+            help="Add TEXT to the system prompt.",
+            show_default="nothing",
         ),
         click.option(
-            "-c", "--continue", "go_on", is_flag=True, help="Go on with the newest session of this directory."
+            "--dir",
+            "dirs",
+            multiple=True,
+            metavar="DIR",
+            help="Also load skills and agents from DIR, first. Repeatable.",
         ),
-        click.option("-r", "--resume", default="", metavar="ID", help="Go on with this session."),
-        click.option("--fork", is_flag=True, help="Go on in a copy of it."),
-        click.option("--plain", is_flag=True, help="The chat in plain lines, as for a screen reader."),
+        click.option("--cwd", default="", metavar="DIR", help="Work in DIR.", show_default="the current directory"),
+        click.option(
+            "--max-turns",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Stop the session after N model requests.",
+            show_default="no limit",
+        ),
+        click.option(
+            "--max-tokens",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Stop the session after N tokens.",
+            show_default="no limit",
+        ),
+        click.option(
+            "--max-cost",
+            type=click.FloatRange(0, min_open=True),
+            metavar="USD",
+            help="Stop the session at this cost.",
+            show_default="no limit",
+        ),
+        click.option("-c", "--continue", "go_on", is_flag=True, help="Resume the newest session of this directory."),
+        click.option(
+            "-r", "--resume", default="", metavar="ID", help="Resume this session.", show_default="start a new one"
+        ),
+        click.option("--fork", is_flag=True, help="Resume a copy of the session and leave the original unchanged."),
+        click.option("--plain", is_flag=True, help="Print the chat as plain lines, for screen readers."),
     )
     for option in reversed(options):
         function = option(function)
@@ -145,8 +244,8 @@ def _run_options(function: F) -> F:
 def _reject_options_before_command(context: click.Context) -> None:
     """Options of a run would have no effect on a command."""
     if option := _first_given_option(context):
-        problem = f"{option} is for requests, not for `{context.invoked_subcommand}`"
-        raise click.UsageError(f"{problem}; write it behind the command if that knows it", context)
+        problem = f"{option} applies to the chat and -p, not to `{context.invoked_subcommand}`"
+        raise click.UsageError(f"{problem}; options of a command go after its name", context)
 
 
 def _option_as_prompt_note(context: click.Context) -> str:
@@ -158,7 +257,7 @@ def _option_as_prompt_note(context: click.Context) -> str:
         return ""
     from kitbag.cli.output import clean
 
-    return f'"{clean(prompt[:80])}" was taken as the prompt; put -p last to read the prompt from standard input'
+    return f'"{clean(prompt[:80])}" was read as the prompt; to read the prompt from standard input, put -p last'
 
 
 _PROMPT_ONLY_OPTIONS = frozenset(("output_format", "input_format", "waits"))
@@ -186,20 +285,20 @@ def _first_given_option(context: click.Context, only: frozenset[str] | None = No
 @click.version_option(package_name="kitbag", message="kitbag %(version)s")
 @click.pass_context
 def cli(context: click.Context, **options: Any) -> None:
-    """Kitbag gives AI agents the right skills at the right moment, and proves it.
+    """Run AI agents that load the right skills when they need them.
 
-    Without a command it opens the chat; -p answers one request."""
+    Without a command, kitbag opens the chat. With -p, it answers one prompt and exits."""
     if context.invoked_subcommand is not None:
         _reject_options_before_command(context)
         return
     if options["prompt"] is None:
         if option := _first_given_option(context, only=_PROMPT_ONLY_OPTIONS):
-            raise click.UsageError(f"{option} needs a request: write it behind -p", context)
+            raise click.UsageError(f'{option} needs a prompt: kitbag -p "PROMPT"', context)
         from kitbag.cli.open_chat import open_chat
 
         context.exit(open_chat(options))
     if options["plain"]:
-        raise click.UsageError("--plain is for the chat: leave out -p, or --plain", context)
+        raise click.UsageError("--plain applies to the chat; remove --plain or -p", context)
     if note := _option_as_prompt_note(context):
         from kitbag.cli.output import remark
 

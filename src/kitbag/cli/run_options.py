@@ -14,11 +14,11 @@ def check_options(options: dict[str, Any]) -> None:
     """Raises UsageError for conflicting options, before anything is loaded."""
     for name, directory in (("--cwd", options["cwd"]), *(("--dir", one) for one in options["dirs"])):
         if directory and not os.path.isdir(directory):
-            raise UsageError(f"{name} {directory}: not a directory", "give an existing directory")
+            raise UsageError(f"{name} {directory}: not a directory", "use an existing directory")
     if options["go_on"] and options["resume"]:
-        raise UsageError("--continue and --resume together", "give one of them")
+        raise UsageError("--continue and --resume can't be combined", "remove one of them")
     if options["fork"] and not (options["go_on"] or options["resume"]):
-        raise UsageError("--fork without a session", "say which with --resume ID or --continue")
+        raise UsageError("--fork needs a session", "add --resume ID or --continue")
     for name in ("allowed_tools", "disallowed_tools"):
         _split_rules(f"--{name.replace('_', '-')}", options[name])
 
@@ -51,5 +51,5 @@ def _split_rules(name: str, values: tuple[str, ...]) -> tuple[str, ...]:
     would mean no limit."""
     rules = tuple(rule for text in values for rule in split_tool_names(text))
     if values and not rules:
-        raise UsageError(f"{name} names no tool", "name one, or leave the option out")
+        raise UsageError(f"{name} contains no tool", "name a tool or remove the option")
     return rules

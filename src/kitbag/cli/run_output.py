@@ -58,8 +58,8 @@ _ERROR_TAIL_LINES: Final = 5
 """Output lines of a failed call that are shown."""
 _TOOLS_WITH_PROGRESS: Final = frozenset(("Task", "Skill"))
 _DENIED_FIX: Final = (
-    "--permission-mode acceptEdits allows changes to files, rules in your settings or --allowed-tools the rest; "
-    "`kitbag permissions test USE` explains a decision"
+    "--permission-mode acceptEdits allows file changes; allow other tools with rules in your settings or"
+    " --allowed-tools; `kitbag permissions test USE` explains a decision"
 )
 
 
@@ -87,7 +87,7 @@ class RunOutput:
         for line in self.redactor.redact_text(trace).rstrip().splitlines():
             output.remark(escape_for_terminal(line))
         if not self._end_reported:
-            self.fail(KitbagError(f"a fault of Kitbag: {problem}", "tell the maintainers, with the lines above"))
+            self.fail(KitbagError(f"internal error: {problem}", "report it to the maintainers with the lines above"))
         self.end()
 
     def end(self) -> None:
@@ -157,12 +157,12 @@ class TextOutput(RunOutput):
                     rights = f"; {event.rights}" if event.rights else ""
                     self._print_dim(f"  skill {event.name}, {event.tokens} tokens{rights}")
             case Retrying():
-                self._print_dim(f"  {event.reason}; again in {event.seconds:.0f} s")
+                self._print_dim(f"  {event.reason}; retrying in {event.seconds:.0f} s")
             case Switched():
                 if event.what != "skills":
                     self._print_dim(f"  {event.what}: {event.before or 'none'} -> {event.after or 'none'}")
             case Compacted():
-                self._print_dim(f"  the conversation was compacted: {event.before:,} -> {event.after:,} tokens")
+                self._print_dim(f"  session compacted: {event.before:,} -> {event.after:,} tokens")
             case RunEnded():
                 self._on_run_ended(event)
             case _:
@@ -195,7 +195,7 @@ class TextOutput(RunOutput):
             output.exact(self.redactor.redact_known(ended.text).rstrip("\n"))
             sys.stdout.flush()
         if self._denied and not sys.stderr.isatty():  # on a terminal each was shown when it happened
-            self._print_notice("warning", f"refused, and so not done: {_format_counts(self._denied)}", _DENIED_FIX)
+            self._print_notice("warning", f"denied: {_format_counts(self._denied)}", _DENIED_FIX)
         self._denied = []
         if ended.status != "completed":
             self._print_notice("error", describe_outcome(ended), ended.fix)

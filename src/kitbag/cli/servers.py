@@ -33,7 +33,7 @@ _STATES = {
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """List and try the MCP servers whose tools agents can use."""
+    """List and test the MCP servers that agents can use."""
 
 
 def _load_environment(trust_workspace: bool) -> "ServerEnvironment":
@@ -100,7 +100,7 @@ def server_json(listed: _ListedServer, listing: "ServerListing | None") -> dict[
 @_trust_option
 @json_option
 def list_(trust_workspace: bool, as_json: bool) -> None:
-    """Servers of your settings, of this project and of agents. Nothing is started."""
+    """List MCP servers of your settings, this project and its agents, without starting them."""
     environment = _load_environment(trust_workspace)
     rows = [(listed, _cached_listing(listed.configured, environment)) for listed in _all_servers(environment)]
     if as_json:
@@ -130,7 +130,7 @@ def list_(trust_workspace: bool, as_json: bool) -> None:
 @_trust_option
 @json_option
 def test(name: str, trust_workspace: bool, as_json: bool) -> None:
-    """Start or connect to one, and show what it offers. AGENT:NAME is one that an agent's file describes."""
+    """Connect to a server and show what it offers. AGENT:NAME is a server defined in an agent file."""
     environment = _load_environment(trust_workspace)
     servers = _all_servers(environment)
     matches = [
@@ -141,18 +141,18 @@ def test(name: str, trust_workspace: bool, as_json: bool) -> None:
     ]
     if not matches:
         names = ", ".join(listed.name for listed in servers)
-        raise NotFoundError(f"there is no server {name!r}", f"there are {names}" if names else "there are none")
+        raise NotFoundError(f"no server named {name!r}", f"available: {names}" if names else "none are configured")
     configured = matches[0].configured
     if configured.state in ("untrusted", "changed"):
         raise UntrustedItemError(
-            f"the server {configured.server.label} is not started: {configured.reason}", configured.fix
+            f"the server {configured.server.label} was not started: {configured.reason}", configured.fix
         )
     if configured.state != "ready":
         raise InvalidError(f"the server {configured.server.label} can't be used: {configured.reason}", configured.fix)
     listing, seconds = asyncio.run(_test_server(configured, environment))
     if as_json:
         return output.as_json({**server_json(matches[0], listing), "seconds": round(seconds, 3)})
-    output.echo(f"{output.clean(configured.server.label)} answered after {seconds:.1f} s.")
+    output.echo(f"{output.clean(configured.server.label)} answered in {seconds:.1f} s.")
     output.table(("TOOL", "DESCRIPTION"), [(tool.name, tool.description.partition("\n")[0]) for tool in listing.tools])
     for prompt in listing.prompts:
         words = " ".join(f"<{word}>" if word in prompt.needed else f"[{word}]" for word in prompt.arguments)

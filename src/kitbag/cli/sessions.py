@@ -13,14 +13,14 @@ from kitbag.library.scopes import find_places
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """List past conversations, to go on with."""
+    """List sessions, newest first."""
 
 
 @command.command("list")
-@click.option("--here", is_flag=True, help="Only those of this directory.")
+@click.option("--here", is_flag=True, help="Only sessions of this directory.")
 @json_option
 def list_(here: bool, as_json: bool) -> None:
-    """All of them, the newest first; resume one: kitbag --resume ID."""
+    """List sessions, newest first. To resume one: kitbag --resume ID."""
     from kitbag.agent.session_list import list_sessions
     from kitbag.store.journal import Journal, journal_path
     from kitbag.store.redaction import Redactor

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--forget", default="", metavar="PROVIDER", help="Remove the key that is kept for this provider.")
-@click.option("--plain", is_flag=True, help="In plain lines, as for a screen reader.")
+@click.option(
+    "--forget", default="", metavar="PROVIDER", help="Remove the stored API key of this provider.", show_default="none"
+)
+@click.option("--plain", is_flag=True, help="Print plain lines, for screen readers.")
 @json_option
 def command(forget: str, plain: bool, as_json: bool) -> None:
-    """Connect a model: choose a provider, give it a key, try it, and write it to your settings.
+    """Choose a model, store its API key, test it and save it to your settings.
 
-    A key can stay in your environment, or is kept in keys.toml in the Kitbag home, which only you can read.
-    With --json nothing is asked: it shows how things stand.
+    The key can stay in your environment, or be stored in keys.toml in the Kitbag home, readable only by you.
+    With --json, shows the current state and asks nothing.
     """
     places = find_places()
     if forget:
@@ -33,8 +35,8 @@ def command(forget: str, plain: bool, as_json: bool) -> None:
 
         return output.as_json(_status_json(load_model_status(places.kitbag_home)))
     if not (sys.stdin and sys.stdin.isatty()) or not sys.stdout.isatty():
-        fix = "run it in a terminal; or set ANTHROPIC_API_KEY or OPENAI_API_KEY, and: kitbag config set model NAME"
-        raise UsageError("nobody can be asked here", fix)
+        fix = "run it in a terminal, or set ANTHROPIC_API_KEY or OPENAI_API_KEY and run: kitbag config set model NAME"
+        raise UsageError("needs an interactive terminal", fix)
     from kitbag.cli.interruption import run_interruptible
 
     sys.exit(run_interruptible(_run_setup(places, plain)))
@@ -81,9 +83,9 @@ def _forget(kitbag_home: str, provider: str, as_json: bool) -> None:
     removed = remove_provider_key(kitbag_home, provider)
     if as_json:
         return output.as_json({"provider": provider, "variable": removed.variable, "model": removed.model})
-    output.echo(f"the key for {output.clean(provider)} is forgotten")
+    output.echo(f"removed the API key of {output.clean(provider)}")
     if removed.model:
-        output.echo(f"`model` is no longer set: {output.clean(removed.model)} can't be used without it")
+        output.echo(f"removed the `model` setting: {output.clean(removed.model)} needs this key")
     return None
 
 

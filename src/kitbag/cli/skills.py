@@ -19,16 +19,22 @@ if TYPE_CHECKING:
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """List, inspect, check and switch skills."""
+    """List, search, show, check, enable and disable skills."""
 
 
 @command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also what is switched off or belongs to another team.")
-@click.option("--format", "form", type=click.Choice(["list", "table", "xml"]), help="The catalog as a model gets it.")
+@click.option("--all", "everything", is_flag=True, help="Include disabled skills and those of other teams.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["list", "table", "xml"]),
+    help="Print the catalog that the model is shown, in this format.",
+    show_default="none: print a listing for people",
+)
 @library_options
 @json_option
 def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """Skills and commands, with where each comes from."""
+    """List skills and commands, and where each comes from."""
     registry = open_registry(dirs, team, persona)
     if form:
         return _print_catalog(registry, form, as_json)
@@ -45,16 +51,21 @@ def _print_catalog(registry: "Registry", form: Any, as_json: bool) -> None:
     elif catalog.text:
         output.exact(catalog.text)
     else:
-        output.remark("no skills: a model is shown no catalog at all")
+        output.remark("no skills: the model is shown no catalog")
 
 
 @command.command()
 @click.argument("name")
-@click.option("--level", type=click.Choice(["0", "1", "2"]), help="Exactly what a model gets at this level.")
+@click.option(
+    "--level",
+    type=click.Choice(["0", "1", "2"]),
+    help="Print exactly what the model is shown at this level.",
+    show_default="a summary for people",
+)
 @library_options
 @json_option
 def show(name: str, level: str | None, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """One skill: what it says, who may use it, what it costs."""
+    """Show a skill: its instructions, who may use it and its token cost."""
     from kitbag.cli import skills_show
 
     registry = open_registry(dirs, team, persona)
@@ -70,7 +81,7 @@ def show(name: str, level: str | None, dirs: tuple[str, ...], team: str, persona
 @library_options
 @json_option
 def which(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """All files that claim a name: the one that is used first, and why."""
+    """Show which file is used for a name, which files are shadowed, and why."""
     registry = open_registry(dirs, team, persona)
     winners = registry.skills.candidates(name) or [registry.find_skill(name)]
     rows: list[dict[str, Any]] = []
@@ -109,11 +120,11 @@ def _claim(registry: "Registry", skill: Skill, used: bool) -> dict[str, Any]:
 
 @command.command()
 @click.argument("query", nargs=-1, required=True)
-@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="How many at the most.")
+@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="Maximum number of results.")
 @library_options
 @json_option
 def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """Skills whose name, description or tags have these words."""
+    """Search skills by name, description and tags."""
     from kitbag.library.routing.skill_search import search_skills as find
 
     registry = open_registry(dirs, team, persona)
@@ -125,19 +136,19 @@ def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, 
         [(h.skill.full_name, origin(h.skill), h.skill.summary) for h in hits],
     )
     if not hits:
-        output.remark("nothing found")
+        output.remark("no matches")
     return None
 
 
 @command.command()
 @click.argument("targets", nargs=-1)
-@click.option("--portable", is_flag=True, help="The strict rules of the Agent Skills specification.")
+@click.option("--portable", is_flag=True, help="Apply the strict rules of the Agent Skills specification.")
 @library_options
 @json_option
 def validate(
     targets: tuple[str, ...], portable: bool, dirs: tuple[str, ...], team: str, persona: str, as_json: bool
 ) -> None:
-    """Check skills: by name, by path, or all. Exit 0 when all are good, 1 when not."""
+    """Check skills by name or path, or all of them. Exits with 1 if problems are found."""
     from kitbag.cli import skills_validate as skill_checks
 
     raise SystemExit(skill_checks.validate(open_registry(dirs, team, persona), targets, portable, as_json))
@@ -145,10 +156,16 @@ def validate(
 
 @command.command("index")
 @click.argument("root", required=False)
-@click.option("--output", "target", metavar="FILE", help="Where to write; `-` for the terminal.")
+@click.option(
+    "--output",
+    "target",
+    metavar="FILE",
+    help="Write to FILE; - is stdout.",
+    show_default="manifest.json in the directory",
+)
 @json_option
 def index_(root: str | None, target: str | None, as_json: bool) -> None:
-    """Write manifest.json for a folder of skills (default: this project's .kitbag/skills)."""
+    """Write manifest.json for a directory of skills (default: the project's .kitbag/skills)."""
     from kitbag.cli import skills_validate as skill_checks
 
     skill_checks.write_index(root, target, as_json)
@@ -159,7 +176,7 @@ def index_(root: str | None, target: str | None, as_json: bool) -> None:
 @project_option
 @json_option
 def enable(name: str, project: bool, as_json: bool) -> None:
-    """Switch a skill on again."""
+    """Enable a skill."""
     set_state("skills", name, "on", project, as_json)
 
 
@@ -168,7 +185,7 @@ def enable(name: str, project: bool, as_json: bool) -> None:
 @project_option
 @json_option
 def disable(name: str, project: bool, as_json: bool) -> None:
-    """Switch a skill off: nobody sees or loads it."""
+    """Disable a skill: it is neither listed nor loaded."""
     set_state("skills", name, "off", project, as_json)
 
 
@@ -178,5 +195,5 @@ def disable(name: str, project: bool, as_json: bool) -> None:
 @project_option
 @json_option
 def set_(name: str, state: str, project: bool, as_json: bool) -> None:
-    """Give a skill a state: on, name-only (no description), user-only (no model), off."""
+    """Set the state of a skill: on, name-only (no description), user-only (hidden from the model) or off."""
     set_state("skills", name, state, project, as_json)

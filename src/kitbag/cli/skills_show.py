@@ -13,7 +13,10 @@ from kitbag.views.skill_card import list_skill_files, skill_card, skill_card_fie
 def show_level(registry: Registry, skill: Skill, level: int, as_json: bool) -> None:
     verdict = registry.evaluate(skill)
     if not verdict.is_usable:
-        raise InvalidError(f"{skill.full_name!r} is closed: {verdict.reason}", "kitbag skills enable, or --persona")
+        raise InvalidError(
+            f"{skill.full_name!r} is not available: {verdict.reason}",
+            "enable it with `kitbag skills enable`, or use another --persona",
+        )
     text = skill_level_text(registry, skill, level)
     tokens = estimate_tokens(text)
     if as_json:
@@ -24,9 +27,9 @@ def show_level(registry: Registry, skill: Skill, level: int, as_json: bool) -> N
     if text:
         output.exact(text)
     elif level == 0:
-        output.remark(f"a model's catalog does not show it: {verdict.reason}")
+        output.remark(f"not in the model's catalog: {verdict.reason}")
     else:
-        output.remark("no files beside it")
+        output.remark("no other files")
     return output.echo(output.style(f"(level {level}: {output.format_count(tokens, 'token')})", "dim"))
 
 

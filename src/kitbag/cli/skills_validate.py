@@ -28,7 +28,7 @@ def validate(registry: Registry, targets: tuple[str, ...], portable: bool, as_js
     """Returns exit code 0 or 1."""
     paths = _paths(registry, targets)
     if not paths:
-        raise NotFoundError("there is no skill to check", "give a name or a path")
+        raise NotFoundError("no skills to check", "pass a name or a path")
     if portable:
         verdicts = {path: check_portable(path) for path in paths}
         bad = {path: messages for path, messages in verdicts.items() if messages}
@@ -72,7 +72,9 @@ def _paths(registry: Registry, targets: tuple[str, ...]) -> list[str]:
         check_path_links(target, registry.places.project)
         if not os.path.lexists(target):
             if os.sep in target:
-                raise NotFoundError(f"{target}: there is no such path", "give a skill's name, directory or SKILL.md")
+                raise NotFoundError(
+                    f"{target}: no such file or directory", "pass a skill's name, directory or SKILL.md"
+                )
             skill = registry.find_skill(target)
             paths.append(skill.path if skill.flags & (COMMAND | FLAT) else skill.directory)
         elif os.path.isdir(target) and not _has_skill_file(target):
@@ -108,8 +110,8 @@ def _check_skill(registry: Registry, path: str) -> list[Diagnostic]:
     if os.path.isdir(path):
         file = next((f for n in ("SKILL.md", "skill.md") if os.path.lexists(f := os.path.join(path, n))), None)
         if file is None:
-            fix = "add SKILL.md with `name:` and `description:` in its head"
-            return [Diagnostic("error", "no-skill", path, 0, "has no SKILL.md", fix)]
+            fix = "add SKILL.md with `name:` and `description:` in its frontmatter"
+            return [Diagnostic("error", "no-skill", path, 0, "no SKILL.md", fix)]
     else:
         file = path
     flat = os.path.basename(file).lower() != "skill.md"
@@ -121,7 +123,9 @@ def _check_skill(registry: Registry, path: str) -> list[Diagnostic]:
     except OSError as error:
         return [Diagnostic("error", "unreadable", file, 0, f"can't be read: {error.strerror}", "check the path")]
     if skill is None:
-        head = Diagnostic("error", "no-head", file, 1, "no head (`---`) at the start", "add `name:` and `description:`")
+        head = Diagnostic(
+            "error", "no-head", file, 1, "no frontmatter (`---`) at the start", "add `name:` and `description:`"
+        )
         return diagnostics or [head]
     delivery = render_skill(skill)
     known = [d for d in registry.diagnostics() if d.file == file]
@@ -133,7 +137,7 @@ def _check_size(skill: Skill, body: str) -> list[Diagnostic]:
     tokens = estimate_tokens(body)
     if not body.strip():
         diagnostics.append(
-            Diagnostic("warning", "empty-body", skill.path, 0, "has no instructions", "write them below the head")
+            Diagnostic("warning", "empty-body", skill.path, 0, "no instructions", "write them below the frontmatter")
         )
     elif tokens > 5000 or body.count("\n") > 500:
         what = f"{tokens:,} tokens in {body.count(chr(10)) + 1:,} lines; under 5,000 and 500 is recommended"
@@ -141,7 +145,9 @@ def _check_size(skill: Skill, body: str) -> list[Diagnostic]:
     if len(skill.description) > 1024:
         what = f"the description has {len(skill.description):,} characters; other tools allow 1,024"
         diagnostics.append(
-            Diagnostic("info", "long-description", skill.path, 2, what, "say what it does and when, briefly")
+            Diagnostic(
+                "info", "long-description", skill.path, 2, what, "say briefly what the skill does and when to use it"
+            )
         )
     return diagnostics
 
@@ -167,7 +173,7 @@ def write_index(root: str | None, target: str | None, as_json: bool) -> None:
 def _index_root(root: str | None) -> Root:
     if root is not None:
         if not os.path.isdir(root):
-            raise UsageError(f"{root}: not a directory", "give a folder of skills")
+            raise UsageError(f"{root}: not a directory", "pass a directory of skills")
         roots = extra_roots(root, "skills")
         return roots[0] if roots else _explicit_root(os.path.abspath(root))
     places = find_places()
@@ -177,7 +183,7 @@ def _index_root(root: str | None) -> Root:
     if os.path.isdir(path := os.path.join(places.kitbag_home, "skills")):
         targets = load_settings(places.kitbag_home, ()).get("library.link_targets")
         return _explicit_root(path)._replace(boundary=user_boundary(places, path, tuple(targets)))
-    raise NotFoundError("there is no .kitbag/skills here", "name a folder: kitbag skills index DIR")
+    raise NotFoundError("no .kitbag/skills in this project", "pass a directory: kitbag skills index DIR")
 
 
 def _manifest_entry(skill: Skill, root: str, known: ManifestEntry | None) -> dict[str, Any]:
@@ -210,7 +216,7 @@ def _write_json(file: str, value: Any) -> None:
 
     directory = os.path.dirname(os.path.abspath(file))
     if not os.path.isdir(directory):
-        raise UsageError(f"{directory}: not a directory", "write into an existing folder")
+        raise UsageError(f"{directory}: not a directory", "use an existing directory")
     descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".manifest-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         json.dump(value, stream, indent=2, ensure_ascii=False)

@@ -20,7 +20,7 @@ from kitbag.messages import Image
 MAX_INPUT_BYTES: Final = 10 << 20
 _FIRST_BYTE_TIMEOUT = 3.0
 _CHUNK_BYTES = 1 << 16
-_FORMAT_FIX: Final = 'write {"type": "user", "message": {"role": "user", "content": "..."}} on one line'
+_FORMAT_FIX: Final = 'expected {"type": "user", "message": {"role": "user", "content": "..."}} on one line'
 _IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 # Piped text is data: nothing in it may look like one of Kitbag's own blocks.
 _RESERVED_TAGS = re.compile(
@@ -40,10 +40,10 @@ def read_prompt(prompt: str) -> InputPrompt:
     piped = _read_piped(required=prompt == "-")
     if prompt == "-":
         if not piped.strip():
-            raise UsageError("there is no request", "write it behind -p, or send it on standard input")
+            raise UsageError("no prompt", 'usage: kitbag -p "PROMPT", or send the prompt on standard input')
         return InputPrompt(piped)
     if not prompt.strip():
-        raise UsageError("the request is empty", "write it behind -p")
+        raise UsageError("the prompt is empty", 'usage: kitbag -p "PROMPT"')
     if not piped.strip():
         return InputPrompt(prompt)
     data = _RESERVED_TAGS.sub("&lt;", piped).strip("\n")
@@ -72,13 +72,13 @@ def _read_piped(required: bool) -> str:
         if not required and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
             ready, _, _ = select.select([descriptor], [], [], _FIRST_BYTE_TIMEOUT)
             if not ready:
-                output.remark("nothing came on standard input; going on without it")
+                output.remark("no data on standard input; continuing without it")
                 return ""
         while chunk := os.read(descriptor, _CHUNK_BYTES):
             data += chunk
             if len(data) > MAX_INPUT_BYTES:
                 limit = f"more than {MAX_INPUT_BYTES >> 20} MB on standard input"
-                raise UsageError(limit, "put it in a file and name the file")
+                raise UsageError(limit, "save it to a file and name the file in the prompt")
     except OSError as error:
         raise UsageError(f"standard input can't be read: {error.strerror}", "redirect it from /dev/null") from error
     return data.decode("utf-8", "replace").replace("\0", "")
@@ -145,7 +145,9 @@ class JsonPromptReader:
             if message.get("role", "user") != "user" or not (prompt.text.strip() or prompt.images):
                 raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise UsageError(f"line {self._line_number} of standard input is no request", _FORMAT_FIX) from error
+            raise UsageError(
+                f"line {self._line_number} of standard input is not a valid prompt", _FORMAT_FIX
+            ) from error
         return prompt
 
 

@@ -25,7 +25,7 @@ def open_board(*, create: bool = False) -> Generator[Board, None, None]:
     """Reading creates no journal: without one there are no tasks."""
     kitbag_home = find_places().kitbag_home
     if not create and not os.path.lexists(journal_path(kitbag_home)):
-        raise NotFoundError("there are no tasks yet", "start one: kitbag agents run Explore 'What is this?'")
+        raise NotFoundError("no tasks yet", "start one: kitbag agents run Explore 'What is this?'")
     with open_journal(kitbag_home) as journal:
         board = Board(journal)
         try:
@@ -45,15 +45,15 @@ async def _ensure_hosted(board: Board) -> None:
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Look at, stop and resume what other agents do."""
+    """List, watch, stop and resume background tasks."""
 
 
 @command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Of every directory, not only of this one.")
-@click.option("--running", is_flag=True, help="Only what has not ended.")
+@click.option("--all", "everything", is_flag=True, help="Include tasks of all directories.")
+@click.option("--running", is_flag=True, help="Only tasks that have not ended.")
 @json_option
 def list_(everything: bool, running: bool, as_json: bool) -> None:
-    """All of them, the newest first, for ever."""
+    """List tasks, newest first."""
     here = find_places().cwd
     with contextlib.suppress(NotFoundError), open_board() as board:
         interruption.run_interruptible(_ensure_hosted(board))
@@ -92,7 +92,7 @@ def list_(everything: bool, running: bool, as_json: bool) -> None:
 @click.argument("task_id", metavar="ID")
 @json_option
 def show(task_id: str, as_json: bool) -> None:
-    """One task: what it was asked, how it stands, what it cost with all that it began."""
+    """Show a task: its prompt, status, result and cost, with its subtasks."""
     with open_board() as board:
         interruption.run_interruptible(_ensure_hosted(board))
         task = board.find(task_id)
@@ -111,10 +111,10 @@ def show(task_id: str, as_json: bool) -> None:
                 }
             )
         output.fields(task_fields(board, task, view))
-        output.echo(f"\n{output.style('Command' if view.is_command else 'Asked', 'bold')}")
+        output.echo(f"\n{output.style('Command' if view.is_command else 'Prompt', 'bold')}")
         output.block(request.command or request.prompt)
         if request.message:
-            output.echo(f"\n{output.style('And then', 'bold')}")
+            output.echo(f"\n{output.style('Follow-up', 'bold')}")
             output.block(request.message)
         if view.text:
             name = "So far" if not task.is_finished else "Output" if view.is_command else "Answer"
@@ -123,14 +123,14 @@ def show(task_id: str, as_json: bool) -> None:
             if view.next_offset < view.output_size:
                 output.remark(f"{view.output_size - view.next_offset:,} more bytes: kitbag tasks output {task.id}")
         if costs.children:
-            output.echo(f"\n{output.style('Cost, with what it began', 'bold')}")
+            output.echo(f"\n{output.style('Cost, with subtasks', 'bold')}")
             _print_costs(costs)
     return None
 
 
 def _print_costs(costs: TaskCosts, indent: str = "") -> None:
     mark = f"{costs.tokens:,} tokens, {format_cost(costs.cost)}"
-    whole = f"  (in all {costs.all_tokens:,}, {format_cost(costs.all_cost)})" if costs.children else ""
+    whole = f"  (total {costs.all_tokens:,}, {format_cost(costs.all_cost)})" if costs.children else ""
     output.echo(f"{indent}{output.clean(costs.name)} {costs.id}: {mark}{whole}")
     for child in costs.children:
         _print_costs(child, f"{indent}  ")
@@ -139,13 +139,25 @@ def _print_costs(costs: TaskCosts, indent: str = "") -> None:
 @command.command("output")
 @click.argument("task_id", metavar="ID")
 @click.option(
-    "--wait", "seconds", type=click.FloatRange(0, 86_400), default=0.0, metavar="SECONDS", help="For its end."
+    "--wait",
+    "seconds",
+    type=click.FloatRange(0, 86_400),
+    default=0.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait up to SECONDS for the task to end.",
 )
-@click.option("--follow", is_flag=True, help="What a command prints, as it comes, until it ends.")
-@click.option("--offset", type=click.IntRange(0), default=0, help="Character to begin at; of a command, byte.")
+@click.option("--follow", is_flag=True, help="Print output of a command as it arrives, until the command ends.")
+@click.option(
+    "--offset",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Start at this character (for commands: byte).",
+)
 @json_option
 def output_(task_id: str, seconds: float, follow: bool, offset: int, as_json: bool) -> None:
-    """What it has put out so far; exit code 1 while it runs, 6 when it failed."""
+    """Print the output of a task so far. Exits with 1 while it is running and with 6 if it failed."""
     from kitbag.cli.tasks_output import follow_output, show_output
     from kitbag.tasks.reports import build_report
     from kitbag.tasks.worker_process import wait_until_finished
@@ -172,7 +184,7 @@ def output_(task_id: str, seconds: float, follow: bool, offset: int, as_json: bo
 @click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
 @json_option
 def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
-    """Stop tasks, what they began and their processes; what they put out stays."""
+    """Stop tasks, their subtasks and their processes. Output so far is kept."""
     from kitbag.tasks.stop import stop_task, stopped_message
 
     with open_board() as board:
@@ -201,7 +213,7 @@ def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
 @click.argument("prompt", default="", required=False)
 @json_option
 def resume(task_id: str, prompt: str, as_json: bool) -> None:
-    """Let a task go on in the background, from where it was; PROMPT tells it what to do now."""
+    """Resume a task in the background, with PROMPT as its next instruction."""
     from kitbag.tasks.resume import resume_task
 
     with open_board() as board:
@@ -209,17 +221,17 @@ def resume(task_id: str, prompt: str, as_json: bool) -> None:
         start = interruption.run_interruptible(resume_task(board, task, prompt, find_places().kitbag_home))
     if as_json:
         return output.as_json({"id": task.id, "status": "queued"})
-    output.echo(f"{task.id} goes on in the background; watch it: kitbag tasks watch")
+    output.echo(f"{task.id} resumed in the background; follow it with `kitbag tasks watch`")
     if start.problem:
         output.remark(output.clean(start.problem))
     return None
 
 
 @command.command()
-@click.option("--all", "everything", is_flag=True, help="Of every directory, not only of this one.")
+@click.option("--all", "everything", is_flag=True, help="Include tasks of all directories.")
 @json_option
 def watch(everything: bool, as_json: bool) -> None:
-    """A live board until everything has ended; leave it with Ctrl-C, the tasks go on."""
+    """Watch tasks until all have ended. Ctrl-C stops watching; the tasks keep running."""
     from kitbag.cli.tasks_watch import watch_board
 
     here = "" if everything else find_places().cwd

@@ -73,7 +73,7 @@ def _draw(board: Board, tasks: list[Task], drawn: int, problem: str) -> int:
 def _render_rows(board: Board, tasks: list[Task], width: int) -> list[str]:
     open_count = sum(not task.is_finished for task in tasks)
     lines = [
-        output.style(f"{output.format_count(open_count, 'task')} at work, {len(tasks) - open_count} ended", "bold")
+        output.style(f"{output.format_count(open_count, 'task')} running, {len(tasks) - open_count} ended", "bold")
     ]
     for task in sorted(tasks, key=lambda one: (one.is_finished, one.created)):
         report = build_report(board, task)
@@ -87,7 +87,7 @@ def _render_rows(board: Board, tasks: list[Task], width: int) -> list[str]:
             f" {truncate_to_width(output.clean(describe_activity(board, task, report)), room)}"
         )
     if any(task.status == "waiting-approval" for task in tasks):
-        lines.append(output.style("waiting for your answer: kitbag permissions pending", "yellow"))
+        lines.append(output.style("needs an approval: kitbag permissions pending", "yellow"))
     return lines
 
 

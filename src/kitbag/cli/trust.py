@@ -35,21 +35,21 @@ class _TrustGroup(CommandGroup):
 
 @click.group(cls=_TrustGroup)
 def command() -> None:
-    """See what a workspace would run, and trust it. `kitbag trust PATH` is `kitbag trust add PATH`."""
+    """Show what a workspace would run, and trust it. `kitbag trust PATH` is short for `kitbag trust add PATH`."""
 
 
 def _places(path: str) -> Places:
     if not os.path.isdir(path):
-        raise UsageError(f"{path}: not a directory", "give the directory of a workspace")
+        raise UsageError(f"{path}: not a directory", "pass the directory of a workspace")
     return find_places(path)
 
 
 @command.command()
 @click.argument("path", default=".")
-@click.option("--yes", is_flag=True, help="Trust it without being asked.")
+@click.option("--yes", is_flag=True, help="Trust it without asking.")
 @json_option
 def add(path: str, yes: bool, as_json: bool) -> Any:
-    """Show what the workspace of PATH would run, ask, and trust it."""
+    """Show what the workspace of PATH would run, then ask whether to trust it."""
     places = _places(path)
     trust = check_trust(places)
     if trust.state not in ("untrusted", "changed"):
@@ -57,9 +57,9 @@ def add(path: str, yes: bool, as_json: bool) -> Any:
     if not as_json:
         print_trust(trust)
     if not yes and (as_json or not (sys.stdin and sys.stdin.isatty()) or not sys.stdout.isatty()):
-        raise UsageError("nobody can be asked here", "read what it would run, then: kitbag trust --yes")
+        raise UsageError("needs an interactive terminal", "review what it would run, then: kitbag trust --yes")
     if trust.is_complete and not yes and not _confirm():
-        output.remark("nothing was stored")
+        output.remark("not trusted; nothing was changed")
         sys.exit(1)
     remark = trust_workspace(places, trust)
     if remark:
@@ -71,14 +71,16 @@ def add(path: str, yes: bool, as_json: bool) -> Any:
 
 def _confirm() -> bool:
     sys.stdout.flush()
-    return click.confirm("Trust it? What is listed above may then run, under your permission rules", err=True)
+    return click.confirm(
+        "Trust this workspace? The items above may then run, subject to your permission rules", err=True
+    )
 
 
 @command.command()
 @click.argument("path", default=".")
 @json_option
 def show(path: str, as_json: bool) -> None:
-    """What the workspace of PATH would run or allow, and whether it is trusted. Changes nothing."""
+    """Show what the workspace of PATH would run or allow, and whether it is trusted."""
     trust = check_trust(_places(path))
     if as_json:
         output.as_json(trust_json(trust))
@@ -89,7 +91,7 @@ def show(path: str, as_json: bool) -> None:
 @command.command("list")
 @json_option
 def list_(as_json: bool) -> None:
-    """The workspaces that you trust."""
+    """List trusted workspaces."""
     store = trusted_workspaces(find_places())
     rows = [(record, os.path.isdir(root)) for root, record in sorted(store.records.items())]
     if store.problem:
@@ -117,12 +119,12 @@ def list_(as_json: bool) -> None:
 
 @command.command()
 @click.argument("path", required=False)
-@click.option("--all", "everything", is_flag=True, help="Trust no workspace any more.")
+@click.option("--all", "everything", is_flag=True, help="Stop trusting all workspaces.")
 @json_option
 def remove(path: str | None, everything: bool, as_json: bool) -> None:
-    """Trust the workspace of PATH no more."""
+    """Stop trusting the workspace of PATH."""
     if (path is None) == (not everything):
-        raise UsageError("say which workspace", "give its path, or --all")
+        raise UsageError("no workspace given", "pass its path, or --all")
     places = find_places()
     known = trusted_workspaces(places).records
     roots: list[str] | None = None
@@ -130,7 +132,7 @@ def remove(path: str | None, everything: bool, as_json: bool) -> None:
         names = (os.path.abspath(path), os.path.realpath(path), os.path.realpath(find_places(path).project))
         roots = [name for name in dict.fromkeys(names) if name in known][:1]
         if not roots:
-            raise NotFoundError(f"{path} is not trusted", "kitbag trust list")
+            raise NotFoundError(f"{path} is not a trusted workspace", "kitbag trust list")
     removed, remark = revoke_trust(places, roots)
     if remark:
         output.remark(output.clean(remark))
@@ -138,7 +140,7 @@ def remove(path: str | None, everything: bool, as_json: bool) -> None:
         return output.as_json({"removed": removed})
     for root in removed:
         output.echo(f"no longer trusted: {output.clean(root)}")
-    return None if removed else output.remark("no workspace was trusted")
+    return None if removed else output.remark("no workspaces were trusted")
 
 
 # --- printing ---------------------------------------------------------------------------------------------------
@@ -151,7 +153,7 @@ def print_trust(trust: WorkspaceTrust) -> None:
         f"{output.style(output.clean(trust.root), 'bold')} {output.style(words.STATE_LABELS[trust.state], color)}"
     )
     if trust.items:
-        output.echo(f"It brings {words.count_items(trust.items)}.")
+        output.echo(f"It contains {words.count_items(trust.items)}.")
     if trust.state == "changed":
         _print_changes(trust.changes)
     for group in words.list_trust_groups(trust):

@@ -1,4 +1,4 @@
-"""`kitbag undo`: shows what a turn changed and reverts it, if the files are still as the agent left them."""
+"""`kitbag undo`: shows and reverts what a user message caused, if the files are still as the agent left them."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from kitbag.library.scopes import find_places
 from kitbag.text.hidden_characters import escape_for_terminal
 
 if TYPE_CHECKING:
-    from kitbag.agent.undo.plan import UndoableTurn, UndoStep
+    from kitbag.agent.undo.plan import MessageChanges, UndoStep
     from kitbag.agent.undo.restore import RestoreResult
     from kitbag.runtime.undo import SessionUndo, UndoPlan
 
@@ -21,23 +21,35 @@ _COLOURS = {"created": "red", "changed": "yellow", "deleted": "green"}
 _MAX_SHOWN = 200
 
 
-@click.command()
-@click.option("--session", "session_id", default="", metavar="ID", help="Of this session (default: the newest here).")
+def _rename_option(name: str) -> str:
+    return "message" if name == "turn" else name  # `--turn` is the former name
+
+
+@click.command(context_settings={"token_normalize_func": _rename_option})
 @click.option(
-    "--turn",
+    "--session",
+    "session_id",
+    default="",
+    metavar="ID",
+    help="Undo changes of this session.",
+    show_default="the newest of this directory",
+)
+@click.option(
+    "--message",
     type=click.IntRange(1),
     metavar="N",
-    help="What your Nth message of the session caused (default: the last one that changed files).",
+    help="Undo what your Nth message of the session caused.",
+    show_default="the last one that changed files",
 )
-@click.option("--list", "as_list", is_flag=True, help="List the turns that changed files, and change nothing.")
-@click.option("--show", is_flag=True, help="Show what would be restored, as a diff, and change nothing.")
-@click.option("--redo", is_flag=True, help="Do again what was undone last, or --turn N.")
-@click.option("--force", is_flag=True, help="Also where a file has been changed since.")
-@click.option("--yes", is_flag=True, help="Without being asked; needed where nobody can be (else exit code 2).")
+@click.option("--list", "as_list", is_flag=True, help="List your messages that caused file changes.")
+@click.option("--show", is_flag=True, help="Show the changes as a diff without applying them.")
+@click.option("--redo", is_flag=True, help="Re-apply what was undone last, or --message N.")
+@click.option("--force", is_flag=True, help="Overwrite files that changed since.")
+@click.option("--yes", is_flag=True, help="Do not ask; required without an interactive terminal.")
 @json_option
 def command(
     session_id: str,
-    turn: int | None,
+    message: int | None,
     as_list: bool,
     show: bool,
     redo: bool,
@@ -45,20 +57,19 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> Any:
-    """Take back what an agent did to your files.
+    """Undo the file changes of an agent.
 
-    A turn is all that one message of yours caused: files that were created are removed, changed ones get their old
-    content and rights, deleted ones come back. Done once more, it takes back the turn before.
+    Undoes everything that one of your messages caused: created files are removed, changed files get their previous
+    content and permissions, deleted files are restored. Run it again to undo the message before.
 
-    Nothing is restored when a file is no longer what the agent left (exit code 6), unless forced; what is
-    overwritten is kept, so --redo brings it back. What commands do to files that git ignores, to `.git` and to files
-    over 5 MB can't be taken back, nor what a command changed outside the workspace. An edit of yours that was saved
-    while a command ran counts as the command's.
+    If a file changed since, nothing is restored (exit code 6) unless you add --force; overwritten content is kept, so
+    --redo restores it. Not covered: changes by commands to files that git ignores, to `.git`, to files over 5 MB and
+    to files outside the workspace. An edit that you save while a command runs counts as the command's.
     """
     if as_list and (show or yes or force or redo):
-        raise UsageError("--list only lists", "leave out the other options")
+        raise UsageError("--list can't be combined with other options", "remove the other options")
     if show and yes:
-        raise UsageError("--show changes nothing", "leave out --yes, or leave out --show")
+        raise UsageError("--show and --yes can't be combined", "remove one of them")
     from kitbag.runtime.undo import INTERRUPTED_NOTICE, SessionUndo
     from kitbag.store.journal import Journal, journal_path
     from kitbag.store.redaction import Redactor
@@ -66,15 +77,17 @@ def command(
     places = find_places()
     path = journal_path(places.kitbag_home)
     if not os.path.lexists(path):  # reading creates no journal
-        raise NotFoundError("there is no session yet, so there is nothing to undo", "start one: kitbag -p …")
+        raise NotFoundError(
+            "no sessions yet, so there is nothing to undo", 'start one with `kitbag` or `kitbag -p "PROMPT"`'
+        )
     with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
         undo = SessionUndo(journal, places, session_id)
         if undo.recovered:
             output.remark(INTERRUPTED_NOTICE)
         undo_command = _UndoCommand(undo, as_json)
         if as_list:
-            return undo_command.list_turns()
-        planned = undo.make_plan(turn, redo)
+            return undo_command.list_messages()
+        planned = undo.make_plan(message, redo)
         if show:
             return undo_command.show(planned)
         return undo_command.restore(planned, force=force, yes=yes)
@@ -85,25 +98,25 @@ class _UndoCommand:
         self.undo = undo
         self.as_json = as_json
 
-    def list_turns(self) -> None:
+    def list_messages(self) -> None:
         from kitbag.agent.undo.plan import list_net_effects
         from kitbag.runtime.undo import ACTION_VERBS
 
         session_id = self.undo.session_id
-        rows = [(turn, list_net_effects(turn.changes)) for turn in self.undo.turns]
+        rows = [(message, list_net_effects(message.changes)) for message in self.undo.messages]
         if self.as_json:
-            listed = [_turn_json(turn, net) for turn, net in rows]
-            return output.as_json({"session": session_id, "turns": listed})
+            listed = [_message_json(message, net) for message, net in rows]
+            return output.as_json({"session": session_id, "messages": listed})
         table: list[tuple[str, ...]] = []
-        for turn, net in rows:
+        for message, net in rows:
             done = list(net.values())
             counts = [f"{done.count(kind):,} {kind}" for kind in ACTION_VERBS if kind in done]
-            what = ", ".join(counts) if counts else turn.problem or "nothing in the end"
-            state = "undone" if turn.undone else ""
-            table.append((str(turn.number), turn.at[:16].replace("T", " "), what, state, turn.about))
+            what = ", ".join(counts) if counts else message.problem or "no net change"
+            state = "undone" if message.undone else ""
+            table.append((str(message.number), message.at[:16].replace("T", " "), what, state, message.about))
         output.table(("TURN", "AT", "FILES", "STATE", "ABOUT"), table)
         output.remark(
-            output.style(f"session {session_id} · {output.format_count(len(rows), 'turn')}", "dim", sys.stderr)
+            output.style(f"session {session_id} · {output.format_count(len(rows), 'message')}", "dim", sys.stderr)
         )
         return None
 
@@ -124,11 +137,11 @@ class _UndoCommand:
     def _print_plan(self, planned: "UndoPlan") -> None:
         from kitbag.runtime.undo import ACTION_VERBS, INTERRUPTED_NOTICE
 
-        turn, steps = planned.turn, planned.steps
+        message, steps = planned.message, planned.steps
         verb = "Redo" if planned.redo else "Undo"
-        about = f": {output.clean(turn.about)}" if turn.about else ""
-        output.echo(f"{output.style(f'{verb} turn {turn.number}', 'bold')}{about}")
-        if turn.interrupted:
+        about = f": {output.clean(message.about)}" if message.about else ""
+        output.echo(f"{output.style(f'{verb} message {message.number}', 'bold')}{about}")
+        if message.interrupted:
             output.echo(f"{INTERRUPTED_NOTICE[0].upper()}{INTERRUPTED_NOTICE[1:]}.")
         width = max((len(ACTION_VERBS[step.effect]) for step in steps), default=0)
         shown = steps if output.terminal_width() is None else steps[:_MAX_SHOWN]
@@ -142,19 +155,19 @@ class _UndoCommand:
             output.echo(f"  and {len(steps) - len(shown):,} more")
 
     def restore(self, planned: "UndoPlan", *, force: bool, yes: bool) -> None:
-        if planned.steps and not planned.turn.problem and not self.as_json:
+        if planned.steps and not planned.message.problem and not self.as_json:
             self._print_plan(planned)
             sys.stdout.flush()
         self.undo.check(planned, force=force)
         if not yes and not self._confirm():
-            output.remark("nothing was changed")
+            output.remark("no files were changed")
             sys.exit(1)
         self._print_result(planned, self.undo.restore(planned))
 
     def _confirm(self) -> bool:
         if self.as_json or not (sys.stdin and sys.stdin.isatty()) or not sys.stdout.isatty():
-            raise UsageError("nobody can be asked here", "look at it with --show, then give --yes")
-        return click.confirm("Do it?", err=True)
+            raise UsageError("needs an interactive terminal", "review with --show, then add --yes")
+        return click.confirm("Apply?", err=True)
 
     def _print_result(self, planned: "UndoPlan", restored: "RestoreResult") -> None:
         from kitbag.runtime.undo import ACTION_RESULTS, describe_result, failure_error
@@ -171,7 +184,7 @@ class _UndoCommand:
         else:
             output.echo(describe_result(planned, restored))
             if not planned.redo and not restored.failed:
-                output.remark(output.style("kitbag undo --redo does it again", "dim", sys.stderr))
+                output.remark(output.style("to re-apply: kitbag undo --redo", "dim", sys.stderr))
         for path, why in restored.skipped:
             output.remark(f"left: {output.clean(output.shorten_path(path))}: {output.clean(why)}")
         error = failure_error(restored)
@@ -179,11 +192,11 @@ class _UndoCommand:
             raise error
 
     def _summary_json(self, planned: "UndoPlan") -> dict[str, Any]:
-        turn = planned.turn
+        message = planned.message
         return {
             "session": self.undo.session_id,
-            "turn": turn.number,
-            "about": turn.about,
+            "message": message.number,
+            "about": message.about,
             "redo": planned.redo,
         }
 
@@ -200,14 +213,14 @@ class _UndoCommand:
         }
 
 
-def _turn_json(turn: "UndoableTurn", net: dict[str, Any]) -> dict[str, Any]:
+def _message_json(message: "MessageChanges", net: dict[str, Any]) -> dict[str, Any]:
     return {
-        "turn": turn.number,
-        "at": turn.at,
-        "about": turn.about,
-        "tools": list(turn.tools),
-        "undone": bool(turn.undone),
-        "interrupted": turn.interrupted,
-        "problem": turn.problem,
+        "message": message.number,
+        "at": message.at,
+        "about": message.about,
+        "tools": list(message.tools),
+        "undone": bool(message.undone),
+        "interrupted": message.interrupted,
+        "problem": message.problem,
         "files": [{"path": path, "change": done} for path, done in net.items()],
     }

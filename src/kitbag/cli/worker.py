@@ -11,13 +11,23 @@ from kitbag.settings import load_settings
 
 
 @click.command("worker")
-@click.option("--idle", type=click.FloatRange(0, 86_400), help="Seconds before it leaves.  [default: tasks.idle, 30]")
-@click.option("--at-once", type=click.IntRange(1, 10_000), help="Tasks that run at once.  [default: tasks.at_once, 20]")
+@click.option(
+    "--idle",
+    type=click.FloatRange(0, 86_400),
+    help="Exit after this many idle seconds.",
+    show_default="the `tasks.idle` setting, 30",
+)
+@click.option(
+    "--at-once",
+    type=click.IntRange(1, 10_000),
+    help="Maximum number of tasks at once.",
+    show_default="the `tasks.at_once` setting, 20",
+)
 def command(idle: float | None, at_once: int | None) -> None:
-    """Host background work until there is none.
+    """Run background tasks until none are left.
 
-    One is started by itself when a task is begun in the background, and leaves when it has been idle. Running one by
-    hand shows what it does. A second one leaves at once.
+    Kitbag starts a worker automatically for a background task, and the worker exits when idle. Run one yourself to
+    watch it work. A second worker exits at once.
     """
     from kitbag.tasks.worker import run_worker
 
@@ -29,5 +39,5 @@ def command(idle: float | None, at_once: int | None) -> None:
     idle = float(settings.get("tasks.idle")) if idle is None else idle
     at_once = max(1, int(settings.get("tasks.at_once"))) if at_once is None else at_once
     if not run_worker(home, idle_seconds=idle, max_concurrent=at_once, log=log):
-        output.remark("another worker is at work already")
+        output.remark("another worker is already running")
         sys.exit(0)

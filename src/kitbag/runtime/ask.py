@@ -15,7 +15,7 @@ def ask(request: str, model: str = "", **options: Any) -> RunEnded:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(_ask(request, model, options))
-    raise UsageError("an event loop is running here already", "use `async with Agent(...)` instead of ask()")
+    raise UsageError("an event loop is already running", "use `async with Agent(...)` instead of ask()")
 
 
 async def _ask(request: str, model: str, options: dict[str, Any]) -> RunEnded:
@@ -24,6 +24,6 @@ async def _ask(request: str, model: str, options: dict[str, Any]) -> RunEnded:
     agent_arguments = {name: value for name, value in options.items() if name not in known}
     unknown = sorted(set(agent_arguments) - {"provider", "approver", "journal", "patience"})
     if unknown:
-        raise UsageError(f"ask() has no option {unknown[0]!r}", f"known are {', '.join(known)}")
+        raise UsageError(f"ask() has no option {unknown[0]!r}", f"valid options: {', '.join(known)}")
     async with Agent(model, options=Options(**run_options), **agent_arguments) as agent, agent.run(request) as run:
         return await run.wait()

@@ -176,13 +176,13 @@ def address_problem(address: str) -> str:
         parts = urlsplit(address)
         port = parts.port
     except ValueError:
-        return "that is no address: write http://… or https://…"
+        return "not a URL: enter http://… or https://…"
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        return "that is no address: write http://… or https://…"
+        return "not a URL: enter http://… or https://…"
     if not address.isascii() or not address.isprintable() or " " in address:
-        return "it holds characters that no address has"
+        return "the URL contains invalid characters"
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        return "leave out user, password and what stands behind ? or #: the key is asked for by itself"
+        return "enter the URL without user, password, query or fragment; the key is entered separately"
     return ""
 
 
@@ -206,9 +206,9 @@ def unprotected_address(provider: str, sources: ModelSources) -> str:
 def name_problem(name: str, sources: ModelSources) -> str:
     """For a user-defined provider."""
     if not _PROVIDER_NAME.fullmatch(name):
-        return "a name has small letters, digits, - and _, and begins with a letter"
+        return "use lowercase letters, digits, - and _, starting with a letter"
     reserved = {*known_providers(sources)} - {*sources.providers}
-    return f"{name} has a meaning of its own; take another name" if name in reserved or name in BUILT_IN_MODELS else ""
+    return f"{name} is reserved; choose another name" if name in reserved or name in BUILT_IN_MODELS else ""
 
 
 def default_key_variable(provider: str, sources: ModelSources) -> str:
@@ -227,7 +227,7 @@ def typed_key_problem(provider: str, key: str) -> str:
     owner = next((name for start, name in _KEY_PREFIXES.items() if key.startswith(start)), provider)
     is_official = provider in ("anthropic", "openai", "openrouter")
     if is_official and owner != provider:
-        return f"that is a key for {owner}, which {provider} must not see"
+        return f"this key belongs to {owner} and must not be sent to {provider}"
     return key_problem(key)
 
 
@@ -293,7 +293,7 @@ async def _send_trial(setup: ModelSetup, sources: ModelSources) -> ModelReply:
                     return event
     finally:
         await provider.close()
-    raise ModelError("cut", "the reply was cut off", "try again")
+    raise ModelError("cut", "the reply was truncated", "try again")
 
 
 def _describe_failure(error: ModelError, redactor: Redactor) -> TrialResult:
@@ -301,21 +301,21 @@ def _describe_failure(error: ModelError, redactor: Redactor) -> TrialResult:
     problem = redactor.redact_text(error.problem)
     if error.kind == "auth":
         return TrialResult(
-            problem=problem, fix="the key is wrong, or may not use this model: give another", blames="key"
+            problem=problem, fix="the API key is invalid or has no access to this model; enter another", blames="key"
         )
     if error.kind == "spent":
         return TrialResult(
-            problem=problem, fix="the key is good; the account has no credit or limit left", blames="account"
+            problem=problem, fix="the API key is valid, but the account is out of credit or quota", blames="account"
         )
     if error.kind == "unreachable":
         return TrialResult(
-            problem=problem, fix="check the address, the network, and that the server runs", blames="network"
+            problem=problem, fix="check the URL, the network, and that the server is running", blames="network"
         )
     if error.status == 404 or (error.kind == "bad-request" and "model" in problem.lower()):
-        fix = "the server knows no such model, or no such path: choose another model, or check the address"
+        fix = "unknown model or path; choose another model or check the URL"
         return TrialResult(problem=problem, fix=fix, blames="model")
     if error.is_retryable:
-        return TrialResult(problem=problem, fix="this may pass: try again", blames="server")
+        return TrialResult(problem=problem, fix="this may be temporary; try again", blames="server")
     return TrialResult(problem=problem, fix=error.fix, blames="server")
 
 
@@ -362,10 +362,10 @@ def remove_provider_key(kitbag_home: str, provider: str) -> RemovedKey:
         name for name in known_providers(sources) if key_variable(name, sources) in sources.stored_keys
     ]
     if not variable or not delete_key(kitbag_home, variable):
-        fix = f"keys are kept for {', '.join(providers_with_key)}" if providers_with_key else "no key is kept"
+        fix = f"keys are stored for {', '.join(providers_with_key)}" if providers_with_key else "no keys are stored"
         if variable and os.environ.get(variable, "").strip():
-            fix = f"its key is in {variable} of your environment: take it out where you set it"
-        raise NotFoundError(f"no key is kept for {provider!r}", fix)
+            fix = f"the key is in the environment variable {variable}; unset it there"
+        raise NotFoundError(f"no key is stored for {provider!r}", fix)
     after, _ = load_model_sources(load_settings(kitbag_home, ()), probe=False)
     if not after.model_setting.startswith(f"{provider}/") or after.environment.get(variable, "").strip():
         return RemovedKey(variable)

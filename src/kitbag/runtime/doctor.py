@@ -103,8 +103,8 @@ def _changed_plugins(home: str) -> list[Diagnostic]:
             continue
         if changes and plugin.enabled:
             names = ", ".join(str(change) for change in changes[:5]) + (", ..." if len(changes) > 5 else "")
-            fix = f"look at it, then: kitbag plugins enable {plugin.name} --accept-changes"
-            problem = f"not as it was installed: {names}"
+            fix = f"review the changes, then run: kitbag plugins enable {plugin.name} --accept-changes"
+            problem = f"changed since installation: {names}"
             diagnostics.append(Diagnostic("warning", "plugin-changed", plugin.path, 0, problem, fix))
     return diagnostics
 

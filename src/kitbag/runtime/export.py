@@ -40,7 +40,7 @@ _CODE_OR_TAG = re.compile(r"(`+)[^`\n]+\1(?!`)|<(?=[A-Za-z/!?])(?!https?://[^\s<
 """Inline code, or the start of what a viewer would treat as HTML."""
 _MAX_PARSED_CHARS: Final = 500_000
 """Code blocks are not searched for in longer replies."""
-_ATTACHMENT_TITLES: Final = {"changes": "What had changed in the library", "suggestions": "Skills that were suggested"}
+_ATTACHMENT_TITLES: Final = {"changes": "Library changes", "suggestions": "Suggested skills"}
 
 
 class ExportInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ def export_markdown(journal: Journal, info: ExportInfo) -> str:
         try:
             writer.add(record)
         except (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError):
-            writer.pieces.append("*A record can't be read; what it says is left out.*")
+            writer.pieces.append("*An unreadable record was omitted.*")
     writer.close_calls()
     text = "\n\n".join((*_render_header(info), *writer.pieces, *_render_footer(info))) + "\n"
     return journal.redactor.redact_text(reveal_hidden(text))
@@ -100,7 +100,7 @@ def export_markdown(journal: Journal, info: ExportInfo) -> str:
 
 def _render_header(info: ExportInfo) -> Iterator[str]:
     header = info.header
-    yield f"# Conversation {info.session}"
+    yield f"# Session {info.session}"
     persona = header.persona or header.team
     facts = (
         ("Started", header.started.replace("T", " ").removesuffix("Z")),
@@ -119,7 +119,7 @@ def _render_footer(info: ExportInfo) -> Iterator[str]:
     cost = f"at least {format_cost(totals.cost)}" if totals.unpriced else format_cost(totals.cost)
     others = f", and {format_cost(info.other_agents_cost)} by other agents" if info.other_agents_cost else ""
     yield "---"
-    yield f"{format_count(totals.turns, 'turn')} · {sent:,} tokens sent, {usage.output:,} said · {cost}{others}"
+    yield f"{format_count(totals.turns, 'turn')} · {sent:,} tokens sent, {usage.output:,} generated · {cost}{others}"
 
 
 class _MarkdownWriter:
@@ -144,7 +144,7 @@ class _MarkdownWriter:
                         else _render_user_part(part)
                     )
             case "note":
-                self.pieces.append(_render_details("Background work", _fence(message_from_json(body["message"]).text)))
+                self.pieces.append(_render_details("Background task", _fence(message_from_json(body["message"]).text)))
             case "reply":
                 self.close_calls()
                 self._add_reply(body)
@@ -166,13 +166,11 @@ class _MarkdownWriter:
                 self.pieces.append(f"*Changed: {_escape_inline(', '.join(details))}*")
             case "compacted":
                 sizes = f"from {int(body['before']):,} to {int(body['after']):,} tokens"
-                self.pieces.append(
-                    _render_details(f"Here the conversation was made shorter, {sizes}", _fence(str(body["summary"])))
-                )
+                self.pieces.append(_render_details(f"Session compacted {sizes}", _fence(str(body["summary"]))))
             case "ended" if body.get("status") != "completed":
                 self.close_calls()
                 error = f": {_escape_inline(str(body['error']))}" if body.get("error") else ""
-                self.pieces.append(f"*It ended: {_escape_inline(str(body['status']))}{error}*")
+                self.pieces.append(f"*Ended: {_escape_inline(str(body['status']))}{error}*")
             case _:
                 pass
 
@@ -189,7 +187,7 @@ class _MarkdownWriter:
                 case _:
                     self.pieces += _render_user_part(part)
         if body.get("incomplete"):
-            self.pieces.append(f"*The reply was cut off: {_escape_inline(str(body['incomplete']))}*")
+            self.pieces.append(f"*Incomplete reply: {_escape_inline(str(body['incomplete']))}*")
 
     def _add_result(self, body: Any) -> None:
         result = part_from_json(body["result"])
@@ -237,7 +235,7 @@ def _render_skill(name: str, part: Part) -> str:
 
 
 def _render_image(part: Image) -> str:
-    return f"*[an image, {_escape_inline(part.media_type)}, {len(part.data) * 3 // 4:,} bytes]*"
+    return f"*[image, {_escape_inline(part.media_type)}, {len(part.data) * 3 // 4:,} bytes]*"
 
 
 def _render_details(title: str, inner: str) -> str:

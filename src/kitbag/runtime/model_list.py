@@ -39,8 +39,8 @@ def format_price(dollars: dict[str, float | None]) -> str:
     """`dollars`: `dollars_per_million` of model_to_json."""
     if dollars["input"]:
         out = f", ${dollars['output']:g} out" if dollars["output"] is not None else ""
-        return f"${dollars['input']:g} in{out} for a million tokens"
-    return "free" if dollars["input"] == 0 else "not known"
+        return f"${dollars['input']:g} in{out} per million tokens"
+    return "free" if dollars["input"] == 0 else "unknown"
 
 
 def providers_to_json(sources: ModelSources) -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ def list_available_models(sources: ModelSources) -> list[AvailableModel]:
     states = {state.name: state for state in list_provider_states(sources)}
     for state in states.values():
         if state.has_key:
-            reason = f"{state.key_variable} is {'kept by setup' if state.key == 'kept' else 'set'}"
+            reason = f"{state.key_variable} is {'stored by setup' if state.key == 'kept' else 'set'}"
             _add_aliases(models, state.name, reason, sources)
         elif state.name in LOCAL_PORTS and state.address and sources.probe_local:
             for model in local_models(provider_endpoint(state.name, sources).address)[:_MAX_LOCAL_MODELS]:
@@ -89,10 +89,10 @@ def list_available_models(sources: ModelSources) -> list[AvailableModel]:
     for name in sources.models:
         state = states.get(name.partition("/")[0])
         if state is not None and state.address and (state.has_key or not needs_key(state, sources)):
-            _add(models, name, "described in your settings", sources)
+            _add(models, name, "configured in your settings", sources)
     if sources.model_setting:
         _add_default(models, sources)
-    _add(models, "offline", "needs no key: for trying things out", sources)
+    _add(models, "offline", "needs no key; for trying Kitbag out", sources)
     return list(models.values())
 
 

@@ -67,8 +67,8 @@ def is_session_open(kitbag_home: str, session_id: str) -> bool:
 def check_session_not_open(kitbag_home: str, session_id: str) -> None:
     """Raises InvalidError if it is open."""
     if is_session_open(kitbag_home, session_id):
-        fix = f"leave it there first, or go on in a copy of it: kitbag --resume {session_id} --fork"
-        raise InvalidError(f"conversation {session_id} is open in another window", fix)
+        fix = f"close it there, or resume a copy: kitbag --resume {session_id} --fork"
+        raise InvalidError(f"session {session_id} is open in another window", fix)
 
 
 def _release(path: str, descriptor: int) -> bool:

@@ -1,4 +1,4 @@
-"""Undoes what a turn of a session did to files: selects the turn, plans the steps, executes them.
+"""Undoes what a user message did to files: selects the message, plans the steps, executes them.
 
 Used by `kitbag undo` and `/undo`, which show the plan and ask. Uses agent/undo/plan and agent/undo/restore. Blocks:
 callers with an event loop use a thread.
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.agent.session_list import list_sessions, newest_session
-from kitbag.agent.undo.plan import UndoableTurn, UndoStep, find_later_changes, plan_undo, read_turns
+from kitbag.agent.undo.plan import MessageChanges, UndoStep, find_later_changes, plan_undo, read_message_changes
 from kitbag.agent.undo.restore import Restorer, RestoreResult
 from kitbag.agent.undo.session_changes import recover_interrupted_command
 from kitbag.errors import InvalidError, NotFoundError
@@ -25,17 +25,17 @@ from kitbag.tasks.reports import session_ids
 from kitbag.text.human_format import shorten_path
 from kitbag.tools.files.diff import UnifiedDiff, diff
 
-ACTION_VERBS: Final = {"created": "remove", "changed": "restore", "deleted": "bring back"}
-"""What undo does to a path, by what the turn did to it."""
-ACTION_RESULTS: Final = {"created": "removed", "changed": "restored", "deleted": "brought back"}
-INTERRUPTED_NOTICE: Final = "a command was cut off with its session; what has changed since is counted as its"
+ACTION_VERBS: Final = {"created": "remove", "changed": "restore", "deleted": "re-create"}
+"""What undo does to a path, by what the message did to it."""
+ACTION_RESULTS: Final = {"created": "removed", "changed": "restored", "deleted": "re-created"}
+INTERRUPTED_NOTICE: Final = "a command was interrupted with its session; later changes count as its own"
 MAX_LISTED: Final = 20
 _MAX_SHOWN_BYTES = 4 << 20
 _MAX_OTHER_SESSIONS = 10
 
 
 class UndoPlan(NamedTuple):
-    turn: UndoableTurn
+    message: MessageChanges
     steps: list[UndoStep]
     redo: bool = False
 
@@ -66,7 +66,7 @@ class SessionUndo:
         ]
         self.recovered = any(recovered)
         """Changes of a killed command were recovered: show INTERRUPTED_NOTICE."""
-        self.turns: list[UndoableTurn] = read_turns(journal, self.session_id, self.content_store)
+        self.messages: list[MessageChanges] = read_message_changes(journal, self.session_id, self.content_store)
 
     def _list_sessions(self) -> list[str]:
         """Its own session and those of its subagents, whose changes belong to it."""
@@ -76,58 +76,62 @@ class SessionUndo:
     def _session_directory(self) -> str:
         first = next(iter(self.journal.read(STREAM_PREFIX + self.session_id, page=1)), None)
         if first is None:
-            raise NotFoundError(f"there is no session {self.session_id!r}", "`kitbag sessions list` shows them")
+            raise NotFoundError(f"no session named {self.session_id!r}", "list sessions with `kitbag sessions`")
         return (str(first.body.get("directory", "")) if first.kind == "session" else "") or self.places.cwd
 
-    # Selecting a turn
+    # Selecting a message
 
     def make_plan(self, number: int | None = None, redo: bool = False) -> UndoPlan:
-        """For the last turn that changed files and is not undone, or the given one. Raises NotFoundError."""
+        """For the last message that changed files and is not undone, or the given one. Raises NotFoundError."""
         if redo:
-            turn = self._find_undone_turn(number)
-            return UndoPlan(turn, plan_undo(turn.undo_changes, self.content_store), redo=True)
+            message = self._find_undone_message(number)
+            return UndoPlan(message, plan_undo(message.undo_changes, self.content_store), redo=True)
         if number is not None:
-            turn = self._find_turn(number)
-            if turn.undone:
-                raise NotFoundError(f"turn {number} has been undone already", "--redo does it again")
-            return UndoPlan(turn, plan_undo(turn.changes, self.content_store, find_later_changes(self.turns, number)))
-        for turn in reversed(self.turns):
-            if not turn.undone:
-                steps = plan_undo(turn.changes, self.content_store, find_later_changes(self.turns, turn.number))
-                if steps or turn.problem:
-                    return UndoPlan(turn, steps)
+            message = self._find_message(number)
+            if message.undone:
+                raise NotFoundError(f"message {number} is already undone", "re-apply it with --redo")
+            return UndoPlan(
+                message, plan_undo(message.changes, self.content_store, find_later_changes(self.messages, number))
+            )
+        for message in reversed(self.messages):
+            if not message.undone:
+                steps = plan_undo(
+                    message.changes, self.content_store, find_later_changes(self.messages, message.number)
+                )
+                if steps or message.problem:
+                    return UndoPlan(message, steps)
         raise self._nothing_to_undo("is nothing to undo")
 
-    def _find_undone_turn(self, number: int | None) -> UndoableTurn:
-        undone = [turn for turn in self.turns if turn.undone]
+    def _find_undone_message(self, number: int | None) -> MessageChanges:
+        undone = [message for message in self.messages if message.undone]
         if number is not None:
-            turn = self._find_turn(number)
-            if not turn.undone:
-                raise NotFoundError(f"turn {number} has not been undone", "`kitbag undo --list` shows the turns")
-            return turn
+            message = self._find_message(number)
+            if not message.undone:
+                raise NotFoundError(f"message {number} is not undone", "list messages with `kitbag undo --list`")
+            return message
         if not undone:
-            raise NotFoundError(f"in session {self.session_id} nothing has been undone", "leave out --redo")
-        return max(undone, key=lambda turn: turn.undone)
+            raise NotFoundError(f"nothing has been undone in session {self.session_id}", "remove --redo")
+        return max(undone, key=lambda message: message.undone)
 
-    def _find_turn(self, number: int) -> UndoableTurn:
-        for turn in self.turns:
-            if turn.number == number:
-                return turn
-        listed = ", ".join(str(turn.number) for turn in self.turns[-20:])
+    def _find_message(self, number: int) -> MessageChanges:
+        for message in self.messages:
+            if message.number == number:
+                return message
+        listed = ", ".join(str(message.number) for message in self.messages[-20:])
         raise NotFoundError(
-            f"turn {number} of session {self.session_id} changed no files",
-            f"these did: {listed}" if listed else "no turn did",
+            f"message {number} of session {self.session_id} changed no files",
+            f"messages that did: {listed}" if listed else "no message changed files",
         )
 
     def _nothing_to_undo(self, problem: str) -> NotFoundError:
         """Names another session of this directory that changed files: the newest one may only have answered a
         question."""
-        fix = "`kitbag undo --list` shows what was changed" if self.turns else ""
+        fix = "list changes with `kitbag undo --list`" if self.messages else ""
         others = [] if self.is_named else list_sessions(self.journal, self.places.cwd)[:_MAX_OTHER_SESSIONS]
         for other in others:
             if other.id == self.session_id or other.problem:
                 continue
-            if any(not turn.undone for turn in read_turns(self.journal, other.id, self.content_store)):
+            if any(not message.undone for message in read_message_changes(self.journal, other.id, self.content_store)):
                 fix = f"session {other.id} changed files: kitbag undo --session {other.id}"
                 break
         return NotFoundError(f"there {problem} in session {self.session_id}", fix)
@@ -142,7 +146,7 @@ class SessionUndo:
             return "link"
         now, target = step.now, step.target
         if now is not None and target is not None and now.digest == target.digest:
-            return f"rights {now.mode:04o} → {target.mode:04o}"
+            return f"mode {now.mode:04o} → {target.mode:04o}"
         step_diff = self.diff_step(step)
         return f"+{step_diff.added} -{step_diff.removed}" if step_diff is not None else "binary"
 
@@ -167,21 +171,23 @@ class SessionUndo:
     def check(self, plan: UndoPlan, *, force: bool = False, force_option: str = "--force") -> None:
         """Raises InvalidError and NotFoundError for what can't be done, or not without force. `force_option`: what the
         user types to force it."""
-        turn, steps = plan.turn, plan.steps
-        if turn.problem:
-            raise InvalidError(f"turn {turn.number} can't be undone: {turn.problem}")
+        message, steps = plan.message, plan.steps
+        if message.problem:
+            raise InvalidError(f"message {message.number} can't be undone: {message.problem}")
         if not steps:
-            raise NotFoundError(f"turn {turn.number}: the files are as they were before it", "nothing is to be done")
+            raise NotFoundError(
+                f"message {message.number}: the files are already as they were before it", "nothing to undo"
+            )
         refused = plan.conflicts
         if refused and not force:
             raise conflict_error(refused, force_option)
         if not any(step.possible for step in steps):
-            raise InvalidError(f"nothing of turn {turn.number} can be restored: {refused[0].problem}")
+            raise InvalidError(f"message {message.number} can't be undone: {refused[0].problem}")
 
     def restore(self, plan: UndoPlan) -> RestoreResult:
         """Call after `check`. Raises StoreError before anything is changed."""
         restorer = Restorer(self.journal, self.session_id, self.content_store, self.workspace)
-        return restorer.run(plan.turn.number, plan.steps, redo=plan.redo)
+        return restorer.run(plan.message.number, plan.steps, redo=plan.redo)
 
 
 def describe_result(plan: UndoPlan, result: RestoreResult) -> str:
@@ -189,22 +195,22 @@ def describe_result(plan: UndoPlan, result: RestoreResult) -> str:
     verb = "redone" if plan.redo else "undone"
     counts = [step.effect for step in result.done]
     parts = [f"{counts.count(kind):,} {word}" for kind, word in ACTION_RESULTS.items() if kind in counts]
-    return f"turn {plan.turn.number} {verb if not result.failed else 'partly ' + verb}: {', '.join(parts)}"
+    return f"message {plan.message.number} {verb if not result.failed else 'partly ' + verb}: {', '.join(parts)}"
 
 
 def failure_error(result: RestoreResult) -> InvalidError | None:
     if not result.failed:
         return None
     listed = "; ".join(f"{shorten_path(path)}: {reason}" for path, reason in result.failed[:MAX_LISTED])
-    return InvalidError(f"not all could be restored: {listed}", "see to the cause, and run it again")
+    return InvalidError(f"some files could not be restored: {listed}", "fix the problem above and retry")
 
 
 def conflict_error(conflicts: Sequence[UndoStep], force_option: str = "--force") -> InvalidError:
     named = "; ".join(f"{shorten_path(step.path)}: {step.problem}" for step in conflicts[:MAX_LISTED])
     suffix = f"; and {len(conflicts) - MAX_LISTED} more" if len(conflicts) > MAX_LISTED else ""
-    fix = f"{force_option} restores them all the same, and keeps what it overwrites"
+    fix = f"{force_option} overwrites them and keeps a copy"
     if not all(step.possible for step in conflicts):
-        fix = f"{force_option} restores all that can be restored, and keeps what it overwrites"
+        fix = f"{force_option} restores what it can and keeps a copy of what it overwrites"
     return InvalidError(f"nothing was restored: {named}{suffix}", fix)
 
 

@@ -23,7 +23,7 @@ MAX_CHARS: Final = 60_000
 _MAX_SECONDS: Final = 24 * 3600.0
 _RUNNER_OUTPUT_CHARS: Final = 2_000
 """Output that the runner itself keeps, to explain why a command could not start."""
-_OUTPUT_OMITTED: Final = "[What it printed is left out for want of room. Ask the person for what you need of it.]"
+_OUTPUT_OMITTED: Final = "[Output omitted: too long. Ask the user for the part you need.]"
 
 
 class UserCommand:
@@ -75,6 +75,6 @@ def queue_for_model(agent: "Agent", command: UserCommand) -> bool:
     printed = (command.text or "(no output)") if fits else _OUTPUT_OMITTED
     body = "\n".join(part for part in (f"[{command.outcome}]" if command.outcome else "", hide(printed)) if part)
     agent.user_command_blocks.append(
-        untrusted_block("mentioned-command", {"name": hide(command.command), "run-by": "the person"}, body)
+        untrusted_block("mentioned-command", {"name": hide(command.command), "run-by": "the user"}, body)
     )
     return fits

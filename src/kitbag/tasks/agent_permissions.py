@@ -33,10 +33,10 @@ def describe_agent_tools(definition: AgentFile) -> str:
     limited = {rule.partition("(")[0] for rule in access.specifiers}
     text = ", ".join(sorted((*(name for name in access.names if name not in limited), *access.specifiers)))
     if access.mode != "allow":
-        text = f"all that your rules leave{', of some only ' if text else ''}{text}"
+        text = f"everything your rules allow{'; limited: ' if text else ''}{text}"
     text = f"{text}; not {', '.join(sorted(access.denied))}" if access.denied else text
     servers = ", ".join(map(collapse_whitespace, definition.inline_servers))
-    return f"{text}; it brings the servers {servers}" if servers else text
+    return f"{text}; MCP servers: {servers}" if servers else text
 
 
 def agent_fingerprint(definition: AgentFile) -> str:
@@ -50,8 +50,8 @@ def check_agent_unchanged(definition: AgentFile, request: TaskRequest) -> None:
     """Raises InvalidError if the agent has changed since its start was approved."""
     approved = request.options.get(FINGERPRINT_KEY)
     if approved and approved != agent_fingerprint(definition):
-        problem = f"the agent {definition.full_name} ({definition.path}) is not what it was when its start was allowed"
-        raise InvalidError(problem, "look at its mode and tools, and start it again")
+        problem = f"the agent {definition.full_name} ({definition.path}) changed since its start was approved"
+        raise InvalidError(problem, "review its mode and tools, and start it again")
 
 
 def with_rules_digest(request: TaskRequest, permissions: Permissions) -> TaskRequest:
@@ -73,8 +73,8 @@ def check_start_still_allowed(request: TaskRequest, permissions: Permissions) ->
         is_denied = decision.effect != "allow" and outcome_digest(decision) != approved_digest
     if is_denied:
         rule = f" (`{denying.rule}`)" if denying is not None else ""
-        problem = f"the agent {request.agent} is not started: denied since it was allowed: {decision.reason}{rule}"
-        raise PermitError(problem, "leave it, or change the rule and start it again")
+        problem = f"the agent {request.agent} was not started: denied since it was approved: {decision.reason}{rule}"
+        raise PermitError(problem, "change the rule and start it again")
 
 
 def _decide_start(request: TaskRequest, permissions: Permissions) -> PermissionDecision:

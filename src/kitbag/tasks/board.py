@@ -35,7 +35,7 @@ from kitbag.tasks.version import kitbag_version
 TASKS_STREAM: Final = "tasks"
 TASK_STREAM_PREFIX: Final = "task/"
 """Per-task streams with the request and long answers: read only when needed."""
-OWNER_ENDED: Final = "the process that ran it ended before it did"
+OWNER_ENDED: Final = "its process ended before the task did"
 MAX_INLINE_TEXT: Final = 4_000
 """Characters of an answer that the board keeps in memory."""
 _CHUNK_CHARACTERS = 500_000
@@ -138,12 +138,12 @@ class Board:
             return known[name]
         matches = [task_id for task_id in known if len(name) >= 3 and task_id.startswith(name)]
         if len(matches) > 1:
-            raise AmbiguousError(f"several tasks begin with {name[:80]!r}", f"write one of {', '.join(matches[:10])}")
+            raise AmbiguousError(f"several tasks start with {name[:80]!r}", f"use one of {', '.join(matches[:10])}")
         if matches:
             return known[matches[0]]
         close = get_close_matches(name[:80], known, 3, 0.6)
-        fix = f"did you mean {' or '.join(close)}?" if close else "`kitbag tasks list` shows those there are"
-        raise NotFoundError(f"there is no task {name[:80]!r}", fix)
+        fix = f"did you mean {' or '.join(close)}?" if close else "list tasks with `kitbag tasks`"
+        raise NotFoundError(f"no task named {name[:80]!r}", fix)
 
     def started_by(self, parent_id: str) -> list[Task]:
         """The direct children of a task or a session."""
@@ -174,7 +174,7 @@ class Board:
                 stored = TASK_REQUEST_FIELDS.read(record.body)
                 request, seq = msgspec.structs.replace(stored, skills=tuple(stored.skills)), record.seq
         if request is None:
-            raise NotFoundError(f"what task {task_id} was asked for is not in the journal", "begin another one")
+            raise NotFoundError(f"the prompt of task {task_id} is missing from the journal", "start a new task")
         return request, seq
 
     def answer(self, task: Task) -> str:

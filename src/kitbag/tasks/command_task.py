@@ -36,7 +36,7 @@ TERMINATE_SECONDS: Final = 1.2
 """Between asking its processes to terminate and killing them; the caller that stops a task waits little more than two
 seconds."""
 _KILL_SECONDS = 2.0
-_DECISION_CHANGED = "what it would do has changed since it was allowed"
+_DECISION_CHANGED = "its effect changed since it was approved"
 
 
 # --- the decision, passed from the process that asks to the one that runs ---------------------------------------------
@@ -52,8 +52,8 @@ def with_decision(
         or redactor.redact_text(request.start_directory) != request.start_directory
     ):
         raise InvalidError(
-            "the command holds what looks like a secret, and what runs in the background is written down",
-            "let it read the secret from a file or a variable, or run it in the foreground",
+            "the command seems to contain a secret, and background commands are recorded",
+            "read the secret from a file or variable, or run the command in the foreground",
         )
     stored = {
         "sandbox": decision.sandbox,
@@ -84,7 +84,7 @@ def _decide_now(request: TaskRequest) -> tuple[PermissionDecision, Workspace]:
     decision = permissions.decide("Bash", arguments, request.start_directory)
     denying = next((part for part in decision.parts if part.effect == "deny" and part.rule), None)
     if denying is not None:
-        raise PermitError(f"{denying.reason} (`{denying.rule}`)", "leave it, or change the rule")
+        raise PermitError(f"{denying.reason} (`{denying.rule}`)", "change the rule")
     return decision, permissions.workspace
 
 
@@ -96,7 +96,7 @@ def prepare_command(request: TaskRequest, task_id: str) -> AgentCommand:
     if workspace.root != stored.get("root"):
         raise PermitError(f"the workspace is now {workspace.root}", "start it again")
     if outcome_digest(decision) == stored.get("rules_said"):
-        reason = "a person agreed to it" if stored["by_person"] else decision.reason
+        reason = "approved by the user" if stored["by_person"] else decision.reason
         decision = PermissionDecision(
             effect="allow", reason=reason, parts=(), sandbox=stored["sandbox"], network=bool(stored["network"])
         )
@@ -105,7 +105,9 @@ def prepare_command(request: TaskRequest, task_id: str) -> AgentCommand:
     writable = tuple(root for root in workspace.extra_write_roots if root in stored["writable"])
     workspace = msgspec.structs.replace(workspace, extra_write_roots=writable)
     if not workspace_directory(request.start_directory, workspace):
-        raise InvalidError(f"{request.start_directory} is no folder of the workspace any more", "start it elsewhere")
+        raise InvalidError(
+            f"{request.start_directory} is no longer a directory of the workspace", "start it in another directory"
+        )
     return AgentCommand(
         text=request.command,
         directory=request.start_directory,
@@ -211,7 +213,7 @@ class CommandTask:
             return TaskResult(
                 status="failed",
                 text=tail,
-                error=f"stopped after {request.timeout_seconds:g} s, when its time was over",
+                error=f"timed out after {request.timeout_seconds:g} s",
                 full_length=size,
             )
         code = ran.status if ran.status >= 0 else 128 - ran.status

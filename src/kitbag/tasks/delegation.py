@@ -114,12 +114,12 @@ class TaskDelegation:
         library = self._inherited().environment.library
         definition = library.find_agent(name)
         if not library.evaluate(definition, library.visibility_context("agents")).model:
-            raise InvalidError(f"the agent {definition.full_name} is not one that you may start", "choose another")
+            raise InvalidError(f"the agent {definition.full_name} is not available to you", "choose another agent")
         if definition.tools.mode == "none":
-            problem = f"the agent {definition.full_name} has no tools that there are"
-            raise InvalidError(problem, f"correct `tools` in {definition.path}")
+            problem = f"the agent {definition.full_name} has none of the available tools"
+            raise InvalidError(problem, f"fix `tools` in {definition.path}")
         if self._depth >= MAX_DEPTH:
-            raise InvalidError(f"agents can start agents only {MAX_DEPTH} deep", "do it yourself")
+            raise InvalidError(f"agents can be nested only {MAX_DEPTH} levels deep", "do the work yourself")
         return definition
 
     async def request_permission(self, request: DelegationRequest, permissions: Permissions, directory: str) -> str:
@@ -209,16 +209,16 @@ class TaskDelegation:
         if task.kind != "agent":
             raise InvalidError(f"task {task.id} is a command, which can't be resumed", "run it again")
         if task.directory != request.directory:
-            raise InvalidError(f"task {task.id} works in {task.directory}", "resume it from there, or start another")
+            raise InvalidError(f"task {task.id} runs in {task.directory}", "resume it from there, or start a new task")
         if background and self._root and task.root != self._root:
-            problem = f"task {task.id} belongs to another session, which would be told of its end"
-            raise InvalidError(problem, "resume it in the foreground, or start another")
+            problem = f"task {task.id} belongs to another session, which receives its result"
+            raise InvalidError(problem, "resume it in the foreground, or start a new task")
         if task.depth <= self._depth:
-            raise InvalidError(f"task {task.id} was begun by those that began you, or beside you", "do it yourself")
+            raise InvalidError(f"task {task.id} is a parent or sibling of your own task", "do the work yourself")
         if task.agent.lower() != request.agent.lower():
-            raise InvalidError(f"task {task.id} is of the agent {task.agent}", f"resume it with {task.agent}")
+            raise InvalidError(f"task {task.id} belongs to the agent {task.agent}", f"resume it with {task.agent}")
         if not task.is_finished:
-            raise InvalidError(f"task {task.id} is {task.status}", "wait for its end with TaskOutput, or stop it")
+            raise InvalidError(f"task {task.id} is {task.status}", "wait for it with TaskOutput, or stop it")
         previous = self.board.request(task.id)
         request = msgspec.structs.replace(
             request,
@@ -232,7 +232,7 @@ class TaskDelegation:
         )
         if background:
             if not await self.board.requeue(task, request):
-                raise InvalidError(f"task {task.id} was resumed by somebody else", "look at it with TaskOutput")
+                raise InvalidError(f"task {task.id} was resumed by another process", "read it with TaskOutput")
             await self._hand_to_worker(task.id)
             return self._report(self.board.find(task.id))
         await self.board.update_request(task, request)
@@ -263,7 +263,7 @@ class TaskDelegation:
             raise
         task = self.board.find(task.id)
         if not claimed and not task.is_finished:
-            raise InvalidError(f"task {task.id} was begun by somebody else", "look at it with TaskOutput")
+            raise InvalidError(f"task {task.id} was started by another process", "read it with TaskOutput")
         return self._report(task)
 
     async def _finish_after_error(self, task: "Task", error: BaseException) -> None:

@@ -55,7 +55,7 @@ def _render_notification(task: Task) -> str:
         lines = _render_command(task, lines)
     elif length > MAX_CHARACTERS:
         lines.append(
-            f"[Cut: {length - MAX_CHARACTERS:,} more characters."
+            f"[Truncated: {length - MAX_CHARACTERS:,} more characters."
             f' TaskOutput(task_id="{task.id}", offset={MAX_CHARACTERS})]'
         )
     name = html.escape(task.agent or "Bash")
@@ -72,6 +72,8 @@ def _render_command(task: Task, lines: list[str]) -> list[str]:
     code = [f"Exit code: {result.exit_code}"] if result.exit_code is not None and not result.error else []
     is_whole = result.full_length <= len(result.text.encode())
     more = (
-        [] if is_whole else [f'[The end of {result.full_length:,} bytes. All of it: TaskOutput(task_id="{task.id}")]']
+        []
+        if is_whole
+        else [f'[Last part of {result.full_length:,} bytes. Full output: TaskOutput(task_id="{task.id}")]']
     )
     return [*code, *lines, *more]

@@ -98,7 +98,7 @@ class OutputFile:
         end = bytes(self._dropped_tail[-_TAIL_BYTES:])
         if self._dropped > len(end):
             end = end[end.find(b"\n") + 1 :]
-            self._append(f"[... {format_size(self._dropped - len(end))} left out here ...]\n", always=True)
+            self._append(f"[... {format_size(self._dropped - len(end))} omitted ...]\n", always=True)
         self._append(self._clean(end), always=True)
 
     # Writing what is complete
@@ -138,7 +138,9 @@ class OutputFile:
             self._drop(data)
         elif self.size + len(data) > self._max_bytes:
             self._is_full = True
-            self._append(f"[... more than {format_size(self._max_bytes)}: only the end of what follows is kept ...]\n")
+            self._append(
+                f"[... more than {format_size(self._max_bytes)}: only the end of the remaining output is kept ...]\n"
+            )
             self._drop(data)
         else:
             self._append(self._clean(data))
@@ -171,7 +173,7 @@ class OutputFile:
 
     def _stop_storing(self, error: StoreError) -> None:
         self._is_full = True
-        self.problem = self.problem or f"its output is not kept: {error.problem}. {error.fix}"
+        self.problem = self.problem or f"its output is not stored: {error.problem}. {error.fix}"
 
 
 def _complete_length(data: bytearray) -> int:

@@ -48,11 +48,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         before sending a signal; unknown is no proof."""
         info = process_info(self.pid)
         if self._is_local() is not True:
-            return "was named by another machine or container, or before a restart"
+            return "was recorded by another machine or container, or before a reboot"
         if info is None or info.has_ended:
             return HAS_ENDED
         if not self.started or info.started != self.started:
-            return "is another process by now"
+            return "is now a different process"
         return "" if process_user(self.pid) == os.geteuid() else "belongs to another user"
 
     def _is_local(self) -> bool | None:

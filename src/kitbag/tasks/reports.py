@@ -121,7 +121,7 @@ def _read_progress(journal: Journal, task: Task) -> tuple[TaskResult, str]:
         return _with_totals(result, [session.totals for session in sessions]), ""  # not started yet
     session = sessions[-1]
     replies = [message.text for message in session.messages() if message.role == "assistant" and message.text]
-    activity = ", ".join(call.name for call in session.open_calls) or "asks the model"
+    activity = ", ".join(call.name for call in session.open_calls) or "waiting for the model"
     result = msgspec.structs.replace(result, text=replies[-1] if replies else "")
     return _with_totals(result, [one.totals for one in sessions]), activity
 

@@ -15,7 +15,9 @@ from kitbag.tasks.board import Board
 from kitbag.tasks.task import Task
 from kitbag.tasks.worker_process import WorkerStart, ensure_worker
 
-DEFAULT_PROMPT: Final = "Go on with your task. What ran when you were interrupted may have taken effect: look first."
+DEFAULT_PROMPT: Final = (
+    "Continue your task. Calls that were running when you were interrupted may have taken effect; check first."
+)
 """Used if the user gives no message."""
 
 
@@ -30,7 +32,7 @@ async def resume_task(board: Board, task: Task, message: str, kitbag_home: str) 
         request, message=message or DEFAULT_PROMPT, previous_turns=previous_turns, options=options
     )
     if not await board.requeue(task, request):
-        raise InvalidError(f"task {task.id} was resumed by somebody else", "look at it: kitbag tasks show")
+        raise InvalidError(f"task {task.id} was resumed by another process", "see `kitbag tasks show`")
     return await asyncio.to_thread(ensure_worker, kitbag_home)
 
 
@@ -39,6 +41,8 @@ def check_resumable(task: Task) -> None:
     if task.kind != "agent":
         raise InvalidError(f"task {task.id} is a command, which can't be resumed", "run it again")
     if not task.is_finished:
-        raise InvalidError(f"task {task.id} is {task.status}", "wait for its end, or stop it")
+        raise InvalidError(f"task {task.id} is {task.status}", "wait for it to end, or stop it")
     if not task.background:
-        raise InvalidError(f"task {task.id} ran in front", f"kitbag agents run {task.agent} PROMPT --resume {task.id}")
+        raise InvalidError(
+            f"task {task.id} ran in the foreground", f"kitbag agents run {task.agent} PROMPT --resume {task.id}"
+        )

@@ -193,8 +193,8 @@ class TaskRunner:
         async with agent:
             unknown = agent.calls_with_unknown_outcome() if recovered and is_resumed else []
             if unknown:
-                problem = f"interrupted (unknown outcome): {', '.join(unknown)} had begun when its process ended"
-                return _interrupted_result(agent, f"{problem}; it is not repeated unless you resume the task"), None
+                problem = f"interrupted (unknown outcome): {', '.join(unknown)} was running when its process ended"
+                return _interrupted_result(agent, f"{problem}; resume the task to repeat it"), None
             result = agent.previous_result() if recovered and is_resumed and not message else None
             if result is None:
                 async with agent.run(message) as run:
@@ -221,7 +221,7 @@ class TaskRunner:
         for problem in await asyncio.to_thread(
             contract_violations, contract, answer, self.inherited.environment.workspace.root
         ):
-            await self.board.warn(self.task.id, f"not as required: {problem}")
+            await self.board.warn(self.task.id, f"invalid result: {problem}")
 
     def _create_worktree(self) -> Worktree:
         environment = self.inherited.environment

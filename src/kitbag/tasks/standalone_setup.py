@@ -62,7 +62,7 @@ def load_standalone_setup(
 def load_user_environment(directory: str, options: Options) -> tuple[AgentEnvironment, Permissions, list[Notice]]:
     """The user's environment in this directory, and their permissions. Raises KitbagError."""
     if not os.path.isdir(directory):
-        raise InvalidError(f"{directory} is not there any more", "begin it again elsewhere")
+        raise InvalidError(f"{directory} no longer exists", "start it again in another directory")
     environment = load_run_environment(find_places(directory), options)
     permissions, notices = load_user_permissions(environment, options, [tool.name for tool in all_tools()])
     return environment, permissions, notices

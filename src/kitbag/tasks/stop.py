@@ -57,9 +57,9 @@ def stopped_message(stopped: TaskStopResult) -> str:
     """For the user: the outcome for the task and its descendants."""
     report = stopped.report
     if stopped.was_finished:
-        return f"{report.id} had ended already: {report.status}"
-    others = f", with {format_count(stopped.subtask_count, 'task')} that it had begun" if stopped.subtask_count else ""
-    return f"{report.id} is stopped: {report.status}{others}; processes left: {stopped.process_count}"
+        return f"{report.id} had already ended: {report.status}"
+    others = f", with {format_count(stopped.subtask_count, 'task')} it started" if stopped.subtask_count else ""
+    return f"{report.id} stopped: {report.status}{others}; processes left: {stopped.process_count}"
 
 
 def _unfinished_tasks(board: Board, task_id: str) -> list[Task]:

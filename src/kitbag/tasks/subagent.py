@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_TURNS: Final = 50
 """If neither the call nor the agent file sets a limit."""
-START_MESSAGE: Final = "Begin with your task."
+START_MESSAGE: Final = "Start your task."
 INTERACTIVE_TOOLS: Final = frozenset(("AskUser",))
 """Tools that need a user, which a subagent does not have."""
 
@@ -86,8 +86,8 @@ class Subagent(BaseAgent):
         await self.open_servers()
         self.toolset = self.make_toolset()
         if not self.toolset.names():
-            problem = f"the agent {definition.full_name} has no tool that there is"
-            raise InvalidError(problem, f"correct `tools` in {definition.path}")
+            problem = f"the agent {definition.full_name} has none of the available tools"
+            raise InvalidError(problem, f"fix `tools` in {definition.path}")
         self.approvals = inherited.approvals
         self.context = self._make_context()
         await self._start_session()
@@ -126,14 +126,14 @@ class Subagent(BaseAgent):
         if call_model == inherited.chosen.reference:
             return
         if call_model.startswith("scripted"):
-            raise InvalidError("a model can't choose a script", "name a model, or leave it out")
+            raise InvalidError("a model can't select a script", "name a model, or omit it")
         preferences = ModelPreferences(flag=call_model, files=file_models, usual=inherited.chosen)
         self.chosen, self.provider = choose_model(inherited.sources, preferences, self.notices.append)
         self._exit_stack.push_async_callback(self.provider.close)
         if call_model and self.chosen.provider != inherited.chosen.provider:
             # Workspace content goes only to providers that the user or the user's files have chosen.
-            problem = f"{self.chosen.name} is of another provider, which only the user may choose"
-            raise InvalidError(problem, f"name a model of {inherited.chosen.provider}, or leave it out")
+            problem = f"{self.chosen.name} belongs to another provider, which only the user can choose"
+            raise InvalidError(problem, f"name a model of {inherited.chosen.provider}, or omit it")
         if self.chosen.name == inherited.chosen.name:
             self.chosen, self.provider = inherited.chosen, inherited.provider
 
@@ -158,7 +158,7 @@ class Subagent(BaseAgent):
 
         async def work(arguments: Any, context: ToolContext) -> ToolOutput:
             if not self.may_continue():
-                return error_output("it was not done: the task has been stopped")
+                return error_output("not run: the task was stopped")
             return await tool.run(arguments, context)
 
         return structs.replace(tool, run=work)
@@ -195,7 +195,7 @@ class Subagent(BaseAgent):
             return TaskResult(
                 status="interrupted",
                 text=text,
-                error="its process ended while it answered",
+                error="its process ended during the answer",
                 turns=totals.turns,
                 tokens=tokens,
                 cost=cost,

@@ -256,9 +256,7 @@ def _parse_owner(body: Mapping[str, Any]) -> tuple[Owner, tuple[str, ...]]:
     try:
         return parse_owner(body.get("owner")), ()
     except ValueError as error:
-        return GONE_OWNER, (
-            f"the journal does not say which process runs it ({error}); Kitbag treats that process as ended",
-        )
+        return GONE_OWNER, (f"the journal does not name its process ({error}); Kitbag treats the process as ended",)
 
 
 _MAX_WARNINGS: Final = 20

@@ -14,9 +14,9 @@ _WARN_FRACTION = 0.5
 _CHECKS_PER_TIMEOUT = 30
 """Within the shortest timeout."""
 _DESCRIPTIONS: Final[dict[PhaseName, str]] = {
-    "model": "the model has said nothing",
-    "tool": "a tool runs",
-    "answer": "nobody answers",
+    "model": "no output from the model",
+    "tool": "a tool is running",
+    "answer": "no answer to an approval",
 }
 
 
@@ -63,10 +63,12 @@ class Watchdog:
         if waited >= limit:
             return (
                 "",
-                f"{_DESCRIPTIONS[self.phase.name]} for {waited:.0f} s{detail}: it was ended, what it did until"
-                " then is kept",
+                f"{_DESCRIPTIONS[self.phase.name]} for {waited:.0f} s{detail}: stopped; changes so far are kept",
             )
         if waited >= limit * _WARN_FRACTION and not self._warned:
             self._warned = True
-            return f"{_DESCRIPTIONS[self.phase.name]} for {waited:.0f} s{detail}; it is ended after {limit:.0f} s", ""
+            return (
+                f"{_DESCRIPTIONS[self.phase.name]} for {waited:.0f} s{detail}; it will be stopped after {limit:.0f} s",
+                "",
+            )
         return "", ""

@@ -209,10 +209,10 @@ class Worker:
         if task.stop_requested:
             await self.board.finish(task.id, task.run, partial_result(self.board, task, "cancelled"))
         elif task.kind == "command":
-            problem = "interrupted (unknown outcome): the process that ran it ended; it is not run again by itself"
+            problem = "interrupted (unknown outcome): its process ended; it is not restarted automatically"
             await self.board.finish(task.id, task.run, partial_result(self.board, task, "interrupted", problem))
         elif task.recoveries >= MAX_RECOVERIES:
-            problem = f"its process ended {task.recoveries + 1} times; it is not tried again unless you resume it"
+            problem = f"its process ended {task.recoveries + 1} times; resume it to try again"
             await self.board.finish(task.id, task.run, partial_result(self.board, task, "interrupted", problem))
         else:
             if self._has_free_slot(task):

@@ -56,7 +56,7 @@ def read_lock(kitbag_home: str) -> WorkerRecord | DamagedLock | None:
     try:
         data = os.read(descriptor, _MAX_BYTES + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
     except OSError as error:
-        return DamagedLock(f"it can't be read: {error.strerror}")
+        return DamagedLock(f"can't be read: {error.strerror}")
     finally:
         os.close(descriptor)
     try:
@@ -76,15 +76,15 @@ def _parse_record(data: bytes) -> WorkerRecord:
     try:
         parsed: Any = json.loads(data) if len(data) <= _MAX_BYTES else None
     except (ValueError, RecursionError):
-        raise ValueError("it is not JSON") from None
+        raise ValueError("not JSON") from None
     if not isinstance(parsed, dict):
-        raise ValueError("it is not a JSON object, or too long")
+        raise ValueError("not a JSON object, or too long")
     fields = cast("dict[str, Any]", parsed)
     owner, version, heartbeat = parse_owner(fields.get("owner")), fields.get("version"), fields.get("beat")
     if not isinstance(version, str) or len(version) > _MAX_VERSION_CHARACTERS:
-        raise ValueError("its version is not a version")
+        raise ValueError("invalid version")
     if isinstance(heartbeat, bool) or not isinstance(heartbeat, int | float) or not abs(heartbeat) <= _MAX_SECONDS:
-        raise ValueError("its time is not a number of seconds")
+        raise ValueError("invalid time")
     return WorkerRecord(owner=owner, version=version, heartbeat=float(heartbeat))
 
 
@@ -132,7 +132,7 @@ def open_state_file(kitbag_home: str, name: str, flags: int = 0) -> int:
         raise storage_error("use", path, error) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise StoreError(f"{path} is no file", "move it away")
+        raise StoreError(f"{path} is not a regular file", "move it away")
     return descriptor
 
 

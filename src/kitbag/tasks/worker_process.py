@@ -68,7 +68,7 @@ def ensure_worker(kitbag_home: str) -> WorkerStart:
             return _check_running_worker(kitbag_home, start_failure)
     except (OSError, StoreError) as error:
         reason = error.problem if isinstance(error, StoreError) else error.strerror or str(error)
-        return WorkerStart(False, f"{NO_WORKER} ({reason}); it waits until one is: `kitbag worker`")
+        return WorkerStart(False, f"{NO_WORKER} ({reason}); start one with `kitbag worker`")
 
 
 async def ensure_tasks_hosted(board: Board, kitbag_home: str) -> WorkerStart:
@@ -176,7 +176,9 @@ def _check_running_worker(kitbag_home: str, start_failure: str) -> WorkerStart:
         time.sleep(0.02)
     if (other := read_worker_record(kitbag_home)) is not None and is_newer(kitbag_version(), other.version):
         _start_worker(kitbag_home, None)
-        return WorkerStart(True, f"a worker of Kitbag {other.version} finishes its work first, then a newer one begins")
+        return WorkerStart(
+            True, f"a worker of Kitbag {other.version} is finishing its tasks; a newer worker starts then"
+        )
     return WorkerStart(False, start_failure)
 
 
@@ -203,9 +205,9 @@ class _WorkerProblem(NamedTuple):
 def _resolve_problem(kitbag_home: str, record: WorkerRecord | DamagedLock | None) -> _WorkerProblem:
     """Kills a hanging worker if its identity is certain; the next one recovers its tasks as after a crash."""
     path = lock_path(kitbag_home)
-    advice = f"Kitbag sent no signal; run `fuser -v {path}` to see which process has the lock, and end it if it hangs"
+    advice = f"Kitbag sent no signal. Run `fuser -v {path}` to see which process holds the lock, and end it if it hangs"
     if record is None:
-        return _WorkerProblem("", f"{NO_WORKER}: the process that has {path} does not write its number there. {advice}")
+        return _WorkerProblem("", f"{NO_WORKER}: the process that holds {path} did not record its ID. {advice}")
     if isinstance(record, DamagedLock):
         unresolved = f"{NO_WORKER}: {path} is damaged ({record.problem}). {advice}"
         return _WorkerProblem(damaged_lock_notice(kitbag_home, record), unresolved)
@@ -214,14 +216,16 @@ def _resolve_problem(kitbag_home: str, record: WorkerRecord | DamagedLock | None
         if reason := record.owner.identity_problem():
             return reason
         if has_file_open(pid, path) is False:
-            return "does not have the lock"
-        return "" if read_lock(kitbag_home) == record else "answers again"
+            return "does not hold the lock"
+        return "" if read_lock(kitbag_home) == record else "is responding again"
 
     pid = record.owner.pid
     if reason := record.owner.identity_problem() or send_signal(pid, signal.SIGKILL, check):
         return _WorkerProblem("", f"{NO_WORKER}: {path} names process {pid}, which {reason}. {advice}")
-    resolved = "the worker did not answer any more, and was replaced"
-    return _WorkerProblem(resolved, f"{NO_WORKER}: the worker, process {pid}, does not answer; end it: kill -9 {pid}")
+    resolved = "the worker stopped responding and was replaced"
+    return _WorkerProblem(
+        resolved, f"{NO_WORKER}: the worker, process {pid}, does not respond; end it with: kill -9 {pid}"
+    )
 
 
 def _last_start_failure(kitbag_home: str) -> str:
@@ -233,7 +237,7 @@ def _last_start_failure(kitbag_home: str) -> str:
             continue
         _children.remove((child, since))
         if status > 0 and status < 128 and time.monotonic() - since < _EARLY_EXIT_SECONDS:
-            problem = f"the last worker ended with status {status}: {_last_log_line(kitbag_home) or 'see its log'}"
+            problem = f"the last worker exited with status {status}: {_last_log_line(kitbag_home) or 'see its log'}"
     return problem
 
 

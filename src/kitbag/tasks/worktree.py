@@ -48,9 +48,7 @@ def create_worktree(repository: str, kitbag_home: str, task_id: str) -> Worktree
     if os.path.isdir(worktree.path):
         return worktree
     if not os.path.exists(os.path.join(repository, ".git")):
-        raise InvalidError(
-            f"{repository} is no git repository, so an agent can't have a worktree of it", "use git init"
-        )
+        raise InvalidError(f"{repository} is not a git repository, so the agent can't have a worktree", "run git init")
     os.makedirs(os.path.dirname(worktree.path), mode=0o700, exist_ok=True)
     _git(repository, "worktree", "add", "--quiet", "-b", worktree.branch, worktree.path, "HEAD")
     return worktree
@@ -63,7 +61,7 @@ def commit_changes(worktree: Worktree, message: str, *, in_use: bool = False) ->
     # Git would apply their own configuration and run the programs it names.
     nested = list(_nested_repositories(worktree.path))
     if len(nested) > _MAX_NESTED_REPOSITORIES:
-        raise InvalidError(f"there are too many git repositories in {worktree.path}", "look at it yourself")
+        raise InvalidError(f"too many git repositories in {worktree.path}", "check it yourself")
     _git(worktree.path, "add", "--all", "--", ".", *(f":(exclude,literal){path}" for path in nested))
     changed = bool(_git(worktree.path, "diff-index", "--cached", "--name-only", "HEAD").strip())
     if changed:
@@ -106,9 +104,7 @@ def _check_worktree_link(worktree: Worktree) -> None:
         text = file.read(10_000)
     leads_to = os.path.realpath(text.removeprefix("gitdir: ").rstrip("\n"))
     if os.path.dirname(leads_to) != os.path.join(os.path.realpath(common), "worktrees"):
-        raise InvalidError(
-            f"{link} does not lead to {worktree.repository} any more", "look at what the agent did there"
-        )
+        raise InvalidError(f"{link} no longer points to {worktree.repository}", "check what the agent did there")
 
 
 def _nested_repositories(folder: str) -> Iterator[str]:
@@ -140,7 +136,7 @@ def _filter_overrides(directory: str) -> list[str]:
     ]
     names = [name for name in of_repository if name.rpartition(".")[2] in ("clean", "smudge", "process", "driver")]
     if any("=" in name for name in names):
-        raise InvalidError(f"the configuration of {directory} has a filter with = in its name", "take it out")
+        raise InvalidError(f"the configuration of {directory} has a filter with = in its name", "remove it")
     drivers = {name.rpartition(".")[0] for name in names if name.startswith("filter.")}
     return [*(f"{name}=" for name in names), *(f"{driver}.required=false" for driver in sorted(drivers))]
 
@@ -161,8 +157,8 @@ def _run_git(directory: str, arguments: list[str], check: bool) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InvalidError(f"git did not run: {error}", "install git, and look at the repository") from error
+        raise InvalidError(f"git did not run: {error}", "install git and check the repository") from error
     if check and done.returncode:
         stderr = done.stderr.decode(errors="replace").strip()
-        raise InvalidError(f"git {arguments[-1]} failed in {directory}: {stderr[:500]}", "look at the repository")
+        raise InvalidError(f"git {arguments[-1]} failed in {directory}: {stderr[:500]}", "check the repository")
     return done.stdout.decode(errors="replace")

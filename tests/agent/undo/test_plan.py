@@ -9,7 +9,7 @@ import pytest
 from conftest import World
 from kitbag.agent.resume import fork, resume
 from kitbag.agent.session_records import SessionHeader
-from kitbag.agent.undo.plan import list_net_effects, plan_undo, read_turns, undo_notice
+from kitbag.agent.undo.plan import list_net_effects, plan_undo, read_message_changes, undo_notice
 from kitbag.agent.undo.session_changes import SessionChanges
 from kitbag.errors import NotFoundError
 from kitbag.messages import Text
@@ -31,7 +31,7 @@ class TestTurns:
         shop.say("What is this?")
         shop.say("Third")
         shop.write("a", b"2")
-        first, third = shop.turns()
+        first, third = shop.messages()
         assert (first.number, first.about, first.tools) == (1, "First", ("Write", "Bash"))
         assert (third.number, third.about, third.tools) == (3, "Third", ("Write",))
         assert {os.path.basename(path): done for path, done in list_net_effects(first.changes).items()} == {
@@ -40,8 +40,8 @@ class TestTurns:
         }
 
     def test_there_is_no_such_session(self, shop: Shop) -> None:
-        with pytest.raises(NotFoundError, match="no session 'other'"):
-            read_turns(shop.journal, "other", shop.kept)
+        with pytest.raises(NotFoundError, match="no session named 'other'"):
+            read_message_changes(shop.journal, "other", shop.kept)
 
     def test_a_fork_counts_on_and_has_only_what_it_did_itself(self, shop: Shop) -> None:
         shop.say("One")
@@ -53,7 +53,7 @@ class TestTurns:
         shop.run(copy.add_user((Text("Three"),)))
         changes = SessionChanges(copy, shop.workspace, shop.notices.append)
         shop.run(changes.record("c", str(shop.root / "b"), None, b"x"))
-        [turn] = read_turns(shop.journal, copy.id, shop.kept)
+        [turn] = read_message_changes(shop.journal, copy.id, shop.kept)
         assert (turn.number, turn.about) == (3, "Three")
 
     def test_what_an_agent_did_that_an_agent_started_is_the_persons_turn(self, shop: Shop) -> None:
@@ -70,8 +70,8 @@ class TestTurns:
         shop.command("for i in $(seq 600); do : > f$i; done")
         for digest in shop.kept.digests():
             os.unlink(f"{shop.kept.folder}/{digest[:2]}/{digest}")
-        [turn] = shop.turns()
-        assert "no longer kept" in turn.problem
+        [turn] = shop.messages()
+        assert "no longer stored" in turn.problem
 
 
 class TestPlan:
@@ -91,7 +91,7 @@ class TestPlan:
         shop.write("f", b"1")
         shop.delete("f")
         assert shop.plan() == []
-        assert list_net_effects(shop.turns()[0].changes) == {}
+        assert list_net_effects(shop.messages()[0].changes) == {}
 
     def test_a_change_that_was_announced_and_never_made_is_no_change(self, shop: Shop) -> None:
         (shop.root / "f").write_bytes(b"0")
@@ -123,10 +123,10 @@ class TestPlan:
         (shop.root / "anew").write_bytes(b"mine")
         (shop.root / "made").write_bytes(b"mine")
         assert shop.problems() == {
-            "changed": "it has been changed since",
-            "deleted": "it has been deleted since",
-            "anew": "it has been made anew since",
-            "made": "it has been changed since",
+            "changed": "changed since",
+            "deleted": "deleted since",
+            "anew": "re-created since",
+            "made": "changed since",
         }
         assert len(shop.plan()) == 5
 
@@ -154,7 +154,7 @@ class TestPlan:
         shop.write("f", b"1")
         shop.say()
         shop.write("f", b"2")
-        assert shop.problems(1) == {"f": "turn 2 changed it later; undo that one first"}
+        assert shop.problems(1) == {"f": "message 2 changed it later; undo that message first"}
         shop.undo(2)
         assert shop.problems(1) == {}
         shop.undo(1)
@@ -173,7 +173,7 @@ class TestPlan:
         shop.say()
         shop.command("chmod 600 f")
         (shop.root / "f").chmod(0o777)
-        assert shop.problems() == {"f": "it has been changed since"}
+        assert shop.problems() == {"f": "changed since"}
         (shop.root / "f").chmod(0o600)
         shop.undo()
         assert shop.tree()["f"] == (0o644, b"0")
@@ -185,7 +185,7 @@ class TestPlan:
         for digest in shop.kept.digests():
             os.unlink(f"{shop.kept.folder}/{digest[:2]}/{digest}")
         [step] = shop.plan()
-        assert (step.problem, step.possible) == ("what it held before is no longer kept", False)
+        assert (step.problem, step.possible) == ("its previous content is no longer stored", False)
 
     def test_a_file_that_was_too_big_to_be_kept_is_told(self, shop: Shop) -> None:
         with open(shop.root / "big", "wb") as file:
@@ -193,7 +193,7 @@ class TestPlan:
         shop.say()
         shop.command("rm big; echo x > small")
         assert list(shop.problems()) == ["big"]
-        assert "too big" in shop.problems()["big"]
+        assert "too large" in shop.problems()["big"]
 
     def test_a_big_file_that_a_command_made_can_go(self, shop: Shop) -> None:
         shop.say()
@@ -210,7 +210,7 @@ class TestPlan:
             os.utime(shop.root / name, (1_700_000_000, 1_700_000_000))
         shop.say()
         shop.command("mv .env env.bak")
-        assert "moved here" in shop.problems()["env.bak"]
+        assert "moved from" in shop.problems()["env.bak"]
 
     def test_a_folder_on_the_way_that_became_a_link_is_not_followed(self, shop: Shop) -> None:
         shop.say()
@@ -230,10 +230,10 @@ class TestTelling:
         shop.undo()
         for session in (shop.session, resume(shop.journal, shop.session.id)):
             told = undo_notice(session)
-            assert "has taken back what you did in answer to message 1" in told
+            assert "undid changes you made for message 1" in told
             assert "new[U+202E] (removed)" in told
         shop.redo()
-        assert "done again" in undo_notice(shop.session)
+        assert "re-applied" in undo_notice(shop.session)
         shop.say()
         assert undo_notice(shop.session) == ""
 

@@ -80,12 +80,12 @@ def test_what_a_command_did_is_taken_back_and_done_again(shop: Shop, command: st
     else:
         shop.undo()
     assert shop.tree() == before
-    assert shop.turns()[0].undone
+    assert shop.messages()[0].undone
     if command == "chmod 000 private":
         return  # what can't be read can't be kept, and so not be done again
     shop.redo()
     assert shop.tree() == after
-    assert not shop.turns()[0].undone
+    assert not shop.messages()[0].undone
     shop.force()
     assert shop.tree() == before
 
@@ -138,9 +138,9 @@ def test_a_folder_in_which_somebody_put_something_stays(shop: Shop) -> None:
     shop.write("d/f", b"1")
     (shop.root / "d" / "mine").write_bytes(b"mine")
     restored = shop.undo()
-    assert restored.skipped == ((str(shop.root / "d"), "it is not empty"),)
+    assert restored.skipped == ((str(shop.root / "d"), "not empty"),)
     assert shop.tree().keys() == {"d", "d/mine"}
-    assert shop.turns()[0].undone
+    assert shop.messages()[0].undone
 
 
 def test_what_is_forced_over_comes_back_with_a_redo(shop: Shop) -> None:
@@ -174,7 +174,7 @@ def test_a_file_that_is_changed_in_the_last_moment_is_left_and_told(shop: Shop) 
     restored = shop.restorer().run(1, steps)
     assert [path for path, _ in restored.failed] == [str(shop.root / "a")]
     assert shop.tree()["a"][1] == b"mine"
-    assert not shop.turns()[0].undone
+    assert not shop.messages()[0].undone
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
@@ -236,7 +236,7 @@ def test_a_restore_that_is_killed_half_way_is_finished_by_the_next(shop: Shop, w
     until_killed(world, code, "other")
     assert shop.tree() not in (before, after)
     again = reopened(world)
-    assert not again.turns()[0].undone
+    assert not again.messages()[0].undone
     again.undo()
     assert again.tree() == before
     again.redo()
@@ -259,4 +259,4 @@ def test_the_steps_of_an_undone_turn_are_none(shop: Shop) -> None:
     shop.say()
     shop.write("f", b"1")
     shop.undo()
-    assert plan_undo(shop.turns()[0].changes, shop.kept) == []
+    assert plan_undo(shop.messages()[0].changes, shop.kept) == []

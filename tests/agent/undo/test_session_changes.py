@@ -208,7 +208,7 @@ class TestWhatCannotBeDone:
         assert (shop.root / "g2").exists()
         warnings = [notice for notice in shop.notices if notice.severity == "warning"]
         assert len(warnings) == 2  # of the first command, which made it too big, and of all others
-        assert "can't be undone: there are more than 2 files" in warnings[1].text
+        assert "can't be undone: more than 2 files" in warnings[1].text
         shop.close()
 
     def test_too_little_time_is_tried_again_and_then_given_up(self, world: World) -> None:
@@ -221,7 +221,7 @@ class TestWhatCannotBeDone:
         shop.say()
         for at in range(5):
             shop.command(f"echo x > f{at}")
-        assert [("tries again" in notice.text) for notice in shop.notices] == [True, False]
+        assert [("next command" in notice.text) for notice in shop.notices] == [True, False]
         shop.close()
 
     def test_a_workspace_that_is_not_even_counted_in_time_is_not_tried_again(self, world: World) -> None:
@@ -229,7 +229,7 @@ class TestWhatCannotBeDone:
         shop.say()
         for at in range(3):
             shop.command(f"echo x > f{at}")
-        assert ["tries again" in notice.text for notice in shop.notices] == [False]
+        assert ["next command" in notice.text for notice in shop.notices] == [False]
         shop.close()
 
     def test_commands_that_run_at_the_same_time_are_all_recorded(self, shop: Shop) -> None:
@@ -264,7 +264,7 @@ class TestAfterAKill:
         shop = reopened(world)
         assert shop.recover()
         assert not shop.recover()
-        [turn] = shop.turns()
+        [turn] = shop.messages()
         assert (turn.number, turn.about, turn.interrupted) == (1, "Break it", True)
         shop.undo(1)
         assert shop.tree().keys() == {"src", "src/a"}
@@ -276,7 +276,7 @@ class TestAfterAKill:
         shop = Shop(world, "shop")
         shop.say("And now?")
         shop.command("echo x > b")
-        assert [(turn.number, len(turn.changes)) for turn in shop.turns()] == [(1, 1), (2, 1)]
+        assert [(turn.number, len(turn.changes)) for turn in shop.messages()] == [(1, 1), (2, 1)]
         shop.close()
 
 
@@ -309,7 +309,7 @@ def test_a_record_is_read_as_it_was_written(shop: Shop) -> None:
         ),
         call="call",
         by="Bash",
-        turn=3,
+        message=3,
         interrupted=True,
         told="told",
     )

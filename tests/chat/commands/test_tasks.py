@@ -170,7 +170,7 @@ class TestStopping:
                 parent = await begun(workshop, session)
                 child = await begun(workshop, session, parent=parent.id)
                 await tasks_command(chat.chat, f"stop {parent.id[:6]}")
-                assert f"{parent.id} is stopped: cancelled, with 1 task that it had begun" in chat.face.seen()
+                assert f"{parent.id} is stopped: cancelled, with 1 task it started" in chat.face.seen()
                 assert workshop.task(child.id).status == "cancelled"
                 await tasks_command(chat.chat, f"stop {parent.id}")
                 assert "had ended already" in chat.face.seen()

@@ -42,7 +42,7 @@ def test_it_is_shown_then_taken_back_and_the_model_is_told(at_home: World) -> No
     assert (table.headers, table.rows) == (("ACTION", "CHANGE", "FILE"), (("remove", "+0 -2", "new.txt"),))
     assert table.title == "Undo message 1: make a file"
     assert any(isinstance(block, DiffBlock) and "-two" in block.text for block in face.blocks)
-    assert "turn 1 undone: 1 removed" in shown
+    assert "message 1 undone: 1 removed" in shown
     assert not (at_home.workspace / "new.txt").exists()
     assert "new.txt" in told
     assert not face.forms[0].default
@@ -74,7 +74,7 @@ def test_what_is_cancelled_while_files_are_taken_back_is_done_and_told(
             may_end.set()
             return await undoing
 
-    assert "turn 1 undone: 1 removed" in asyncio.run(work())
+    assert "message 1 undone: 1 removed" in asyncio.run(work())
     assert not (at_home.workspace / "new.txt").exists()
 
 
@@ -92,16 +92,16 @@ def test_what_was_changed_since_needs_an_answer_of_its_own(at_home: World) -> No
         at_home, "/undo", "/undo", "/undo redo", face=face, meanwhile=lambda: file.write_text("mine\n")
     )
     assert [option.key for option in face.forms[0].options] == ["f", "d", "n"]
-    assert "it has been changed since" in face.seen()
-    assert "turn 1 undone" in forced
-    assert "turn 1 redone" in again
+    assert "changed since" in face.seen()
+    assert "message 1 undone" in forced
+    assert "message 1 redone" in again
     assert file.read_text() == "mine\n"  # what was overwritten is kept
 
 
 @pytest.mark.parametrize(
     ("line", "error", "words"),
     [
-        ("/undo 7", NotFoundError, "these did: 1"),
+        ("/undo 7", NotFoundError, "messages that did: 1"),
         ("/undo redo", NotFoundError, ""),
         ("/undo everything", UsageError, "/undo 3"),
         ("/undo ²", UsageError, "/undo 3"),

@@ -54,7 +54,7 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
     call: str = ""
     by: str = ""
     """The tool."""
-    turn: int = 0
+    message: int = 0
     interrupted: bool = False
     """The command was killed with its session; all changes since then are attributed to it."""
     told: str = ""
@@ -69,7 +69,7 @@ def encode_change_record(record: ChangeRecord, journal: Journal, content_store: 
     named = {
         "call": record.call,
         "by": record.by,
-        "turn": record.turn,
+        "turn": record.message,
         "interrupted": record.interrupted,
         "told": record.told,
     }
@@ -87,16 +87,16 @@ def decode_change_record(body: dict[str, Any], content_store: ContentStore) -> C
         encoded: Any = body.get("files")
         if encoded is None:
             data = content_store.get(str(body["kept"]))
-            problem = "" if data is not None else "the list of its files is no longer kept"
+            problem = "" if data is not None else "the list of changed files is no longer stored"
             encoded = json.loads(data) if data is not None else []
         files = [_decode_change(item) for item in encoded]
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
-        problem = "its record is damaged"
+        problem = "the record is damaged"
     return ChangeRecord(
         files=tuple(files),
         call=str(body.get("call", "")),
         by=str(body.get("by", "")),
-        turn=body["turn"] if isinstance(body.get("turn"), int) else 0,
+        message=body["turn"] if isinstance(body.get("turn"), int) else 0,
         interrupted=body.get("interrupted") is True,
         told=str(body.get("told", "")),
         problem=problem,
@@ -114,7 +114,7 @@ def _encode_state(state: FileState | None) -> list[Any] | None:
 def _decode_change(encoded: Any) -> PathChange:
     path, before, after, older = encoded
     if not isinstance(path, str) or not path.startswith("/"):
-        raise ValueError("it is no path")
+        raise ValueError("not a path")
     return PathChange(
         path=path, before=_decode_state(before), after=_decode_state(after), predates_command=older is True
     )
@@ -125,5 +125,5 @@ def _decode_state(encoded: Iterable[Any] | None) -> FileState | None:
         return None
     kind, digest, mode = encoded
     if kind not in _FILE_KINDS or not isinstance(digest, str) or not isinstance(mode, int):
-        raise ValueError("it is no state of a file")
+        raise ValueError("not a file state")
     return FileState(kind, digest, mode if mode == UNKNOWN_MODE else mode & 0o7777)

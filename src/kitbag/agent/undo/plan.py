@@ -1,6 +1,7 @@
-"""Reads what each turn of a session changed and plans how to undo it; changes no files itself.
+"""Reads what each message of a session changed and plans how to undo it; changes no files itself.
 
-A turn is everything that one user message caused. Used by runtime/undo together with restore, which executes a plan.
+Undo reverts everything that one user message caused. Used by runtime/undo together with restore, which executes a
+plan.
 Reads the records of session_changes and compares the files on disk with what the tools left.
 """
 
@@ -41,13 +42,11 @@ _MAX_ABOUT_CHARS = 120
 _MAX_COMPARED_BYTES = 1 << 30
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CHUNK = 1 << 20
-_PREDATES_COMMAND: Final = (
-    "it is older than the command it appeared with, so it may have been moved here from somewhere else"
-)
-_CHANGED_BY_OTHERS: Final = "somebody else changed it between two changes of this turn"
+_PREDATES_COMMAND: Final = "it is older than the command that created it, so it may have been moved from elsewhere"
+_CHANGED_BY_OTHERS: Final = "changed by something else between two changes of this message"
 
 
-class UndoableTurn(msgspec.Struct, frozen=True, kw_only=True):
+class MessageChanges(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """Counts user messages, from 1."""
     at: str
@@ -68,7 +67,7 @@ class UndoableTurn(msgspec.Struct, frozen=True, kw_only=True):
 class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     effect: FileEffect
-    """What the turn did to the path."""
+    """What the message caused at the path."""
     now: FileState | None
     target: FileState | None
     problem: str = ""
@@ -83,24 +82,24 @@ class UndoStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _NetChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The combined effect of a turn on one path."""
+    """The combined effect of a message on one path."""
 
     before: FileState | None
     after: FileState | None
     last_before: FileState | None
-    """What the turn left if its last change was recorded but did not happen."""
+    """What the message left if its last change was recorded but did not happen."""
     has_gap: bool
     predates_command: bool
 
 
-def read_turns(journal: Journal, session_id: str, content_store: ContentStore) -> list[UndoableTurn]:
+def read_message_changes(journal: Journal, session_id: str, content_store: ContentStore) -> list[MessageChanges]:
     """Turns that changed files, in order. Of a fork only its own. Raises NotFoundError."""
     reader = _TurnReader(content_store)
     for record in journal.read(STREAM_PREFIX + session_id):
         reader.apply(record.seq, record.at, record.kind, record.body, journal)
     if not reader.records_read:
-        raise NotFoundError(f"there is no session {session_id!r}", "`kitbag sessions list` shows them")
-    return [turn for _, turn in sorted(reader.turns.items()) if turn.changes or turn.problem]
+        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions`")
+    return [message for _, message in sorted(reader.messages.items()) if message.changes or message.problem]
 
 
 class _TurnReader:
@@ -108,9 +107,9 @@ class _TurnReader:
         self.content_store = content_store
         self.records_read = 0
         self.number = 0
-        self.turns: dict[int, UndoableTurn] = {}
-        self.turn_of: dict[str, int] = {}
-        """Turn by call: changes of a killed command are recorded later."""
+        self.messages: dict[int, MessageChanges] = {}
+        self.message_of: dict[str, int] = {}
+        """Message by call: changes of a killed command are recorded later."""
 
     def apply(self, seq: int, at: str, kind: str, body: Any, journal: Journal) -> None:
         self.records_read += 1
@@ -119,31 +118,31 @@ class _TurnReader:
             self.number = _count_user_messages(journal, str(body["forked_from"]), until)
         elif kind == "user":
             self.number += 1
-            self.turns[self.number] = UndoableTurn(number=self.number, at=at, about=_summarize_message(body))
+            self.messages[self.number] = MessageChanges(number=self.number, at=at, about=_summarize_message(body))
         elif kind == "intent":
-            self.turn_of[str(body.get("call"))] = self.number
+            self.message_of[str(body.get("call"))] = self.number
         elif kind in (CHANGE, UNDOING, UNDONE, REDONE):
             self._apply_change(seq, at, kind, decode_change_record(body, self.content_store))
 
     def _apply_change(self, seq: int, at: str, kind: str, body: ChangeRecord) -> None:
-        number = self.turn_of.get(body.call, self.number) if kind == CHANGE else body.turn
-        turn = self.turns.get(number) or UndoableTurn(number=number, at=at, about="")
+        number = self.message_of.get(body.call, self.number) if kind == CHANGE else body.message
+        message = self.messages.get(number) or MessageChanges(number=number, at=at, about="")
         if kind == CHANGE:
-            tools = tuple(dict.fromkeys((*turn.tools, body.by))) if body.by else turn.tools
-            turn = msgspec.structs.replace(
-                turn,
-                changes=(*turn.changes, *body.files),
+            tools = tuple(dict.fromkeys((*message.tools, body.by))) if body.by else message.tools
+            message = msgspec.structs.replace(
+                message,
+                changes=(*message.changes, *body.files),
                 tools=tools,
-                interrupted=turn.interrupted or body.interrupted,
-                problem=turn.problem or body.problem,
+                interrupted=message.interrupted or body.interrupted,
+                problem=message.problem or body.problem,
             )
         elif kind == UNDOING:
-            turn = msgspec.structs.replace(turn, undo_changes=(*turn.undo_changes, *body.files))
+            message = msgspec.structs.replace(message, undo_changes=(*message.undo_changes, *body.files))
         elif kind == UNDONE:
-            turn = msgspec.structs.replace(turn, undone=seq)
+            message = msgspec.structs.replace(message, undone=seq)
         else:
-            turn = msgspec.structs.replace(turn, undone=0, undo_changes=())
-        self.turns[number] = turn
+            message = msgspec.structs.replace(message, undone=0, undo_changes=())
+        self.messages[number] = message
 
 
 def _count_user_messages(journal: Journal, session_id: str, until: int) -> int:
@@ -171,7 +170,7 @@ def plan_undo(
     changes: Iterable[PathChange], content_store: ContentStore, later: Mapping[str, int] | None = None
 ) -> list[UndoStep]:
     """The steps that restore the state before these changes, sorted by path, without those that are not needed.
-    `later`: the turn that changed a path later, by path."""
+    `later`: the message that changed a path later, by path."""
     nets = _merge_changes(changes)
     steps: list[UndoStep] = []
     for path, net in sorted(nets.items()):
@@ -204,9 +203,9 @@ def undo_notice(session: Session) -> str:
     return f"{' '.join(notices)} Read files again before you change them." if any(notices) else ""
 
 
-def find_later_changes(turns: Sequence[UndoableTurn], number: int) -> dict[str, int]:
-    later = {turn.number: turn for turn in turns if turn.number > number and not turn.undone}
-    return {change.path: number for number, turn in sorted(later.items()) for change in turn.changes}
+def find_later_changes(messages: Sequence[MessageChanges], number: int) -> dict[str, int]:
+    later = {message.number: message for message in messages if message.number > number and not message.undone}
+    return {change.path: number for number, message in sorted(later.items()) for change in message.changes}
 
 
 def file_effect(before: FileState | None, after: FileState | None) -> FileEffect:
@@ -282,10 +281,10 @@ def _plan_step(
         )
     step = UndoStep(path=path, effect=effect, now=now, target=target)
     if target is not None and not _can_restore(target, now, content_store):
-        never_stored = "was not kept: it was too big, or could not be read"
-        not_stored = "is no longer kept"
+        never_stored = "was not stored: too large or unreadable"
+        not_stored = "is no longer stored"
         reason = never_stored if target.digest.startswith(NOT_STORED_PREFIX) else not_stored
-        return msgspec.structs.replace(step, problem=f"what it held before {reason}", possible=False)
+        return msgspec.structs.replace(step, problem=f"its previous content {reason}", possible=False)
     if not any(_matches(now, state, compare_modes=_is_mode_changed(net)) for state in (net.after, net.last_before)):
         return msgspec.structs.replace(step, problem=_describe_conflict(path, now, net.after, later))
     if net.has_gap:
@@ -305,7 +304,7 @@ def _is_below_restored(path: str, nets: Mapping[str, _NetChange]) -> bool:
 
 
 def _target_state(net: _NetChange, now: FileState | None) -> FileState | None:
-    """A mode that the turn did not change stays as it is."""
+    """A mode that the message did not change stays as it is."""
     if net.before is None or now is None or now.kind != net.before.kind or _is_mode_changed(net):
         return net.before
     return net.before._replace(mode=now.mode)
@@ -333,10 +332,10 @@ def _can_restore(target: FileState, now: FileState | None, content_store: Conten
 
 def _describe_conflict(path: str, now: FileState | None, left: FileState | None, later: Mapping[str, int]) -> str:
     if path in later:
-        return f"turn {later[path]} changed it later; undo that one first"
+        return f"message {later[path]} changed it later; undo that message first"
     if now is None:
-        return "it has been deleted since"
-    return "it has been made anew since" if left is None else "it has been changed since"
+        return "deleted since"
+    return "re-created since" if left is None else "changed since"
 
 
 def read_file_state(path: str, expected: Iterable[FileState | None] = ()) -> FileState | None:

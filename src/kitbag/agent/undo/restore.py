@@ -56,7 +56,7 @@ class Restorer:
         self._skipped: list[tuple[str, str]] = []
         self._failed: list[tuple[str, str]] = []
 
-    def run(self, turn: int, steps: Sequence[UndoStep], *, redo: bool = False) -> RestoreResult:
+    def run(self, message: int, steps: Sequence[UndoStep], *, redo: bool = False) -> RestoreResult:
         """Runs every possible step; the caller decides whether to refuse. Raises StoreError before anything is
         changed."""
         possible = [step for step in steps if step.possible]
@@ -65,12 +65,12 @@ class Restorer:
             PathChange(path=step.path, before=self._store_current(step), after=step.target) for step in possible
         )
         if not redo:
-            self._append(UNDOING, ChangeRecord(files=changes, turn=turn))
+            self._append(UNDOING, ChangeRecord(files=changes, message=message))
         self._run_steps(possible)
         if not self._failed:
             self._append(
                 REDONE if redo else UNDONE,
-                ChangeRecord(files=(), turn=turn, told=_describe_for_model(turn, self._done, redo=redo)),
+                ChangeRecord(files=(), message=message, told=_describe_for_model(message, self._done, redo=redo)),
             )
         return RestoreResult(done=tuple(self._done), skipped=tuple(self._skipped), failed=tuple(self._failed))
 
@@ -122,7 +122,7 @@ class Restorer:
     def _check_unchanged(self, step: UndoStep, *, removed: bool = False) -> None:
         """The file may have been saved since the plan was made. `removed`: this restore has removed it already."""
         if read_file_state(step.path, (step.now,)) != (None if removed else step.now):
-            raise SafeOpenError(f"{step.path} was changed just now; it was left as it is")
+            raise SafeOpenError(f"{step.path} was changed in the meantime; skipped")
 
     def _open_folder(self, step: UndoStep) -> None:
         """Makes the folder's content reachable; its own mode is set at the end."""
@@ -139,7 +139,7 @@ class Restorer:
         except SafeOpenError as error:
             cause = error.__cause__
             if step.target is None and isinstance(cause, OSError) and cause.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                self._skipped.append((step.path, "it is not empty"))
+                self._skipped.append((step.path, "not empty"))
                 return
             if not isinstance(cause, FileNotFoundError):
                 raise
@@ -155,7 +155,7 @@ class Restorer:
             return _set_mode(step.path, target.mode)
         data = self._content_store.get(target.digest)
         if data is None:
-            raise SafeOpenError("what it held before is no longer kept")
+            raise SafeOpenError("its previous content is no longer stored")
         if target.kind == "link":
             return self._write_link(step.path, data)
         if now is not None and now.kind == "file" and not now.mode & 0o200:
@@ -215,13 +215,13 @@ def _has_folder_mode(step: UndoStep) -> bool:
     return step.target is not None and step.target.kind == "folder" and step.target.mode != UNKNOWN_MODE
 
 
-def _describe_for_model(turn: int, done: Sequence[UndoStep], *, redo: bool) -> str:
+def _describe_for_model(message: int, done: Sequence[UndoStep], *, redo: bool) -> str:
     """For the model, which assumes that the files are as it left them."""
-    labels = {"created": "removed", "changed": "restored", "deleted": "brought back"}
+    labels = {"created": "removed", "changed": "restored", "deleted": "re-created"}
     if redo:
         labels = {"created": "removed", "changed": "changed again", "deleted": "written again"}
     files = [step for step in done if step.kind != "folder"]
     named = [f"{step.path} ({labels[step.effect]})" for step in files[:_MAX_LISTED]]
     more = f", and {len(files) - _MAX_LISTED} more" if len(files) > _MAX_LISTED else ""
-    action = "has done again what it had taken back" if redo else "has taken back what you did"
-    return f"The user {action} in answer to message {turn}: {', '.join(named) or 'folders only'}{more}."
+    action = "re-applied changes they had undone" if redo else "undid changes you made"
+    return f"The user {action} for message {message}: {', '.join(named) or 'directories only'}{more}."

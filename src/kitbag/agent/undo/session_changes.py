@@ -44,7 +44,7 @@ EmitNotice = Callable[[Notice], None]
 _MIN_SECONDS_AFTER: Final = 15.0
 """The snapshot after a command may take longer than the one before: without it the command can't be undone."""
 _MAX_ATTEMPTS = 3
-_CANNOT_UNDO: Final = "what commands change in this workspace can't be undone"
+_CANNOT_UNDO: Final = "changes by commands in this workspace can't be undone"
 _FAILURES = (KitbagError, OSError, ValueError, RecursionError)
 _DEFAULT_LIMITS = SnapshotLimits()
 
@@ -111,12 +111,12 @@ class SessionChanges:
             if error.partial is None or self._failed_attempts >= _MAX_ATTEMPTS:
                 self._disabled_reason = error.reason
             if self._failed_attempts == 1 or (self._disabled_reason and self._failed_attempts == _MAX_ATTEMPTS):
-                retry_hint = "" if self._disabled_reason else "; the next command tries again"
+                retry_hint = "" if self._disabled_reason else "; the next command retries"
                 self.emit_notice(
                     Notice(
                         severity="warning",
                         text=f"{_CANNOT_UNDO}: {error.reason}{retry_hint}",
-                        fix="commit, or keep a copy, before you start",
+                        fix="commit or back up your files first",
                     )
                 )
         except _FAILURES as error:
@@ -135,11 +135,11 @@ class SessionChanges:
                 await self._record(call_id, changes)
         except SnapshotLimitError as error:
             self.emit_notice(
-                Notice(severity="warning", text=f"what this command changed can't be undone: {error.reason}")
+                Notice(severity="warning", text=f"changes by this command can't be undone: {error.reason}")
             )
         except _FAILURES as error:
             self.emit_notice(
-                Notice(severity="warning", text=f"what this command changed can't be undone: {_describe_error(error)}")
+                Notice(severity="warning", text=f"changes by this command can't be undone: {_describe_error(error)}")
             )
         finally:
             self._snapshots.command_done()
@@ -164,8 +164,10 @@ class SessionChanges:
             await asyncio.to_thread(self._snapshots.prune)
             if pruned is not None and pruned.files:
                 size = f"{pruned.bytes / 1e6:,.1f} MB"
-                message = f"{pruned.files:,} kept files ({size}) that were long unused have been removed"
-                self.emit_notice(Notice(severity="info", text=f"{message}; what needs them can't be undone any more"))
+                message = f"{pruned.files:,} stored files ({size}) unused for a long time were removed"
+                self.emit_notice(
+                    Notice(severity="info", text=f"{message}; changes that need them can no longer be undone")
+                )
 
 
 class WorkspaceSnapshots:

@@ -156,7 +156,7 @@ class _SnapshotBuilder:
             for folder, batch in walked:
                 self._add_entries(folder, batch)
                 if len(self.files) > self.limits.files:
-                    raise SnapshotLimitError(f"there are more than {self.limits.files:,} files")
+                    raise SnapshotLimitError(f"more than {self.limits.files:,} files")
         finally:
             os.close(descriptor)
 
@@ -209,7 +209,7 @@ class _SnapshotBuilder:
         else:
             self.bytes += status.st_size
             if self.bytes > self.limits.bytes:
-                raise SnapshotLimitError(f"there are more than {self.limits.bytes >> 20:,} MB of files")
+                raise SnapshotLimitError(f"more than {self.limits.bytes >> 20:,} MB of files")
             data, status = _read_file(folder, name, status) if not self.only_count else (None, status)
             digest = self.keep.put(data) if data is not None else not_stored_digest(status)
             mode = status.st_mode & 0o7777
@@ -220,9 +220,9 @@ class _SnapshotBuilder:
     def _check_limits(self) -> None:
         partial = None if self.only_count else self.files
         if self.stop is not None and self.stop.is_set():
-            raise SnapshotLimitError("it was stopped", partial)
+            raise SnapshotLimitError("interrupted", partial)
         if time.monotonic() > self.deadline:
-            raise SnapshotLimitError(f"to look at its files takes longer than {self.limits.seconds:g} s", partial)
+            raise SnapshotLimitError(f"reading the files takes longer than {self.limits.seconds:g} s", partial)
 
 
 def _read_file(folder: int, name: str, status: os.stat_result) -> tuple[bytes | None, os.stat_result]:

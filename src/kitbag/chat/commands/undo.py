@@ -1,6 +1,6 @@
-"""`/undo`: shows the file changes of the last turn and reverts them if the files are still as the agent left them.
+"""`/undo`: shows the file changes of the last message and reverts them if the files are still as the agent left them.
 
-`/undo N` reverts the turn of the user's Nth message, `/undo redo` re-applies what was undone last. Uses runtime/undo.
+`/undo N` reverts what the user's Nth message caused, `/undo redo` re-applies what was undone last. Uses runtime/undo.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ async def undo_command(chat: CommandContext, arguments: str) -> None:
         return undo, planned, _table(undo, planned)
 
     undo, planned, table = await asyncio.to_thread(plan)
-    if undo.recovered or planned.turn.interrupted:
+    if undo.recovered or planned.message.interrupted:
         chat.show(NoticeBlock("warning", INTERRUPTED_NOTICE))
     undo.check(planned, force=True)
     chat.show(table)
@@ -63,13 +63,13 @@ def _table(undo: SessionUndo, planned: UndoPlan) -> Block:
     )
     more = len(planned.steps) - len(shown)
     verb = "Redo" if planned.redo else "Undo"
-    about = f": {planned.turn.about}" if planned.turn.about else ""
+    about = f": {planned.message.about}" if planned.message.about else ""
     foot = f"{format_count(more, 'more file')}" if more else ""
     headers = ("ACTION", "CHANGE", "FILE", "PROBLEM")
     columns = 4 if any(step.problem for step in shown) else 3
     cut = tuple(row[:columns] for row in rows)
     return TableBlock(
-        headers=headers[:columns], rows=cut, title=f"{verb} message {planned.turn.number}{about}", foot=foot
+        headers=headers[:columns], rows=cut, title=f"{verb} message {planned.message.number}{about}", foot=foot
     )
 
 

@@ -1,0 +1,32 @@
+"""Interruption: signals that end a run."""
+
+import subprocess
+import sys
+
+# The finalizer runs after the interpreter has removed the signal handlers; it ends when the alarm is off.
+SLOW_EXIT = """
+import os, signal, sys
+from kitbag.cli import interruption
+
+interruption.GRACE_SECONDS = 0.05
+
+
+class Slow:
+    def __del__(self, pending=signal.getitimer, real=signal.ITIMER_REAL):
+        while pending(real)[0]:
+            pass
+
+
+slow = Slow()
+with interruption.Interruption() as interrupted:
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except interruption.InterruptedRunError:
+        pass
+sys.exit(interrupted.exit_code)
+"""
+
+
+def test_a_slow_exit_after_a_signal_keeps_the_exit_code() -> None:
+    done = subprocess.run([sys.executable, "-c", SLOW_EXIT], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (128 + 15, "")
