@@ -417,7 +417,7 @@ class Chat:
         if not self.view.details_open:
             self.show(text_block("details collapsed", "dim"))
             return
-        self.show(*(self.view.details() or [text_block("details will be shown in full", "dim")]))
+        self.show(*(self.view.details() or [text_block("details expanded", "dim")]))
 
     async def _cycle_mode(self) -> None:
         from kitbag.chat.commands.mode import cycle_mode

@@ -140,7 +140,7 @@ def task_table(listed: tuple[ListedTask, ...], omitted: int) -> Block:
         (one.task.id, one.report.name, one.task.status, *_figures(one.task, one.report), one.activity) for one in listed
     )
     foot = (
-        f"{omitted:,} older tasks; list them with kitbag tasks list --all"
+        f"{omitted:,} older tasks; list them with `kitbag tasks list --all`"
         if omitted
         else "show one with /tasks show ID"
     )

@@ -77,7 +77,7 @@ def _save(places: Places, trust: WorkspaceTrust) -> NoticeBlock | None:
 def trust_form(trust: WorkspaceTrust) -> Form:
     above = trust_blocks(trust, whole=False)
     options = _options(trust, is_truncated=above != trust_blocks(trust, whole=True))
-    return Form(prompt="Trust this directory?", options=options, above=above, cancel_effect="continue without trusting")
+    return Form(prompt="Trust this workspace?", options=options, above=above, cancel_effect="continue without trusting")
 
 
 def _options(trust: WorkspaceTrust, *, is_truncated: bool) -> tuple[FormOption, ...]:

@@ -36,7 +36,7 @@ def notice_blocks(agent: Agent, notices: Iterable[Notice]) -> list[Block]:
     if agent.environment.trust.can_load_items:
         return [notice_block(notice) for notice in notices]
     omitted_notices = untrusted_notices(agent.environment)
-    summary = f"omitted, because this directory is not trusted: {trust.count_items(agent.environment.trust.items)}"
+    summary = f"omitted, because the workspace is not trusted: {trust.count_items(agent.environment.trust.items)}"
     fix = "list the skills with /skills; restart to decide again"
     return [
         NoticeBlock("info", summary, fix) if notice in omitted_notices else notice_block(notice) for notice in notices
@@ -54,5 +54,7 @@ def goodbye_blocks(agent: Agent) -> list[Block]:
         return [*blocks, NoticeBlock("warning", f"can't list running background tasks: {error.problem}", error.fix)]
     if unfinished:
         names = ", ".join(f"{one.name} {one.id}" for one in unfinished)
-        blocks.append(NoticeBlock("info", f"still running in the background: {names}", "watch with kitbag tasks watch"))
+        blocks.append(
+            NoticeBlock("info", f"still running in the background: {names}", "watch them with `kitbag tasks watch`")
+        )
     return blocks

@@ -89,7 +89,7 @@ COMMANDS = {
         ChatCommand(
             name="persona",
             arguments="[[TEAM/]NAME|none] [--preview]",
-            help="Switch persona: its skills, agents and instructions",
+            help="Switch persona (skills, agents and instructions)",
             module="persona",
             while_working=False,
         ),

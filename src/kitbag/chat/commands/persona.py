@@ -120,4 +120,4 @@ def _dropped_blocks(change: "PersonaChange") -> list[Block]:
     if not change.dropped:
         return []
     reason = f"not available to {change.after}" if change.after else "not available without a persona"
-    return [NoticeBlock("info", f"unloaded, {reason}: {', '.join(change.dropped)}")]
+    return [NoticeBlock("info", f"unloaded ({reason}): {', '.join(change.dropped)}")]

@@ -170,7 +170,7 @@ def _table(listing: _SkillListing) -> Block:
     parts += [f"{format_count(more, 'more skill')}; show one with /skills NAME"] if more > 0 else []
     parts += [f"{listing.hidden:,} of other teams or personas (/skills all)"] if listing.hidden else []
     parts.append("/skills off NAME disables a skill; also: on, name-only, user-only, use, unload")
-    headers = ("SKILL", "STATE", "FROM", "LISTED", "BODY", "IN PROMPT")
+    headers = ("SKILL", "STATE", "SCOPE", "LISTED", "BODY", "IN PROMPT")
     return TableBlock(
         headers=headers, rows=tuple(rows), title="Skills (listed and body in tokens)", foot=" · ".join(parts)
     )

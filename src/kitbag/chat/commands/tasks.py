@@ -211,7 +211,7 @@ async def _stop(chat: CommandContext, board: Board, tasks: Iterable[Task]) -> No
 
 async def _ask_and_resume(chat: CommandContext, board: Board, task: Task) -> None:
     check_resumable(task)
-    prompt = f"Message for {task.agent} {task.id}"
+    prompt = f"Message for {task.agent} {task.id} (optional):"
     form_answer = await chat.ui.ask(
         Form(prompt=prompt, free_text_hint="a message, or press Enter to resume without one")
     )

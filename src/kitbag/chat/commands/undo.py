@@ -95,7 +95,7 @@ def _form(planned: UndoPlan) -> Form:
     note = f"{format_count(impossible, 'file')} can't be restored and will be skipped" if impossible else ""
     force = FormOption("f", "overwrite; the overwritten content is kept", note)
     named = format_count(len(blocked), "file")
-    above = (NoticeBlock("warning", f"{named} changed since or not restorable; see the PROBLEM column"),)
+    above = (NoticeBlock("warning", f"{named} changed since then or can't be restored; see the PROBLEM column"),)
     return Form(prompt="Overwrite later changes?", options=(force, show_diffs, keep), above=above)
 
 
@@ -107,5 +107,5 @@ def _diffs(undo: SessionUndo, planned: UndoPlan) -> list[Block]:
             blocks.append(DiffBlock(diff_found.text))
     more = len(planned.steps) - _MAX_DIFFS
     if more > 0:
-        blocks.append(text_block(f"{more:,} more; show all with kitbag undo --show", "dim"))
+        blocks.append(text_block(f"{more:,} more; show all with `kitbag undo --show`", "dim"))
     return blocks or [text_block("no text changes to show", "dim")]
