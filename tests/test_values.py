@@ -6,15 +6,25 @@ from typing import Any
 
 import pytest
 
+import kitbag.chat.terminal.forms
+import kitbag.chat.trust_prompt
+import kitbag.chat.ui
+import kitbag.dialogs.form
 import kitbag.events
 import kitbag.ledger
 import kitbag.messages
+import kitbag.views.blocks
 from kitbag.events import TextDelta, ThinkingDelta
 
 MODULES = (
     kitbag.events,
     kitbag.messages,
     kitbag.ledger,
+    kitbag.chat.ui,
+    kitbag.chat.trust_prompt,
+    kitbag.chat.terminal.forms,
+    kitbag.dialogs.form,
+    kitbag.views.blocks,
 )
 
 
@@ -44,6 +54,16 @@ def test_a_value_equals_only_values_of_its_own_type(kind: type) -> None:
     assert value != ("x",) * len(fields_of(kind))
 
 
-def test_all_events_and_messages_are_compared() -> None:
-    assert {"TextDelta", "RunEnded", "Text", "Usage", "Entry"} <= {kind.__name__ for kind in KINDS}
+def test_all_events_messages_and_user_actions_are_compared() -> None:
+    assert {
+        "TextDelta",
+        "RunEnded",
+        "Text",
+        "Usage",
+        "Entry",
+        "KeyPressed",
+        "ExitRequested",
+        "FormAnswer",
+        "TrustAnswer",
+    } <= {kind.__name__ for kind in KINDS}
     assert TextDelta("x") == TextDelta("x") != ThinkingDelta("x")

@@ -5,7 +5,7 @@ from kitbag.views.blocks import Span
 
 
 def lines(*rows: tuple[str, ...], numbers: frozenset[int] = frozenset()) -> list[str]:
-    made = align_rows([PanelCells(str(at), tuple(map(Span, row))) for at, row in enumerate(rows)], numbers)
+    made = align_rows([PanelCells(id=str(at), spans=tuple(map(Span, row))) for at, row in enumerate(rows)], numbers)
     assert [row.id for row in made] == [str(at) for at in range(len(rows))]
     return ["".join(span.text for span in row.line) for row in made]
 

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -60,7 +60,7 @@ _EXIT_WORDS: Final = frozenset(("exit", "quit", "/quit"))
 """Words that exit, as in a shell. From a pipe they are messages."""
 
 
-class _TaskEvent(NamedTuple):
+class _TaskEvent(msgspec.Struct, frozen=True):
     """`foreground` and `side`: that task ended. `background`: a background task changed."""
 
     source: Literal["foreground", "side", "background"]

@@ -51,7 +51,7 @@ def _split_long_lines(block: Block) -> Block:
         if sum(len(span.text) for span in line) <= _MAX_LINE_LENGTH:
             lines.append(line)
             continue
-        for text, tone in line:
-            pieces = (text[at : at + _MAX_LINE_LENGTH] for at in range(0, len(text), _MAX_LINE_LENGTH))
-            lines += ((Span(piece, tone),) for piece in pieces)
+        for span in line:
+            starts = range(0, len(span.text), _MAX_LINE_LENGTH)
+            lines += ((Span(span.text[start : start + _MAX_LINE_LENGTH], span.tone),) for start in starts)
     return LinesBlock(tuple(lines))

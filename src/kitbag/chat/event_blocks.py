@@ -197,9 +197,9 @@ class EventView:
         self._show_pieces([*self._stream.add(self._redactor.flush()), *self._stream.finish()])
 
     def _show_pieces(self, pieces: Sequence[MarkdownPiece]) -> None:
-        for text, head in pieces:
-            if text.strip():
-                self._show(ReplyBlock(text, self._is_first, head))
+        for piece in pieces:
+            if piece.text.strip():
+                self._show(ReplyBlock(piece.text, self._is_first, piece.head))
                 self._is_first = False
 
     def _finish_message(self, message: Message) -> None:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from kitbag.agent.context_ledger import split_user_text
 from kitbag.agent.session import NOTIFICATION_PREFIX, STREAM_PREFIX, Session, is_user_message
 from kitbag.chat.tool_titles import call_summary, call_title, parse_todos
@@ -26,7 +28,7 @@ _APPENDED_TAGS: Final = ("suggested-skills", "library-changes", "session-changes
 _DAMAGED: Final = (KeyError, TypeError, ValueError, AttributeError)
 
 
-class SessionReplay(NamedTuple):
+class SessionReplay(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...]
     used_tokens: int
     """Tokens of the last request and its reply."""
@@ -56,7 +58,7 @@ def replay_session(session: Session, exchanges: int) -> SessionReplay:
             if message.role == "user"
             else _reply_blocks(message, results, result_texts, directory)
         )
-    return SessionReplay(tuple(blocks), used_tokens, _todos(session))
+    return SessionReplay(blocks=tuple(blocks), used_tokens=used_tokens, todos=_todos(session))
 
 
 def _earlier(more: int) -> str:

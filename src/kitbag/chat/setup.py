@@ -152,14 +152,18 @@ class _SetupDialog:
         for name in ("anthropic", "openai", "openrouter"):
             state = states[name]
             note = f"key {_KEY_LABELS[state.key]} ({state.key_variable})" if state.has_key else "needs a key"
-            options.append(FormOption(str(len(options) + 1), _NAMES[name], note))
+            options.append(FormOption(key=str(len(options) + 1), label=_NAMES[name], note=note))
             names.append(name)
         found = ", ".join(_NAMES[name] for name in self._status.local)
-        options.append(FormOption("4", "a local model", f"found: {found}" if found else "no server found"))
-        options.append(FormOption("5", "another server", "with an OpenAI- or Anthropic-compatible API"))
-        options.append(FormOption("6", "offline", "no model, no network; answers from files and skills"))
+        options.append(
+            FormOption(key="4", label="a local model", note=f"found: {found}" if found else "no server found")
+        )
+        options.append(FormOption(key="5", label="another server", note="with an OpenAI- or Anthropic-compatible API"))
+        options.append(FormOption(key="6", label="offline", note="no model, no network; answers from files and skills"))
         own = [one for one in self._status.providers if one.name not in _NAMES]
-        options += [FormOption(str(7 + at), one.name, one.address or one.problem) for at, one in enumerate(own)]
+        options += [
+            FormOption(key=str(7 + at), label=one.name, note=one.address or one.problem) for at, one in enumerate(own)
+        ]
         key = await self._ask_option("Choose a provider", options)
         match key:
             case "4":
@@ -175,7 +179,8 @@ class _SetupDialog:
     async def _choose_local(self) -> ModelSetup:
         names = list(LOCAL_PORTS)
         options = [
-            FormOption(str(at), _NAMES[name], _local_note(self._status, name)) for at, name in enumerate(names, 1)
+            FormOption(key=str(at), label=_NAMES[name], note=_local_note(self._status, name))
+            for at, name in enumerate(names, 1)
         ]
         default = next((str(names.index(name) + 1) for name in self._status.local), "")
         name = names[int(await self._ask_option("Choose a server", options, default)) - 1]
@@ -190,9 +195,9 @@ class _SetupDialog:
     async def _choose_address(self) -> ModelSetup:
         protocols = ("chat", "responses", "anthropic")
         options = (
-            FormOption("1", "OpenAI Chat Completions", "used by most servers"),
-            FormOption("2", "OpenAI Responses"),
-            FormOption("3", "Anthropic Messages"),
+            FormOption(key="1", label="OpenAI Chat Completions", note="used by most servers"),
+            FormOption(key="2", label="OpenAI Responses"),
+            FormOption(key="3", label="Anthropic Messages"),
         )
         protocol = protocols[int(await self._ask_option("Choose its API", options, "1")) - 1]
         address = await self._ask_address("Base URL:", "", protocol)
@@ -220,13 +225,19 @@ class _SetupDialog:
         variable = connect_model.default_key_variable(model_setup.provider, sources)
         is_set = bool(sources.environment.get(variable, "").strip())
         needs = model_setup.provider in _KEY_PAGES
-        options = [FormOption("u", f"use the key in {variable}")] if is_set and not again else []
+        options = [FormOption(key="u", label=f"use the key in {variable}")] if is_set and not again else []
         options += [
-            FormOption("v", "read it from an environment variable", "recommended; Kitbag stores nothing"),
-            FormOption("t", "enter it now", f"stored in {shorten_path(self._status.keys_file)}, readable only by you"),
+            FormOption(
+                key="v", label="read it from an environment variable", note="recommended; Kitbag stores nothing"
+            ),
+            FormOption(
+                key="t",
+                label="enter it now",
+                note=f"stored in {shorten_path(self._status.keys_file)}, readable only by you",
+            ),
         ]
-        options += [] if needs else [FormOption("0", "no key needed")]
-        options.append(FormOption("b", "back"))
+        options += [] if needs else [FormOption(key="0", label="no key needed")]
+        options.append(FormOption(key="b", label="back"))
         page = _KEY_PAGES.get(model_setup.provider, "")
         above = (text_block(f"Create a key at {page}", "dim"),) if page and not is_set else ()
         address = connect_model.unprotected_address(model_setup.provider, sources)
@@ -269,7 +280,7 @@ class _SetupDialog:
             VerbatimBlock(f"export {variable}='your key'"),
             text_block("Then open a new shell and run `kitbag setup` again to test the model."),
         )
-        options = (FormOption("w", "choose a model and save it untested"), FormOption("b", "back"))
+        options = (FormOption(key="w", label="choose a model and save it untested"), FormOption(key="b", label="back"))
         if await self._ask_option("The model can't be tested without the key. Continue?", options, above=above) != "w":
             raise _BackError
         self._missing_variable = variable
@@ -315,11 +326,11 @@ class _SetupDialog:
 
     async def _after_failure(self, model_setup: ModelSetup, trial: TrialResult) -> str:
         options = [
-            FormOption("a", "try again"),
-            *([FormOption("k", "another key")] if model_setup.provider not in LOCAL_PORTS else []),
-            FormOption("m", "another model"),
-            FormOption("s", "save anyway"),
-            FormOption("b", "start over"),
+            FormOption(key="a", label="try again"),
+            *([FormOption(key="k", label="another key")] if model_setup.provider not in LOCAL_PORTS else []),
+            FormOption(key="m", label="another model"),
+            FormOption(key="s", label="save anyway"),
+            FormOption(key="b", label="start over"),
         ]
         default = {"key": "k", "model": "m"}.get(trial.blames, "a")
         default = default if any(option.key == default for option in options) else "a"
@@ -381,7 +392,7 @@ async def ask_for_model(ui: ChatUI, kitbag_home: str, model_setup: ModelSetup) -
     all_models = list(dict.fromkeys((*recommended, *offered)))
     shown, above = all_models, _describe_offered(offered, all_models)
     while True:
-        options = tuple(FormOption(str(at), name) for at, name in enumerate(shown[:_MAX_SHOWN], 1))
+        options = tuple(FormOption(key=str(at), label=name) for at, name in enumerate(shown[:_MAX_SHOWN], 1))
         form = Form(
             prompt="Choose a model",
             options=options,

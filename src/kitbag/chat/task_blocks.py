@@ -4,7 +4,7 @@ Used by commands/tasks. Uses views/tasks and tasks/reports.
 """
 
 import threading
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -122,7 +122,7 @@ def _cells(listed: ListedTask) -> PanelCells:
         Span(time, "dim"),
         Span(collapse_whitespace(listed.activity) + ("" if listed.in_this_session else " (another session)"), tone),
     )
-    return PanelCells(task.id, spans)
+    return PanelCells(id=task.id, spans=spans)
 
 
 def _figures(task: Task, report: TaskReport) -> tuple[str, str, str, str]:
@@ -182,7 +182,7 @@ def _cost_lines(costs: TaskCosts, indent: str = "  ") -> list[StyledLine]:
     return [(Span(own + total),), *(line for child in costs.children for line in _cost_lines(child, f"{indent}  "))]
 
 
-class OutputPage(NamedTuple):
+class OutputPage(msgspec.Struct, frozen=True, kw_only=True):
     """One page of a task's answer or output."""
 
     text: str
@@ -204,7 +204,7 @@ def output_page(board: Board, task: Task, offset: int) -> OutputPage:
         end = min(offset + len(text), size)
     name = "Output so far" if not task.is_finished else "Output" if task.kind == "command" else "Answer"
     range_shown = f" ({offset:,}-{end:,} of {size:,} {unit})" if offset or end < size else ""
-    return OutputPage(text, end if end < size else 0, f"{name}{range_shown}")
+    return OutputPage(text=text, next_offset=end if end < size else 0, title=f"{name}{range_shown}")
 
 
 def _page_bytes(board: Board, task: Task, offset: int) -> int:

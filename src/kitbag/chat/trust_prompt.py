@@ -7,7 +7,7 @@ starts and omits the folder's skills, agents and settings.
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 
@@ -25,7 +25,7 @@ TrustChoice = Literal["nothing", "trusted", "once", "without", "leave"]
 """`nothing`: no need to ask. `once`: for this run only. `without`: continue and omit the folder's content."""
 
 
-class TrustAnswer(NamedTuple):
+class TrustAnswer(msgspec.Struct, frozen=True):
     choice: TrustChoice
     fingerprint: str = ""
     """For `once`: trusts this content only, also after a reload."""
@@ -82,13 +82,13 @@ def trust_form(trust: WorkspaceTrust) -> Form:
 
 def _options(trust: WorkspaceTrust, *, is_truncated: bool) -> tuple[FormOption, ...]:
     note = "allow what is listed, under your rules, until it changes"
-    options = [FormOption("t", "trust", note)] if trust.is_complete else []
+    options = [FormOption(key="t", label="trust", note=note)] if trust.is_complete else []
     options += [
-        FormOption("o", "trust once", "for this session only"),
-        FormOption("n", "don't trust", "start without its skills, agents and settings"),
+        FormOption(key="o", label="trust once", note="for this session only"),
+        FormOption(key="n", label="don't trust", note="start without its skills, agents and settings"),
     ]
-    options += [FormOption("e", "show everything")] if is_truncated else []
-    return (*options, FormOption("q", "exit"))
+    options += [FormOption(key="e", label="show everything")] if is_truncated else []
+    return (*options, FormOption(key="q", label="exit"))
 
 
 def trust_blocks(trust: WorkspaceTrust, *, whole: bool) -> tuple[Block, ...]:

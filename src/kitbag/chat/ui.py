@@ -6,7 +6,7 @@ callers do not.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -39,14 +39,14 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
         return text[1:].strip() if is_command and not self.is_piped and not self.images else ""
 
 
-class KeyPressed(NamedTuple):
+class KeyPressed(msgspec.Struct, frozen=True):
     """`cancel`: Esc. `mode`: Shift-Tab. `details`: Ctrl-O. `unqueue`: Up in an empty input line while messages are
     queued; the last one returns to the input line."""
 
     name: Literal["cancel", "mode", "details", "unqueue"]
 
 
-class ExitRequested(NamedTuple):
+class ExitRequested(msgspec.Struct, frozen=True, kw_only=True):
     """`immediately`: Ctrl-C twice, Ctrl-D in an empty input line, or a closed terminal. Otherwise the input ended, and
     queued messages are still processed."""
 
@@ -107,12 +107,12 @@ class ChatStatus(msgspec.Struct, frozen=True, kw_only=True):
 # Panels
 
 
-class PanelRow(NamedTuple):
+class PanelRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     line: StyledLine
 
 
-class PanelAction(NamedTuple):
+class PanelAction(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """`enter`, `space` or a letter."""
     label: str

@@ -160,7 +160,7 @@ async def _finish_background(
 
     while True:
         if delegation.has_notifications():
-            code = await answer(InputPrompt("", ()))
+            code = await answer(InputPrompt(text="", images=()))
             if code:
                 return code
             continue

@@ -11,7 +11,9 @@ import select
 import stat
 import sys
 import threading
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
+
+import msgspec
 
 from kitbag.cli import output
 from kitbag.errors import UsageError
@@ -30,7 +32,7 @@ _RESERVED_TAGS = re.compile(
 )
 
 
-class InputPrompt(NamedTuple):
+class InputPrompt(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     images: tuple[Image, ...] = ()
 
@@ -41,13 +43,13 @@ def read_prompt(prompt: str) -> InputPrompt:
     if prompt == "-":
         if not piped.strip():
             raise UsageError("no prompt", 'usage: kitbag -p "PROMPT", or send the prompt on standard input')
-        return InputPrompt(piped)
+        return InputPrompt(text=piped)
     if not prompt.strip():
         raise UsageError("the prompt is empty", 'usage: kitbag -p "PROMPT"')
     if not piped.strip():
-        return InputPrompt(prompt)
+        return InputPrompt(text=prompt)
     data = _RESERVED_TAGS.sub("&lt;", piped).strip("\n")
-    return InputPrompt(f"{prompt}\n\n<standard-input>\n{data}\n</standard-input>")
+    return InputPrompt(text=f"{prompt}\n\n<standard-input>\n{data}\n</standard-input>")
 
 
 def _descriptor() -> int:
@@ -154,7 +156,7 @@ class JsonPromptReader:
 def _parse_content(content: object) -> InputPrompt:
     """Text, or blocks of text and images. Raises for anything else."""
     if isinstance(content, str):
-        return InputPrompt(content)
+        return InputPrompt(text=content)
     texts: list[str] = []
     images: list[Image] = []
     for block in cast("list[dict[str, Any]]", content):
@@ -165,4 +167,4 @@ def _parse_content(content: object) -> InputPrompt:
         if block["type"] != "image" or source["type"] != "base64" or source["media_type"] not in _IMAGE_TYPES:
             raise TypeError
         images.append(Image(media_type=source["media_type"], data=str(source["data"])))
-    return InputPrompt("\n".join(texts), tuple(images))
+    return InputPrompt(text="\n".join(texts), images=tuple(images))

@@ -85,11 +85,11 @@ def approval_form(
 ) -> Form:
     view = build_approval_view(question, MAX_ARGUMENT_CHARACTERS)
     changes = preview_change(question) if style.shows_diff else NO_PREVIEW
-    options = [*(_allow_options(question.suggestion) if can_allow else ()), FormOption("n", "deny")]
+    options = [*(_allow_options(question.suggestion) if can_allow else ()), FormOption(key="n", label="deny")]
     if not style.asks_why:
-        options.append(FormOption("w", "deny and give a reason"))
+        options.append(FormOption(key="w", label="deny and give a reason"))
     if changes.diff or view != build_approval_view(question, max_characters=None):
-        options.append(FormOption("e", "show the exact arguments" if changes.diff else "show everything"))
+        options.append(FormOption(key="e", label="show the exact arguments" if changes.diff else "show everything"))
     return Form(
         prompt="Allow this tool call?" if can_allow else "This tool call can only be denied.",
         options=tuple(options),
@@ -102,9 +102,9 @@ def _allow_options(rule: str) -> list[FormOption]:
     """`rule`: the suggested one; may be empty."""
     exactly = f"`{rule}`" if rule else "exactly this call"
     return [
-        FormOption("y", "allow once"),
-        FormOption("s", f"allow {exactly} for this session"),
-        FormOption("r", "allow and add a rule" + (f" such as `{rule}`" if rule else "")),
+        FormOption(key="y", label="allow once"),
+        FormOption(key="s", label=f"allow {exactly} for this session"),
+        FormOption(key="r", label="allow and add a rule" + (f" such as `{rule}`" if rule else "")),
     ]
 
 

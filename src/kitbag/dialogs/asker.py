@@ -40,7 +40,7 @@ def _question_forms(question: UserQuestion, number: int, count: int) -> FormSequ
 
 def question_form(question: UserQuestion, number: int = 1, count: int = 1) -> Form:
     options = tuple(
-        FormOption(str(index), collapse_whitespace(label), description if description.strip() else "")
+        FormOption(key=str(index), label=collapse_whitespace(label), note=description if description.strip() else "")
         for index, (label, description) in enumerate(question.options, 1)
     )
     multiple = question.multi_select and bool(options)

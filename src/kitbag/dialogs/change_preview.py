@@ -6,7 +6,9 @@ Used by approver. For display only: the user approves the arguments of the call,
 import json
 import os
 import stat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from kitbag.permissions.approvals.approval import ApprovalRequest
 from kitbag.permissions.model import Workspace
@@ -21,7 +23,7 @@ SHOWN_IN_DIFF: Final = frozenset(("old_string", "new_string", "content", "replac
 _MAX_BYTES: Final = 4 << 20
 
 
-class ChangePreview(NamedTuple):
+class ChangePreview(msgspec.Struct, frozen=True, kw_only=True):
     diff: str = ""
     omitted: str = ""
     """Describes what the diff omits."""
@@ -56,7 +58,7 @@ def preview_change(question: ApprovalRequest) -> ChangePreview:
         )
     except (OSError, ValueError):
         return NO_PREVIEW
-    return ChangePreview(preview.text, preview.truncation) if preview is not None else NO_PREVIEW
+    return ChangePreview(diff=preview.text, omitted=preview.truncation) if preview is not None else NO_PREVIEW
 
 
 def _read_content(path: str) -> bytes | None:

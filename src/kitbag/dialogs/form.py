@@ -5,7 +5,7 @@ forms in their own ways and sanitize every text.
 """
 
 from collections.abc import Generator
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -14,7 +14,7 @@ from kitbag.views.blocks import Block
 T = TypeVar("T")
 
 
-class FormOption(NamedTuple):
+class FormOption(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """The letter or number that selects this option, unique in its form."""
     label: str
@@ -41,7 +41,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     """Shown after the cancel key, as in "Esc to deny". Empty: "cancel"."""
 
 
-class FormAnswer(NamedTuple):
+class FormAnswer(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ()
     text: str = ""
 

@@ -9,8 +9,10 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote, unquote
+
+import msgspec
 
 from kitbag.assembly.environment import AgentEnvironment
 from kitbag.errors import InvalidError, NotFoundError
@@ -30,7 +32,7 @@ _DISAMBIGUATOR: Final = "from"
 """The prefix of a path that would otherwise lie below another skill's."""
 
 
-class ServedFile(NamedTuple):
+class ServedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that is served."""
 
     path: str
@@ -44,7 +46,7 @@ class ServedFile(NamedTuple):
         return self.stamp[1]
 
 
-class SkillLocation(NamedTuple):
+class SkillLocation(msgspec.Struct, frozen=True, kw_only=True):
     skill: Skill
     path: str
     """The path after the skill in the URI; empty: the skill's directory."""
@@ -91,7 +93,7 @@ class SkillUris:
             for length in range(len(parts), 0, -1):
                 skill = self._by_key.get(_lookup_key("/".join(parts[:length])))
                 if skill is not None:
-                    return SkillLocation(skill, "/".join(unquote(part) for part in parts[length:]))
+                    return SkillLocation(skill=skill, path="/".join(unquote(part) for part in parts[length:]))
         raise NotFoundError(f"no skill is served at {uri[:300]}", "list the resources to see those there are")
 
     # Files
@@ -122,7 +124,9 @@ class SkillUris:
             return None
         if not stat.S_ISREG(status.st_mode) or not self._can_read(resolved):
             return None
-        return ServedFile(path, resolved, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+        return ServedFile(
+            path=path, resolved=resolved, stamp=(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        )
 
     def _can_read(self, resolved: str) -> bool:
         return self._read_permissions.decide("Read", {"file_path": resolved}).effect == "allow"
@@ -135,7 +139,7 @@ class SkillUris:
             if len(files) > MAX_FILES or sum(one.size for one in files) > MAX_BYTES:
                 limit = f"{MAX_FILES} files or {MAX_BYTES:,} bytes"
                 raise InvalidError(f"the skill {skill.full_name} has more than {limit}", "make it smaller")
-        return [files[0], *sorted(files[1:])]
+        return [files[0], *sorted(files[1:], key=lambda file: file.path)]
 
     def _walk(self, skill: Skill) -> Iterator[ServedFile]:
         main = resolve_skill_file(skill)

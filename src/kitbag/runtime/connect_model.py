@@ -7,7 +7,7 @@ have no influence, and a key is sent only to its provider.
 import os
 import re
 import time
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -348,7 +348,7 @@ def _get_table(parent: Any, name: str) -> Any:
     return parent[name]
 
 
-class RemovedKey(NamedTuple):
+class RemovedKey(msgspec.Struct, frozen=True, kw_only=True):
     variable: str
     model: str = ""
     """The chosen model, if it was removed from the settings because it needs the key."""
@@ -368,6 +368,6 @@ def remove_provider_key(kitbag_home: str, provider: str) -> RemovedKey:
         raise NotFoundError(f"no key is stored for {provider!r}", fix)
     after, _ = load_model_sources(load_settings(kitbag_home, ()), probe=False)
     if not after.model_setting.startswith(f"{provider}/") or after.environment.get(variable, "").strip():
-        return RemovedKey(variable)
+        return RemovedKey(variable=variable)
     edit_toml(os.path.join(kitbag_home, "settings.toml"), lambda document: document.pop("model", None))
-    return RemovedKey(variable, after.model_setting)
+    return RemovedKey(variable=variable, model=after.model_setting)

@@ -6,7 +6,9 @@ callers with an event loop use a thread.
 
 import os
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.agent.session_list import list_sessions, newest_session
@@ -34,7 +36,7 @@ _MAX_SHOWN_BYTES = 4 << 20
 _MAX_OTHER_SESSIONS = 10
 
 
-class UndoPlan(NamedTuple):
+class UndoPlan(msgspec.Struct, frozen=True, kw_only=True):
     message: MessageChanges
     steps: list[UndoStep]
     redo: bool = False
@@ -85,13 +87,14 @@ class SessionUndo:
         """For the last message that changed files and is not undone, or the given one. Raises NotFoundError."""
         if redo:
             message = self._find_undone_message(number)
-            return UndoPlan(message, plan_undo(message.undo_changes, self.content_store), redo=True)
+            return UndoPlan(message=message, steps=plan_undo(message.undo_changes, self.content_store), redo=True)
         if number is not None:
             message = self._find_message(number)
             if message.undone:
                 raise NotFoundError(f"message {number} is already undone", "re-apply it with --redo")
             return UndoPlan(
-                message, plan_undo(message.changes, self.content_store, find_later_changes(self.messages, number))
+                message=message,
+                steps=plan_undo(message.changes, self.content_store, find_later_changes(self.messages, number)),
             )
         for message in reversed(self.messages):
             if not message.undone:
@@ -99,7 +102,7 @@ class SessionUndo:
                     message.changes, self.content_store, find_later_changes(self.messages, message.number)
                 )
                 if steps or message.problem:
-                    return UndoPlan(message, steps)
+                    return UndoPlan(message=message, steps=steps)
         raise self._nothing_to_undo("is nothing to undo")
 
     def _find_undone_message(self, number: int | None) -> MessageChanges:

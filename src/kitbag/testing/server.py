@@ -8,7 +8,9 @@ import asyncio
 import json
 import threading
 from types import TracebackType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
+
+import msgspec
 
 from kitbag.errors import InvalidError
 from kitbag.models.scripted import Fault, Script, Step
@@ -26,7 +28,7 @@ _MAX_BODY_BYTES = 64 << 20
 _MODELS = ("claude-sonnet-4-5", "gpt-5", "scripted")
 
 
-class ReceivedRequest(NamedTuple):
+class ReceivedRequest(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
@@ -134,7 +136,7 @@ class ModelServer:
         protocol = matching[0] if matching else None
         if method != "POST" or protocol is None:
             return await self._answer_other(writer, path, body)
-        self.requests.append(ReceivedRequest(path, headers, body, raw))
+        self.requests.append(ReceivedRequest(path=path, headers=headers, body=body, raw=raw))
         step, fault = self.script.next(summarize_request(protocol, body))
         if step.delay and await _disconnects_within(reader, step.delay):
             return False

@@ -4,7 +4,7 @@ Used by the chat and by everything that renders for it. Blocks hold raw text; on
 rendering cleans the text there.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -13,7 +13,7 @@ from kitbag.events import Notice
 Tone = Literal["plain", "strong", "dim", "good", "warning", "bad", "accent"]
 
 
-class Span(NamedTuple):
+class Span(msgspec.Struct, frozen=True):
     text: str
     tone: Tone = "plain"
 

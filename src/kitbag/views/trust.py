@@ -4,7 +4,9 @@ Used by `kitbag trust` and by the chat's trust question; each has its own layout
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.permissions.trust.capabilities import CAPABILITY_KINDS, CapabilityKind
 from kitbag.permissions.trust.workspace_items import WorkspaceItem
@@ -42,14 +44,14 @@ _CHANGE_LABELS: Final = {"+": "new", "~": "changed", "-": "removed"}
 _SHORT_HASH: Final = 12
 
 
-class TrustEntry(NamedTuple):
+class TrustEntry(msgspec.Struct, frozen=True, kw_only=True):
     place: str
     """File and line."""
     note: str
     text: str
 
 
-class TrustGroup(NamedTuple):
+class TrustGroup(msgspec.Struct, frozen=True, kw_only=True):
     heading: str
     entries: tuple[TrustEntry, ...]
 
@@ -70,16 +72,16 @@ def list_trust_groups(trust: WorkspaceTrust) -> Iterator[TrustGroup]:
     for kind in CAPABILITY_KINDS:
         entries = tuple(
             TrustEntry(
-                f"{item.path}:{act.line}" if act.line else item.path,
-                act.note,
-                f"{act.text}  sha256 {act.digest[:_SHORT_HASH]}" if act.digest else act.text,
+                place=f"{item.path}:{act.line}" if act.line else item.path,
+                note=act.note,
+                text=f"{act.text}  sha256 {act.digest[:_SHORT_HASH]}" if act.digest else act.text,
             )
             for item in trust.items
             for act in item.capabilities
             if act.kind == kind
         )
         if entries:
-            yield TrustGroup(_HEADINGS[kind], entries)
+            yield TrustGroup(heading=_HEADINGS[kind], entries=entries)
 
 
 def describe_change(change: TrustChange) -> tuple[str, str]:

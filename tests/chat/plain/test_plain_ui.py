@@ -37,7 +37,9 @@ from kitbag.views.blocks import (
 from support.waiting import TEST_TIMEOUT, until_true
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b5n\u202e"
-YES_NO = Form(prompt="Allow it?", options=(FormOption("y", "yes", "once"), FormOption("n", "no")))
+YES_NO = Form(
+    prompt="Allow it?", options=(FormOption(key="y", label="yes", note="once"), FormOption(key="n", label="no"))
+)
 
 
 def lines(block: Block) -> list[str]:

@@ -16,7 +16,11 @@ from kitbag.errors import InvalidError
 from kitbag.views.blocks import Span, VerbatimBlock, text_block
 from support.waiting import TEST_TIMEOUT
 
-YES_NO = (FormOption("y", "yes, once"), FormOption("s", "for this session"), FormOption("n", "no"))
+YES_NO = (
+    FormOption(key="y", label="yes, once"),
+    FormOption(key="s", label="for this session"),
+    FormOption(key="n", label="no"),
+)
 
 
 def at_terminal(scene: Callable[[Seen], Awaitable[None]], columns: int = 80, rows: int = 24, **given: Any) -> None:
@@ -75,7 +79,7 @@ def test_a_key_with_enter_behind_it_answers_at_once_and_words_go_where_they_are_
             shown,
             Form(
                 prompt="Which one?",
-                options=(FormOption("1", "red"), FormOption("2", "blue")),
+                options=(FormOption(key="1", label="red"), FormOption(key="2", label="blue")),
                 free_text_hint="your own",
             ),
         )
@@ -237,7 +241,11 @@ def test_several_are_chosen_with_space() -> None:
     async def scene(shown: Seen) -> None:
         asking = await asked(
             shown,
-            Form(prompt="Which?", options=tuple(FormOption(str(n), f"item {n}") for n in range(1, 13)), multiple=True),
+            Form(
+                prompt="Which?",
+                options=tuple(FormOption(key=str(n), label=f"item {n}") for n in range(1, 13)),
+                multiple=True,
+            ),
         )
         shown.type(" ", "3", ENTER)  # the mark stands on the first
         assert await asking == FormAnswer(("1", "3"))
@@ -279,7 +287,7 @@ def test_to_cancel_the_asker_takes_the_question_away() -> None:
 @pytest.mark.parametrize(("columns", "rows"), [(20, 5), (30, 3), (80, 10)])
 def test_a_question_fits_a_small_screen_and_scrolls_to_its_mark(columns: int, rows: int) -> None:
     async def scene(shown: Seen) -> None:
-        options = tuple(FormOption(chr(97 + n), f"item {n}") for n in range(20))
+        options = tuple(FormOption(key=chr(97 + n), label=f"item {n}") for n in range(20))
         asking = asyncio.ensure_future(
             shown.terminal.ask(Form(prompt="Which of these many things is it? " * 5, options=options))
         )
@@ -299,11 +307,11 @@ def tasks(acts: list[tuple[str, str]], act: Callable[[str, str], Awaitable[None]
     async def note(key: str, row: str) -> None:
         acts.append((key, row))
 
-    rows = tuple(PanelRow(f"t{n}", (Span(f"task {n} "), Span("x" * 200, "dim"))) for n in range(50))
+    rows = tuple(PanelRow(id=f"t{n}", line=(Span(f"task {n} "), Span("x" * 200, "dim"))) for n in range(50))
     return Panel(
         title="Tasks",
         rows=lambda: rows,
-        actions=(PanelAction("enter", "read"), PanelAction("s", "stop")),
+        actions=(PanelAction(key="enter", label="read"), PanelAction(key="s", label="stop")),
         run_action=act or note,
     )
 
@@ -379,7 +387,7 @@ def test_a_panel_lives_and_its_mark_stays_on_its_row() -> None:
         names = ["b", "c"]
         panel = Panel(
             title="Live",
-            rows=lambda: tuple(PanelRow(n, (Span(f"row {n}"),)) for n in names),
+            rows=lambda: tuple(PanelRow(id=n, line=(Span(f"row {n}"),)) for n in names),
             actions=(),
             run_action=_nothing,
             empty_message="all is done",
@@ -433,10 +441,10 @@ def test_quiet_counts_from_the_last_key_and_from_the_question() -> None:
 
 
 def test_a_key_that_begins_another_waits_for_enter() -> None:
-    state = FormState(Form(prompt="?", options=tuple(FormOption(str(n), str(n)) for n in range(1, 12))))
+    state = FormState(Form(prompt="?", options=tuple(FormOption(key=str(n), label=str(n)) for n in range(1, 12))))
     assert state.type("1") is None
     assert state.enter("") == FormResult(FormAnswer(("1",)))
-    state = FormState(Form(prompt="?", options=tuple(FormOption(str(n), str(n)) for n in range(1, 12))))
+    state = FormState(Form(prompt="?", options=tuple(FormOption(key=str(n), label=str(n)) for n in range(1, 12))))
     assert state.type("1") is None
     assert state.type("0") == FormResult(FormAnswer(("10",)))
 
@@ -453,7 +461,7 @@ def test_none_of_several_is_chosen_only_by_a_second_enter() -> None:
 def test_forms_and_panels_never_need_more_than_there_is(width: int, height: int) -> None:
     form = Form(
         prompt="a long question " * 9,
-        options=tuple(FormOption(str(n), "some label " * 9, "note " * 9) for n in range(9)),
+        options=tuple(FormOption(key=str(n), label="some label " * 9, note="note " * 9) for n in range(9)),
         free_text_hint="x",
     )
     panel = tasks([])
@@ -463,7 +471,7 @@ def test_forms_and_panels_never_need_more_than_there_is(width: int, height: int)
 
 def test_of_a_long_choice_the_end_is_seen_too() -> None:
     rule = "Edit(//home/me/" + "a-long-folder-of-mine/" * 12 + "src/**)"
-    form = Form(prompt="Allow it?", options=(FormOption("s", f"allow `{rule}` for this session"),))
+    form = Form(prompt="Allow it?", options=(FormOption(key="s", label=f"allow `{rule}` for this session"),))
     shown = ["".join(text for _, text in line) for line in FormState(form).lines(40, 20, str)]
     assert "/**)`" in "".join(line.strip() for line in shown)
     assert len(shown) == 6  # the question, four lines of the choice, and the foot
@@ -474,7 +482,7 @@ def test_what_waits_for_the_answer_does_not_spin_beside_the_question() -> None:
         running = (RunningCall(name="AskUser", title=""), RunningCall(name="Bash", title="make"))
         shown.terminal.draw(LiveState(activity="working", running=running), ChatStatus(model="model-x"))
         await shown.until_seen("AskUser", "Bash make")
-        asking = await asked(shown, Form(prompt="Which?", options=(FormOption("1", "one"),)))
+        asking = await asked(shown, Form(prompt="Which?", options=(FormOption(key="1", label="one"),)))
         await shown.until_gone("AskUser")
         await shown.until_seen("Bash make")
         shown.type("1")

@@ -82,12 +82,12 @@ def test_what_is_printed_is_clean() -> None:
 
 
 FORMS = {
-    "prompt": Form(prompt=EVIL, options=(FormOption("y", "yes"),)),
-    "label": Form(prompt="x", options=(FormOption("y", EVIL),)),
-    "note": Form(prompt="x", options=(FormOption("y", "x", EVIL),)),
-    "key": Form(prompt="x", options=(FormOption(EVIL, "x"),)),
-    "free": Form(prompt="x", options=(FormOption("y", "yes"),), free_text_hint=EVIL),
-    "above": Form(prompt="x", options=(FormOption("y", "yes"),), above=(text_block(EVIL),)),
+    "prompt": Form(prompt=EVIL, options=(FormOption(key="y", label="yes"),)),
+    "label": Form(prompt="x", options=(FormOption(key="y", label=EVIL),)),
+    "note": Form(prompt="x", options=(FormOption(key="y", label="x", note=EVIL),)),
+    "key": Form(prompt="x", options=(FormOption(key=EVIL, label="x"),)),
+    "free": Form(prompt="x", options=(FormOption(key="y", label="yes"),), free_text_hint=EVIL),
+    "above": Form(prompt="x", options=(FormOption(key="y", label="yes"),), above=(text_block(EVIL),)),
 }
 
 
@@ -111,13 +111,13 @@ def test_panels_are_clean(place: str) -> None:
     def text(of: str) -> str:
         return EVIL if of == place else of
 
-    rows = () if place == "empty" else (PanelRow("1", (Span(text("row")),)),)
+    rows = () if place == "empty" else (PanelRow(id="1", line=(Span(text("row")),)),)
 
     async def scene(shown: Seen) -> None:
         panel = Panel(
             title=text("title"),
             rows=lambda: rows,
-            actions=(PanelAction("x", text("action")),),
+            actions=(PanelAction(key="x", label=text("action")),),
             run_action=nothing,
             empty_message=text("empty"),
         )

@@ -91,7 +91,9 @@ def test_at_the_terminal_a_question_names_the_window_and_rings() -> None:
             await shown.until_seen("thinking")
             assert shown.screen.title == "… kitbag · shop"
             shown.pass_time(AWAY_SECONDS)
-            asking = asyncio.ensure_future(shown.terminal.ask(Form(prompt="Go on?", options=(FormOption("y", "yes"),))))
+            asking = asyncio.ensure_future(
+                shown.terminal.ask(Form(prompt="Go on?", options=(FormOption(key="y", label="yes"),)))
+            )
             await shown.until_seen("Go on?")
             assert shown.screen.title == "? kitbag · shop"
             assert b"\a" in shown.raw

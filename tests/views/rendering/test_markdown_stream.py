@@ -143,7 +143,7 @@ def test_code_that_goes_on_for_long_is_given_in_parts_that_are_still_code() -> N
     assert len(made) > 500 // MAX_PIECE_LINES
     assert all(piece.head == "```python\n" for piece in made[1:-1])
     shown = "".join(
-        render(ReplyBlock(text, at == 0, head), 80, color=False, hide=str) for at, (text, head) in enumerate(made)
+        render(ReplyBlock(piece.text, at == 0, piece.head), 80, color=False, hide=str) for at, piece in enumerate(made)
     )
     assert [line + "\n" for line in shown.splitlines() if line.startswith("value")] == lines
     assert made[-1] == MarkdownPiece("end")

@@ -23,7 +23,7 @@ from kitbag.text.tokens import estimate_tokens
 from kitbag.views.agent_card import agent_fields, format_tool_access, read_agent_body
 from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, Span, TableBlock, text_block
 
-_ACTIONS: Final = (PanelAction("enter", "show"), PanelAction("space", "enable or disable"))
+_ACTIONS: Final = (PanelAction(key="enter", label="show"), PanelAction(key="space", label="enable or disable"))
 _TITLE: Final = "Agents: mode, tokens (in prompt + at start), description"
 _UNTRUSTED: Final = "omitted: the workspace is not trusted"
 
@@ -128,12 +128,12 @@ def _row_cells(one: _AgentRow) -> PanelCells:
         Span(f"{one.listed_tokens:,} + {one.body_tokens:,}", "dim"),
         Span(shorten_home(one.verdict.reason) or agent.description, "dim"),
     )
-    return PanelCells(agent.full_name, spans)
+    return PanelCells(id=agent.full_name, spans=spans)
 
 
 def _untrusted_cells(name: str) -> PanelCells:
     return PanelCells(
-        f"!{name}", (Span("-", "dim"), Span(name, "dim"), Span(""), Span(""), Span(_UNTRUSTED, "warning"))
+        id=f"!{name}", spans=(Span("-", "dim"), Span(name, "dim"), Span(""), Span(""), Span(_UNTRUSTED, "warning"))
     )
 
 

@@ -93,14 +93,14 @@ async def _confirm(chat: CommandContext, target: _Target) -> str | None:
         return facts.resolved
     above: tuple[Block, ...] = tuple(NoticeBlock("warning", warning) for warning in warnings)
     if not target.exists:
-        options = (FormOption("y", "yes, write the file"), FormOption("n", "no, cancel"))
+        options = (FormOption(key="y", label="yes, write the file"), FormOption(key="n", label="no, cancel"))
         form_answer = await chat.ui.ask(Form(prompt=f"Write to {facts.resolved}?", options=options, above=above))
         return facts.resolved if form_answer is not None and form_answer.keys == ("y",) else None
     other = await asyncio.to_thread(_unused_name, facts.resolved)
     options = (
-        FormOption("o", "overwrite it"),
-        *((FormOption("k", "keep both", f"write {shorten_path(other)}"),) if other else ()),
-        FormOption("n", "cancel"),
+        FormOption(key="o", label="overwrite it"),
+        *((FormOption(key="k", label="keep both", note=f"write {shorten_path(other)}"),) if other else ()),
+        FormOption(key="n", label="cancel"),
     )
     form_answer = await chat.ui.ask(
         Form(prompt=f"{shorten_path(facts.resolved)} already exists. Overwrite it?", options=options, above=above)

@@ -32,7 +32,7 @@ async def mode_command(chat: CommandContext, arguments: str) -> None:
         chat.show(text_block("change it with /mode NAME", "dim"))
         return
     now = chat.agent.permissions.current_mode
-    options = tuple(FormOption(str(at), mode) for at, mode in enumerate(MODE_ORDER, 1))
+    options = tuple(FormOption(key=str(at), label=mode) for at, mode in enumerate(MODE_ORDER, 1))
     default = str(MODE_ORDER.index(now) + 1)
     form_answer = await chat.ui.ask(Form(prompt="Choose a permission mode", options=options, default=default))
     if form_answer is not None and form_answer.keys:
@@ -75,7 +75,10 @@ async def _confirm_autonomous(chat: CommandContext) -> bool:
         missing = "no sandbox available" if protection.kind == "none" else "the sandbox can't protect everything"
         problem = f"{missing} ({protection.problem or protection.kind}): {_consequence(protection.kind)}"
         above.append(NoticeBlock("warning", problem, protection.fix))
-    options = (FormOption("y", "yes, switch to autonomous"), FormOption("n", "no, keep the current mode"))
+    options = (
+        FormOption(key="y", label="yes, switch to autonomous"),
+        FormOption(key="n", label="no, keep the current mode"),
+    )
     form_answer = await chat.ui.ask(
         Form(prompt="Kitbag will act without asking. Continue?", options=options, above=tuple(above))
     )

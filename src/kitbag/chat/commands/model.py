@@ -40,8 +40,11 @@ async def model_command(chat: CommandContext, arguments: str) -> None:
         return
     by_key = {str(at): model for at, model in enumerate(models, 1)}
     options = (
-        *(FormOption(key, _label(model), f"{model.why} · {_size(model)}") for key, model in by_key.items()),
-        FormOption(_CONNECT, "connect another one", "as `kitbag setup` does"),
+        *(
+            FormOption(key=key, label=_label(model), note=f"{model.why} · {_size(model)}")
+            for key, model in by_key.items()
+        ),
+        FormOption(key=_CONNECT, label="connect another one", note="as `kitbag setup` does"),
     )
     now = next((key for key, model in by_key.items() if model.name == chat.agent.chosen.reference), "")
     above = tuple(_missing_key_blocks(sources))

@@ -61,7 +61,8 @@ async def _choose(chat: CommandContext, library: "Registry") -> str:
     descriptions[NO_PERSONA] = "no persona; load a team's skills by their full names"
     keys = {str(at): name for at, name in enumerate(descriptions, 1)}
     options = [
-        FormOption(key, f"{name} (current)" if name == now else name, descriptions[name]) for key, name in keys.items()
+        FormOption(key=key, label=f"{name} (current)" if name == now else name, note=descriptions[name])
+        for key, name in keys.items()
     ]
     default = next((key for key, name in keys.items() if name == now), "")
     form_answer = await chat.ui.ask(Form(prompt="Choose a persona", options=tuple(options), default=default))

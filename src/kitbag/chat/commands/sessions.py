@@ -130,7 +130,7 @@ def _session_option(chat: CommandContext, key: str, one: SessionSummary) -> Form
         parts.append("open in another window")
     elif one.status not in ("completed", "empty"):
         parts.append(one.status or "interrupted")
-    return FormOption(key, label or "(no message)", " · ".join(parts))
+    return FormOption(key=key, label=label or "(no message)", note=" · ".join(parts))
 
 
 async def clear_command(chat: CommandContext, arguments: str) -> None:

@@ -26,10 +26,10 @@ from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, Span, TableBloc
 
 _VERBS: Final = (*ITEM_STATES, "use", "unload", "all")
 _ACTIONS: Final = (
-    PanelAction("space", "change state"),
-    PanelAction("enter", "show"),
-    PanelAction("l", "use once"),
-    PanelAction("u", "unload"),
+    PanelAction(key="space", label="change state"),
+    PanelAction(key="enter", label="show"),
+    PanelAction(key="l", label="use once"),
+    PanelAction(key="u", label="unload"),
 )
 _TONES: Final[dict[str, Tone]] = {"on": "good", "name-only": "accent", "user-only": "warning", "off": "bad"}
 _UNTRUSTED: Final = "omitted: the workspace is not trusted"
@@ -197,12 +197,12 @@ def _row_cells(one: SkillStatus, listing: _SkillListing) -> PanelCells:
         Span(f"{one.listed_tokens:,} + {one.body_tokens:,}", "dim"),
         Span(f"{shown} · {_source(one.skill)}", "plain" if is_shown else "dim"),
     )
-    return PanelCells(one.name, spans)
+    return PanelCells(id=one.name, spans=spans)
 
 
 def _untrusted_cells(item: UntrustedItem) -> PanelCells:
     spans = (Span(" "), Span("-", "dim"), Span(item.full_name, "dim"), Span(""), Span(_UNTRUSTED, "warning"))
-    return PanelCells(f"!{item.full_name}", spans)
+    return PanelCells(id=f"!{item.full_name}", spans=spans)
 
 
 # One skill

@@ -29,10 +29,10 @@ from kitbag.views.blocks import NoticeBlock, text_block
 _VERBS: Final = ("all", "show", "output", "stop", "resume", "answer")
 _REFRESH_SECONDS: Final = 1.0
 _ACTIONS: Final = (
-    PanelAction("enter", "show"),
-    PanelAction("s", "stop"),
-    PanelAction("r", "resume"),
-    PanelAction("a", "answer"),
+    PanelAction(key="enter", label="show"),
+    PanelAction(key="s", label="stop"),
+    PanelAction(key="r", label="resume"),
+    PanelAction(key="a", label="answer"),
 )
 
 
@@ -192,7 +192,11 @@ async def _show(chat: CommandContext, board: Board, task: Task, *, asks: bool = 
         chat.show(*page_blocks(page, task))
         if not asks or not page.next_offset:
             return
-        form = Form(prompt="Show more?", options=(FormOption("m", "next page"), FormOption("q", "close")), default="m")
+        form = Form(
+            prompt="Show more?",
+            options=(FormOption(key="m", label="next page"), FormOption(key="q", label="close")),
+            default="m",
+        )
         form_answer = await chat.ui.ask(form)
         if form_answer is None or form_answer.keys != ("m",):
             return

@@ -85,15 +85,16 @@ async def _confirm(chat: CommandContext, undo: SessionUndo, planned: UndoPlan) -
 
 def _form(planned: UndoPlan) -> Form:
     blocked = planned.conflicts
-    show_diffs, keep = FormOption("d", "show the diff"), FormOption("n", "no, change nothing")
+    show_diffs, keep = FormOption(key="d", label="show the diff"), FormOption(key="n", label="no, change nothing")
     if not blocked:
         verb = "redo" if planned.redo else "undo"
         return Form(
-            prompt=f"{verb.capitalize()} these changes?", options=(FormOption("y", f"yes, {verb}"), show_diffs, keep)
+            prompt=f"{verb.capitalize()} these changes?",
+            options=(FormOption(key="y", label=f"yes, {verb}"), show_diffs, keep),
         )
     impossible = sum(not step.possible for step in blocked)
     note = f"{format_count(impossible, 'file')} can't be restored and will be skipped" if impossible else ""
-    force = FormOption("f", "overwrite; the overwritten content is kept", note)
+    force = FormOption(key="f", label="overwrite; the overwritten content is kept", note=note)
     named = format_count(len(blocked), "file")
     above = (NoticeBlock("warning", f"{named} changed since then or can't be restored; see the PROBLEM column"),)
     return Form(prompt="Overwrite later changes?", options=(force, show_diffs, keep), above=above)

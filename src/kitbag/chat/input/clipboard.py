@@ -11,7 +11,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.processes.signals import has_child_exited, signal_child_group
 from kitbag.tools.files.read import MAX_IMAGE_BYTES, image_type
@@ -27,7 +29,7 @@ _APPLE_SCRIPT: Final = (
 _NO_IMAGE: Final = "no image in the clipboard"
 
 
-class ClipboardImage(NamedTuple):
+class ClipboardImage(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes = b""
     media_type: str = ""
     problem: str = ""
@@ -49,7 +51,7 @@ def read_clipboard(environment: Mapping[str, str] | None = None) -> ClipboardIma
         if len(data) > MAX_IMAGE_BYTES:
             return ClipboardImage(problem="the clipboard image is too large (limit: 3.7 MB)")
         if media_type := image_type(data):
-            return ClipboardImage(data, media_type)
+            return ClipboardImage(data=data, media_type=media_type)
     if not has_program and (program := shutil.which("osascript", path=path)):
         return _read_with_osascript(program, variables, deadline)
     if not has_program:
@@ -104,4 +106,6 @@ def _read_with_osascript(program: str, environment: Mapping[str, str], deadline:
             return ClipboardImage(problem=_NO_IMAGE)
     if len(data) > MAX_IMAGE_BYTES:
         return ClipboardImage(problem="the clipboard image is too large (limit: 3.7 MB)")
-    return ClipboardImage(data, kind) if (kind := image_type(data)) else ClipboardImage(problem=_NO_IMAGE)
+    return (
+        ClipboardImage(data=data, media_type=kind) if (kind := image_type(data)) else ClipboardImage(problem=_NO_IMAGE)
+    )

@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -49,7 +49,7 @@ _Search = Callable[[float], list[Completion]]
 T = TypeVar("T", bound=LibraryItem)
 
 
-class CompletionCandidate(NamedTuple):
+class CompletionCandidate(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """The text to insert."""
     description: str = ""
@@ -153,12 +153,14 @@ class ChatCompleter(Completer):
 
     def _commands(self, typed: str) -> list[CompletionCandidate]:
         candidates = [
-            CompletionCandidate(f"/{one.name}", one.help, f"/{one.name} {one.arguments}") for one in COMMANDS.values()
+            CompletionCandidate(text=f"/{one.name}", description=one.help, label=f"/{one.name} {one.arguments}")
+            for one in COMMANDS.values()
         ]
         with contextlib.suppress(KitbagError, OSError):
             candidates += self._skills(self._sources.library())
         candidates += [
-            CompletionCandidate(f"/{name}", description) for name, description in self._sources.prompts().items()
+            CompletionCandidate(text=f"/{name}", description=description)
+            for name, description in self._sources.prompts().items()
         ]
         return rank_items(typed, candidates, lambda candidate: candidate.text[1:])
 
@@ -166,7 +168,9 @@ class ChatCompleter(Completer):
         for skill, verdict in evaluate_skills(library.skills, library.visibility_context()):
             name = _typed_name(library.skills, skill) if verdict.user else ""
             if name and name.lower() not in COMMANDS:
-                yield CompletionCandidate(f"/{name}", skill.description, f"/{name} {skill.argument_hint}")
+                yield CompletionCandidate(
+                    text=f"/{name}", description=skill.description, label=f"/{name} {skill.argument_hint}"
+                )
 
     def _arguments(self, command: str, typed_arguments: str) -> list[Completion]:
         *before, typed = typed_arguments.split(" ")
@@ -178,34 +182,40 @@ class ChatCompleter(Completer):
         match command:
             case "persona" if first:
                 personas = library().personas
-                named = [CompletionCandidate(_typed_name(personas, one), one.description) for one in personas]
-                return [*named, CompletionCandidate("none", "no persona")]
+                named = [
+                    CompletionCandidate(text=_typed_name(personas, one), description=one.description)
+                    for one in personas
+                ]
+                return [*named, CompletionCandidate(text="none", description="no persona")]
             case "model" if first:
                 return [
-                    CompletionCandidate(name) for name in dict.fromkeys((*self._sources.models(), *_known_models()))
+                    CompletionCandidate(text=name)
+                    for name in dict.fromkeys((*self._sources.models(), *_known_models()))
                 ]
             case "mode" if first:
-                return [CompletionCandidate(mode) for mode in MODES_STRICTEST_FIRST]
+                return [CompletionCandidate(text=mode) for mode in MODES_STRICTEST_FIRST]
             case "agents" if first:
                 return self._agents("")
             case "skills" if first:
-                return [CompletionCandidate(state) for state in _STATES]
+                return [CompletionCandidate(text=state) for state in _STATES]
             case "skills" if len(before) == 1 and before[0] in _STATES:
                 skills = library().skills
-                return [CompletionCandidate(_typed_name(skills, one), one.description) for one in skills]
+                return [
+                    CompletionCandidate(text=_typed_name(skills, one), description=one.description) for one in skills
+                ]
             case "tasks" if first:
-                return [CompletionCandidate(verb) for verb in _TASK_VERBS]
+                return [CompletionCandidate(text=verb) for verb in _TASK_VERBS]
             case "tasks" if len(before) == 1 and before[0] in _TASK_VERBS:
-                return [CompletionCandidate(*task) for task in self._sources.tasks()]
+                return _described(self._sources.tasks())
             case "stop" if first:
                 return [
-                    *(CompletionCandidate(*task) for task in self._sources.tasks()),
-                    CompletionCandidate("all", "all tasks of this session"),
+                    *_described(self._sources.tasks()),
+                    CompletionCandidate(text="all", description="all tasks of this session"),
                 ]
             case "resume" if first:
                 return [
-                    CompletionCandidate("last", "the most recent session"),
-                    *(CompletionCandidate(*one) for one in self._sources.sessions()),
+                    CompletionCandidate(text="last", description="the most recent session"),
+                    *_described(self._sources.sessions()),
                 ]
             case _:
                 return []
@@ -213,7 +223,9 @@ class ChatCompleter(Completer):
     def _agents(self, start: str) -> list[CompletionCandidate]:
         library = self._sources.library()
         found = [(_typed_name(library.agents, one), one) for one, verdict in library.visible_agents() if verdict.model]
-        return [CompletionCandidate(f"{start}{name}", agent.description) for name, agent in found if name]
+        return [
+            CompletionCandidate(text=f"{start}{name}", description=agent.description) for name, agent in found if name
+        ]
 
     # After `@`
 
@@ -223,10 +235,8 @@ class ChatCompleter(Completer):
             found = [(rank(typed, candidate.text[1:]), candidate) for candidate in self._agents(f"@{AGENT_PREFIX}")]
         except (KitbagError, OSError):
             return []
-        return [
-            candidate
-            for _, candidate in sorted((fit, candidate) for fit, candidate in found if fit is not None and fit < 4)
-        ]
+        matching = [(fit, candidate.text, candidate) for fit, candidate in found if fit is not None and fit < 4]
+        return [candidate for _, _, candidate in sorted(matching, key=lambda match: match[:2])]
 
     def _mentions(self, typed: str, agents: list[CompletionCandidate], wait: float) -> list[CompletionCandidate]:
         files = self._files.best_matches(typed, MAX_COMPLETIONS, wait)
@@ -257,7 +267,7 @@ class ChatCompleter(Completer):
             ]
         matching = [f"{above}{one}" for one in rank_items(name, sorted(entry_names), str)[:MAX_COMPLETIONS]]
         if not is_mention:
-            return [CompletionCandidate(path) for path in matching]
+            return [CompletionCandidate(text=path) for path in matching]
         return [candidate for path in matching if (candidate := _file_candidate(path)) is not None]
 
 
@@ -274,7 +284,11 @@ def _file_candidate(path: str) -> CompletionCandidate | None:
         return None
     # A directory is an intermediate step: leave its quote open.
     is_open = path.endswith("/") and mention[-1] in "\"'"
-    return CompletionCandidate(mention[:-1] if is_open else mention, label=f"@{path}")
+    return CompletionCandidate(text=mention[:-1] if is_open else mention, label=f"@{path}")
+
+
+def _described(pairs: Iterable[tuple[str, str]]) -> list[CompletionCandidate]:
+    return [CompletionCandidate(text=text, description=description) for text, description in pairs]
 
 
 def _typed_name(names: Namespace[T], item: T) -> str:

@@ -10,8 +10,9 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
+import msgspec
 from prompt_toolkit.history import History as BaseHistory
 
 from kitbag.errors import KitbagError
@@ -30,7 +31,7 @@ _EXTRA_ENTRIES = MAX_ENTRIES // 10
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-class HistoryEntry(NamedTuple):
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     text: str
 
@@ -152,4 +153,4 @@ def _parse_entry(line: bytes) -> HistoryEntry | None:
     if not isinstance(directory, str) or not isinstance(text, str) or not text.strip():
         return None
     # The file may come from elsewhere: keep control sequences out of the input line.
-    return HistoryEntry(directory, _CONTROL.sub("", text).encode("utf-8", "replace").decode())
+    return HistoryEntry(directory=directory, text=_CONTROL.sub("", text).encode("utf-8", "replace").decode())

@@ -5,7 +5,9 @@ Used by form_queue and layout. Independent of prompt_toolkit.
 
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, wrap
 from kitbag.dialogs.form import Form, FormAnswer, FormOption
@@ -22,7 +24,7 @@ _NOTHING_SELECTED: Final = "nothing selected; use Up and Down, or press an optio
 _MAX_LABEL_LINES: Final = 4
 
 
-class FormResult(NamedTuple):
+class FormResult(msgspec.Struct, frozen=True):
     answer: FormAnswer | None
     """None: canceled."""
 

@@ -4,7 +4,7 @@ Used by terminal_ui. Assigns heights before each frame, so that it fits any term
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from prompt_toolkit.buffer import Buffer
@@ -59,7 +59,7 @@ class FrameState(msgspec.Struct, frozen=True, kw_only=True):
     now: float
 
 
-class TextCleaners(NamedTuple):
+class TextCleaners(msgspec.Struct, frozen=True, kw_only=True):
     """Sanitizers; all text on the screen passes through one of them."""
 
     text: Callable[[str], str]

@@ -128,7 +128,7 @@ class TerminalUI:
 
     def _make_application(self, input_: Input | None, output: Output | None, environment: Mapping[str, str]) -> None:
         register_basic_sequences()
-        cleaners = TextCleaners(self._cleaner.text, self._cleaner.line, self._tail)
+        cleaners = TextCleaners(text=self._cleaner.text, line=self._cleaner.line, tail=self._tail)
         self._layout = ChatLayout(
             self._line,
             self._forms,

@@ -213,7 +213,7 @@ class _MarkdownRenderer:
             elif token.type == "inline":
                 rows[-1].append(self._inline(token.children or []))
         self._at += 1
-        return TableCells(rows[0], rows[1:], frozenset(right))
+        return TableCells(heads=rows[0], rows=rows[1:], right=frozenset(right))
 
     def _source_if_cells_lost(self, table: "Token") -> str:
         """The table's source if a row has more cells than the header: the parser would drop them."""

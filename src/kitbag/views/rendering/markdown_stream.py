@@ -6,7 +6,9 @@ is examined once. Knows only enough Markdown to see where a block ends.
 """
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 MAX_PIECE_CHARS: Final = 8_000
 """A longer block is emitted in parts."""
@@ -23,7 +25,7 @@ _RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
 _TABLE_RULE: Final = frozenset("|:- \t")
 
 
-class MarkdownPiece(NamedTuple):
+class MarkdownPiece(msgspec.Struct, frozen=True):
     text: str
     """As received."""
     head: str = ""

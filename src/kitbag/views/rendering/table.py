@@ -4,7 +4,9 @@ Used by render for tables and fields, and by markdown for the tables of a reply.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.text.terminal_width import text_width, truncate_to_width
 from kitbag.views.blocks import FieldsBlock, TableBlock
@@ -20,7 +22,7 @@ _MAX_CELL_LINES: Final = 3
 _FIGURES: Final = frozenset("0123456789,.%$+-–~ ")
 
 
-class TableCells(NamedTuple):
+class TableCells(msgspec.Struct, frozen=True, kw_only=True):
     """Rows with as many cells as there are heads."""
 
     heads: Sequence[Row]
@@ -35,7 +37,9 @@ def table_rows(table: TableBlock, width: int, clean: Cleaner) -> list[list[Style
     heads = [clean.line(head) for head in (*table.headers, *[""] * (count - len(table.headers)))]
     right = frozenset(column for column in range(count - 1) if texts and all(_is_figure(row[column]) for row in texts))
     cells = TableCells(
-        [[StyledRun(head)] for head in heads], [[[StyledRun(cell)] for cell in row] for row in texts], right
+        heads=[[StyledRun(head)] for head in heads],
+        rows=[[[StyledRun(cell)] for cell in row] for row in texts],
+        right=right,
     )
     rows: list[list[StyledRun]] = []
     if table.title:
