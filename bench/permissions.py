@@ -163,7 +163,7 @@ def sandbox(workspace: Workspace, held: SandboxSupport, rounds: int) -> None:
         floor = elapsed(bare, rounds)
         profiles: tuple[SandboxProfile, ...] = ("read-only", "workspace") if held.carve_outs else ("read-only",)
         for profile in profiles:
-            confinement = Confinement(profile)
+            confinement = Confinement(profile=profile)
             cost = elapsed(lambda: run_confined(command, confinement=confinement, workspace=workspace), rounds)  # noqa: B023
             show(f"  {text}, {profile}", cost, floor)
             more = cost - floor

@@ -313,7 +313,7 @@ def test_what_a_killed_run_left_goes_with_the_next(box: Box) -> None:
         "root = sys.argv[1]\n"
         "run_confined(ShellCommand(text='touch started; sleep 600', directory=root,\n"
         "             environment={'PATH': '/usr/bin:/bin'}, timeout=600, max_characters=10),\n"
-        "             confinement=Confinement('workspace'), workspace=Workspace(root=root, home=root + '/../home', kitbag_home=root + '/../home/.kitbag'))\n"
+        "             confinement=Confinement(profile='workspace'), workspace=Workspace(root=root, home=root + '/../home', kitbag_home=root + '/../home/.kitbag'))\n"
     )
     before = box.state()
     process = subprocess.Popen([sys.executable, "-c", script, str(box.root)])
@@ -406,7 +406,9 @@ def test_secrets_are_not_there_either_when_the_home_is_the_workspace(box: Box) -
     before = box.state(home)
     command = box.command("cat .ssh/id_rsa .netrc; echo x > .ssh/authorized_keys; echo x > .bashrc; echo x > free")
     ran = run_confined(
-        msgspec.structs.replace(command, directory=str(home)), confinement=Confinement("workspace"), workspace=workspace
+        msgspec.structs.replace(command, directory=str(home)),
+        confinement=Confinement(profile="workspace"),
+        workspace=workspace,
     )
     assert "CANARY" not in ran.text
     (home / "free").unlink()
@@ -424,7 +426,7 @@ def test_D46_the_environment_holds_no_secrets(box: Box) -> None:
     command = box.command(
         "env; cat /proc/*/environ", environment={**secrets, **doors, "BASH_ENV": "CANARY", "PLAIN": "kept"}
     )
-    ran = run_confined(command, confinement=Confinement("workspace"), workspace=box.workspace)
+    ran = run_confined(command, confinement=Confinement(profile="workspace"), workspace=box.workspace)
     assert "CANARY" not in ran.text
     assert "PLAIN=kept" in ran.text
     assert f"HOME={box.world.home}" in ran.text
@@ -559,7 +561,10 @@ def test_an_interrupt_ends_it_and_frees_the_places(box: Box) -> None:
     before, long = box.state(), long_time()
     with pytest.raises(KeyboardInterrupt):
         run_confined(
-            box.command(f"sleep {long}"), interrupt, confinement=Confinement("workspace"), workspace=box.workspace
+            box.command(f"sleep {long}"),
+            interrupt,
+            confinement=Confinement(profile="workspace"),
+            workspace=box.workspace,
         )
     wait_until(lambda: not processes_with(long))
     assert box.state() == before
@@ -578,7 +583,7 @@ def vanishing(monkeypatch: pytest.MonkeyPatch) -> list[None]:
         looks.append(None)
         view = look(*given)
         gone = ("/usr/share/kitbag-test/gone.sock",) if len(looks) <= 5 else ()
-        return view._replace(hidden_files=(*view.hidden_files, *gone))
+        return msgspec.structs.replace(view, hidden_files=(*view.hidden_files, *gone))
 
     monkeypatch.setattr(bubblewrap, "build_view", with_gone)
     return looks
@@ -612,13 +617,13 @@ def test_a_sandbox_that_can_t_be_made_is_no_result_of_the_command(box: Box) -> N
     assert not marker.exists()
     gone = msgspec.structs.replace(box.command("true"), directory=str(box.root / "nowhere"))
     with pytest.raises(SandboxError):
-        run_confined(gone, confinement=Confinement("workspace"), workspace=box.workspace)
+        run_confined(gone, confinement=Confinement(profile="workspace"), workspace=box.workspace)
 
 
 def test_the_whole_file_system_is_no_workspace(box: Box) -> None:
     everything = msgspec.structs.replace(box.workspace, root="/")
     with pytest.raises(SandboxError, match="root directory"):
-        run_confined(box.command("true"), confinement=Confinement("workspace"), workspace=everything)
+        run_confined(box.command("true"), confinement=Confinement(profile="workspace"), workspace=everything)
 
 
 def test_a_bubblewrap_that_commands_can_write_is_not_used(box: Box) -> None:
@@ -636,7 +641,7 @@ def test_a_folder_given_by_a_model_opens_nothing(box: Box) -> None:
     """D13: the roots are the workspace's, wherever the command starts."""
     command = msgspec.structs.replace(box.command("echo x > tripwire; echo x > new"), directory=str(box.world.outside))
     before = box.state(box.world.outside)
-    ran = run_confined(command, confinement=Confinement("workspace"), workspace=box.workspace)
+    ran = run_confined(command, confinement=Confinement(profile="workspace"), workspace=box.workspace)
     assert ran.status != 0
     assert box.state(box.world.outside) == before
 
@@ -687,7 +692,7 @@ def test_commands_are_given_as_they_are(box: Box) -> None:
             timeout=10,
             max_characters=100,
         ),
-        confinement=Confinement("read-only"),
+        confinement=Confinement(profile="read-only"),
         workspace=box.workspace,
     )
     assert ran.text == "a\nb�\tit's"
@@ -707,7 +712,7 @@ def test_no_library_of_the_workspace_is_loaded_by_what_confines(box: Box) -> Non
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     canary = box.world.canary
     command = box.command("true", environment={"LD_PRELOAD": str(library), "EVIL": str(canary)})
-    run_confined(command, confinement=Confinement("workspace"), workspace=box.workspace)
+    run_confined(command, confinement=Confinement(profile="workspace"), workspace=box.workspace)
     assert not canary.exists()
     subprocess.run(["true"], env=dict(command.environment), check=True)
     assert canary.exists()
@@ -731,7 +736,7 @@ def test_an_abstract_socket_can_t_be_reached_with_the_network_on(box: Box) -> No
 
 def test_marks_of_outer_commands_are_passed_on(box: Box) -> None:
     command = box.command(f"echo ${MARKER_VARIABLE}", environment={MARKER_VARIABLE: "outer"})
-    ran = run_confined(command, confinement=Confinement("read-only"), workspace=box.workspace)
+    ran = run_confined(command, confinement=Confinement(profile="read-only"), workspace=box.workspace)
     assert re.fullmatch("outer:[0-9a-f]{24}", ran.text)
 
 

@@ -29,6 +29,6 @@ def test_without_a_sandbox_nothing_runs(world: World) -> None:
 
 def test_it_is_described_in_few_words() -> None:
     needs.bubblewrap()
-    assert describe_confinement(Confinement("workspace")) == "bubblewrap, workspace writable, no network"
-    assert describe_confinement(Confinement("read-only", network=True)) == "bubblewrap, read-only, network"
-    assert describe_confinement(Confinement("none")) == "no sandbox"
+    assert describe_confinement(Confinement(profile="workspace")) == "bubblewrap, workspace writable, no network"
+    assert describe_confinement(Confinement(profile="read-only", network=True)) == "bubblewrap, read-only, network"
+    assert describe_confinement(Confinement(profile="none")) == "no sandbox"

@@ -58,7 +58,7 @@ class Box:
     def run(
         self, text: str, profile: SandboxProfile = "workspace", *, network: bool = False, seconds: float = TEST_TIMEOUT
     ) -> CommandResult:
-        confinement = Confinement(profile, network)
+        confinement = Confinement(profile=profile, network=network)
         return run_confined(self.command(text, seconds), confinement=confinement, workspace=self.workspace)
 
     def state(self, *folders: Path) -> dict[str, bytes]:

@@ -93,7 +93,7 @@ def _confinement(
     # A command without a sandbox runs only after a user's approval; then it is confined as far as possible.
     by_a_person = decision.sandbox == "none" or decision.effect == "ask"
     wanted = profile or ("workspace" if decision.sandbox == "none" else decision.sandbox)
-    return Confinement(wanted, network or decision.network, protects_control_paths=not by_a_person)
+    return Confinement(profile=wanted, network=network or decision.network, protects_control_paths=not by_a_person)
 
 
 def _require_approval(

@@ -5,7 +5,9 @@ paths in a writable workspace read-only; else nothing runs.
 """
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from kitbag.permissions.model import SandboxProfile, SandboxSupport, Workspace
 from kitbag.sandbox.placeholders import SandboxError
@@ -21,7 +23,7 @@ _USER_NAMESPACES_FIX = "allow user namespaces for bubblewrap"
 _SANDLOCK_FIX = "or, on Linux 6.12 or newer, `pip install 'kitbag[sandbox]'`"
 
 
-class Confinement(NamedTuple):
+class Confinement(msgspec.Struct, frozen=True, kw_only=True):
     profile: SandboxProfile
     network: bool = False
     protects_control_paths: bool = True
@@ -65,7 +67,7 @@ def run_confined(
     workspace: Workspace,
 ) -> "CommandResult":
     """Raises SandboxError instead of running with less confinement than requested; the command then did not run."""
-    profile, network, protects_control_paths = confinement
+    profile, network = confinement.profile, confinement.network
     support, bubblewrap = _detect()
     if profile == "none":
         raise SandboxError("no sandbox profile given", "use read-only or workspace")
@@ -75,7 +77,7 @@ def run_confined(
         from kitbag.sandbox import bubblewrap as sandbox_bubblewrap
 
         return sandbox_bubblewrap.run_in_bubblewrap(bubblewrap, command, on_progress, profile, network, workspace)
-    if profile == "workspace" and protects_control_paths:
+    if profile == "workspace" and confinement.protects_control_paths:
         raise SandboxError(f"the available sandbox cannot protect control files: {support.problem}", support.fix)
     from kitbag.sandbox import landlock as sandbox_landlock
 

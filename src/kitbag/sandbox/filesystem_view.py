@@ -6,7 +6,8 @@ Used by both sandboxes. Lists only existing paths, resolved, since the target of
 import os
 import stat
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from kitbag.permissions.model import Workspace, is_inside
 from kitbag.processes.command_runner import MARKER_VARIABLE
@@ -46,7 +47,7 @@ _SOCKET_VARIABLES = (
 )
 
 
-class FilesystemView(NamedTuple):
+class FilesystemView(msgspec.Struct, frozen=True, kw_only=True):
     hidden_folders: tuple[str, ...]
     hidden_files: tuple[str, ...]
     shown: tuple[str, ...]
@@ -82,7 +83,9 @@ def build_view(workspace: Workspace, network: bool, writable: tuple[str, ...]) -
     files = {os.path.realpath(os.path.join(home, name)) for name in _SECRET_FILES} | set(_SYSTEM_SECRETS)
     files |= {path for path in _listening_sockets() if not any(is_inside(path, root) for root in writable)}
     hidden = {path for path in files if _is_non_directory(path) and _is_visible(path, folders, shown)}
-    return FilesystemView(tuple(sorted(folders)), tuple(sorted(hidden)), tuple(sorted(shown)))
+    return FilesystemView(
+        hidden_folders=tuple(sorted(folders)), hidden_files=tuple(sorted(hidden)), shown=tuple(sorted(shown))
+    )
 
 
 def _is_visible(path: str, hidden: Collection[str], shown: Collection[str]) -> bool:

@@ -155,7 +155,7 @@ class ReferencePermissions:
         found = self._still_allowed(command)
         if found.sandbox == "none":  # only for what the user allowed, by a rule or an answer
             return run_command(command, tick)
-        confinement = Confinement(found.sandbox, found.network)
+        confinement = Confinement(profile=found.sandbox, network=found.network)
         return run_confined(
             command, tick, confinement=confinement, workspace=self._live.restrict_workspace(self._workspace)
         )

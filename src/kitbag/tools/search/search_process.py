@@ -35,6 +35,8 @@ _MAX_MEMORY_BYTES = 1 << 30
 
 
 class SearchJob(NamedTuple):
+    """No msgspec.Struct: the child process has no site-packages."""
+
     pattern: str
     mode: str
     """`content`, `count` or `files_with_matches`."""

@@ -45,7 +45,7 @@ def confinement_for(request: AgentCommand) -> Confinement | None:
     decision = request.decision
     if decision.effect == "deny" or (decision.sandbox == "none" and request.mode in ("plan", "autonomous")):
         raise InvalidError(f"{request.mode} mode does not run it: {decision.reason}")
-    return None if decision.sandbox == "none" else Confinement(decision.sandbox, decision.network)
+    return None if decision.sandbox == "none" else Confinement(profile=decision.sandbox, network=decision.network)
 
 
 def run_agent_command(
