@@ -75,7 +75,7 @@ def shop(world: World) -> World:
     shutil.rmtree(world.workspace)
     shutil.copytree(ROOT / "examples", world.workspace.parent / "examples")
     world.workspace = world.workspace.parent / "examples" / "workspace"
-    world.env |= {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    world.env |= {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "KITBAG_MODEL": "offline"}
     world.env = {name: value for name, value in world.env.items() if not name.endswith(("_KEY", "_HOST", "_BASE_URL"))}
     for command in ("git init -q", "git add .", "git -c user.name=a -c user.email=a@b commit -qm sample"):
         subprocess.run(shlex.split(command), cwd=world.workspace, env=world.env, check=True)
