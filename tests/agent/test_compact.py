@@ -221,7 +221,7 @@ def test_the_skills_of_a_session_survive_being_resumed_after_a_compaction(world:
     one.run("Read.")
     again = SessionSkills(one.library)
     again.restore(use.as_loaded() for use in one.resumed().skills.values())
-    assert again.load("ways").text.startswith("The skill ways is loaded already")
+    assert again.load("ways").text.startswith("The skill ways is already loaded")
 
 
 def test_the_list_of_what_is_to_be_done_is_told_again_however_often_room_is_made(talk) -> None:

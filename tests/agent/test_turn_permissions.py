@@ -67,7 +67,7 @@ def test_to_ask_for_a_loaded_skill_again_allows_it_again(skills: World) -> None:
     made = talk(skills, load("searching"), "Done.", load("searching", "s2"), SEARCH, "Done.")
     made.run("Load it.")
     made.run("Search.")
-    assert "loaded already" in made.results()[-2]
+    assert "already loaded" in made.results()[-2]
     assert made.results()[-1] == "heard x"
     assert not made.of(SkillLoaded)
     assert "the skill searching, until your next message: WebSearch without asking" in made.of(Notice)[0].text
@@ -84,7 +84,7 @@ def test_what_a_project_s_skill_asks_for_is_not_given_where_trust_is_not_known(s
     made = talk(skills, load("of-project"), SEARCH, "Done.")
     made.run("Search.")
     assert "not interactive" in made.results()[-1]
-    assert "asks for WebSearch, which it does not get" in made.of(SkillLoaded)[0].rights
+    assert "requests WebSearch, which is not granted" in made.of(SkillLoaded)[0].rights
 
 
 def test_a_limit_holds_for_calls_of_the_same_reply_and_says_so(skills: World) -> None:
@@ -94,7 +94,7 @@ def test_a_limit_holds_for_calls_of_the_same_reply_and_says_so(skills: World) ->
     made = talk(skills, both, "Done.", load("plain", "s2"), "Done.")
     made.run("List.")
     text, refused, listed = made.results()
-    assert text.endswith("only these tools can be used: TodoWrite, ListLoadedSkills.]")
+    assert text.endswith("only these tools are available: TodoWrite, ListLoadedSkills.]")
     assert "WebSearch can't be used now: the skill listing is in use" in refused
     assert "Until the user speaks again there are ListLoadedSkills, TodoWrite." in refused
     assert "listing" in listed
@@ -113,7 +113,7 @@ def test_a_limit_beats_what_another_skill_allows_whatever_comes_first(skills: Wo
     for steps in ([load("searching"), load("offline", "s2")], [load("offline"), load("searching", "s2")]):
         made = talk(skills, *steps, SEARCH, "Done.")
         made.run("Search.")
-        assert "the skill offline is in use, and these can't be used: WebSearch" in made.results()[-1]
+        assert "the skill offline is in use, and these are unavailable: WebSearch" in made.results()[-1]
         made.close()
         skills.home.joinpath(".kitbag/state/journal.db").unlink()
 
@@ -141,5 +141,5 @@ def test_a_limit_that_can_not_be_read_leaves_no_tool(skills: World) -> None:
     skills.skill("~/.kitbag/skills", "broken", restrict_tools="Frobnicate")
     made = talk(skills, load("broken"), LISTS, "Done.")
     made.run("List.")
-    assert "no tool can be used" in made.results()[-1]
+    assert "no tools are available" in made.results()[-1]
     assert Text("Done.") in made.session.messages()[-1].parts

@@ -82,7 +82,7 @@ class TestAllowedForTheTurn:
         house.ask("/writer now", steps=steps, trust_workspace=True)
         assert (house.world.workspace / "a.txt").exists()
         assert "Read can't be used now: the skill writer is in use" in results(house)["r"]
-        assert "only these tools can be used: Write" in house.requests[0].messages[0].text
+        assert "only these tools are available: Write" in house.requests[0].messages[0].text
 
 
 class TestPaths:

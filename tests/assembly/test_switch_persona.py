@@ -152,7 +152,7 @@ class TestWhatIsLoaded:
                 ]  # fmt: skip
                 again = await home.ask(agent, "Load it again.")
                 assert str(again.messages).count("<session-changes>") == 1
-                assert "can't be loaded by a model: belongs to developer" in str(again.messages[-1])
+                assert "cannot be loaded by the model: belongs to developer" in str(again.messages[-1])
                 assert not home.of(SkillLoaded)
 
         run(work)
@@ -163,7 +163,7 @@ class TestWhatIsLoaded:
                 await agent.use_persona("developer")
                 await home.ask(agent, "Load it.")
                 await agent.use_persona("support")
-                assert "is loaded already" in str((await home.ask(agent, "Again.")).messages[-1])
+                assert "is already loaded" in str((await home.ask(agent, "Again.")).messages[-1])
 
         run(work)
 
@@ -186,7 +186,7 @@ class TestWhatIsLoaded:
                 assert "BODY of incident" in str((await home.ask(agent, "/incident_investigation now")).messages)
                 async with agent.run("/shop/code_review now") as going:
                     await going.wait()
-                assert "can't be loaded by a person" in str(going.error)
+                assert "cannot be loaded by the user" in str(going.error)
 
         run(work)
 

@@ -373,9 +373,9 @@ def test_a_skill_is_delivered_once_and_a_second_time_as_one_line(world: World) -
         assert answer(world, "Hi")["status"] == "completed"
         sent = server.requests[-1].raw.decode()
         assert answer(world, "/ways there", "--continue")["status"] == "completed"
-        assert "is loaded already" in server.requests[-1].raw.decode()
+        assert "is already loaded" in server.requests[-1].raw.decode()
     assert sent.count("The way of ways.") == 1
-    assert "The skill ways is loaded already" in sent
+    assert "The skill ways is already loaded" in sent
 
 
 def test_every_way_to_stop_short_of_the_work_is_an_exit_code_of_its_own(world: World) -> None:

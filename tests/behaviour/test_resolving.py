@@ -84,9 +84,9 @@ def test_D29_one_that_is_denied_or_unanswered_and_none_runs(packer: World) -> No
     skill(packer, "!`echo free > made`\n\n!`echo asked > asked`\n\n!`rm -rf x`\n")
     allowed = ("--allow", "Bash(echo free:*)", "--allow", "Edit")
     said = is_refused(packer, *allowed, "--deny", "Bash(rm:*)", "--allow-commands")
-    assert "SKILL.md:9: the command `rm -rf x` is refused" in said
+    assert "SKILL.md:9: the command `rm -rf x` is denied" in said
     said = is_refused(packer, *allowed)
-    assert "nobody can be asked" in said
+    assert "interactive terminal" in said
     is_refused(packer, *allowed, "--permission-mode", "locked", "--allow-commands")
     assert sorted(os.listdir(packer.workspace)) == [".git", ".kitbag"]
 

@@ -36,7 +36,7 @@ def test_a_second_load_is_one_line_and_a_changed_text_brings_what_is_new(world: 
         async with served(world) as server, server.client() as client:
             await text(client, "load_skill", skill_name="deploy", reason="r")
             again = await text(client, "load_skill", skill_name="deploy", reason="r")
-            assert "loaded already" in again
+            assert "already loaded" in again
             assert "\n" not in again
             path.write_text(path.read_text().replace("Step 7.", "Step SEVEN."))
             changed = await text(client, "load_skill", skill_name="deploy", reason="r")

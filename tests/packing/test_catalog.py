@@ -318,7 +318,7 @@ def test_when_too_little_would_be_left_of_each_some_are_listed_by_name_only() ->
     assert (catalog.described, catalog.listed, catalog.total) == (8_000 // MIN_DESCRIPTION, 1_000, 1_000)
     entries, last = parse(catalog.text)
     assert [len(entry.text) >= MIN_DESCRIPTION - 6 for entry in entries if entry.text] == [True] * 133
-    assert last == "(133 of 1000 skills are described, 867 more by name only; every one can be loaded by its name.)"
+    assert last == "(133 of 1000 skills are described, 867 more by name only; all can be loaded by name.)"
 
 
 def test_who_is_described_first_is_what_is_required_and_then_who_is_closest() -> None:
@@ -336,8 +336,7 @@ def test_names_come_on_top_up_to_their_own_limit_and_the_rest_is_counted() -> No
     assert sum(len(entry.name) for entry in entries) <= 24_000
     assert (len(entries), catalog.listed) == (24_000 // 11, 24_000 // 11)
     assert last == (
-        "(133 of 10000 skills are described, 2048 more by name only, 7819 are not listed: SearchSkills finds them; "
-        "every one can be loaded by its name.)"
+        "(133 of 10000 skills are described, 2048 more by name only, 7819 are not listed: SearchSkills finds them; all can be loaded by name.)"
     )
 
 

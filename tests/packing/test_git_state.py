@@ -73,7 +73,7 @@ def test_a_repository_without_commits(repository: Path) -> None:
 def test_no_branch(committed: Path) -> None:
     sha = git(committed, "rev-parse", "HEAD")
     git(committed, "checkout", "--detach")
-    assert said(committed) == f"no branch, at {sha[:12]}"
+    assert said(committed) == f"detached at {sha[:12]}"
 
 
 def test_packed_branches(committed: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_workspace_reached_through_a_link(committed: Path, tmp_path: Path) -> 
 
 
 def test_a_repository_with_longer_numbers(tmp_path: Path) -> None:
-    assert said(bare(tmp_path, "a" * 64 + "\n")) == f"no branch, at {'a' * 12}"
+    assert said(bare(tmp_path, "a" * 64 + "\n")) == f"detached at {'a' * 12}"
 
 
 def test_nothing_where_no_repository_is(tmp_path: Path) -> None:

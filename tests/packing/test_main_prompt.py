@@ -211,7 +211,7 @@ def test_it_is_small(empty: World) -> None:
 def test_each_extra_is_capped_and_says_so(furnished: World) -> None:
     found = prompt(furnished, wanted(append="x" * 30_000))
     (entry,) = (entry for entry in found.ledger.entries if entry.kind == "appended")
-    assert entry.text == "x" * MAX_EXTRA_CHARACTERS + "\n[10,000 more characters are left out.]\n\n"
+    assert entry.text == "x" * MAX_EXTRA_CHARACTERS + "\n[10,000 more characters omitted.]\n\n"
     assert (entry.status, entry.tokens_cut) == ("cut", estimate_tokens("x" * 10_000))
     assert [warning.code for warning in found.warnings] == ["prompt-cut"]
 

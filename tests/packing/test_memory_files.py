@@ -136,7 +136,7 @@ def test_imports_go_four_deep(world: World) -> None:
     world.write("AGENTS.md", "0 @n1.md")
     memories = read(world)
     assert memories.files[0].text == "0 1 2 3 4 @n5.md"
-    assert problems(memories) == ["n4.md:1: `@n5.md` is not imported: imports go 4 deep"]
+    assert problems(memories) == ["n4.md:1: `@n5.md` is not imported: imports are nested more than 4 levels deep"]
 
 
 def test_a_circle_ends(world: World) -> None:
@@ -155,7 +155,7 @@ def test_what_is_imported_is_looked_through_once_and_by_its_own_place(world: Wor
 
 def test_a_missing_file_is_told_and_left_as_text(world: World) -> None:
     assert only(world, "one\n@docs/gone.md") == "one\n@docs/gone.md"
-    assert problems(read(world)) == ["AGENTS.md:2: `@docs/gone.md` does not exist; left as text"]
+    assert problems(read(world)) == ["AGENTS.md:2: `@docs/gone.md` does not exist; kept as text"]
     assert read(world).problems[0].severity == "info"
 
 
@@ -205,7 +205,7 @@ def test_a_memory_file_that_is_a_link_out_is_not_used(hostile: World) -> None:
     (hostile.workspace / "GEMINI.md").symlink_to("/dev/zero")
     memories = read(hostile)
     assert memories.files == ()
-    assert [one.split(": ")[1] for one in problems(memories)] == ["not used"] * 3
+    assert [one.split(": ")[1] for one in problems(memories)] == ["ignored"] * 3
 
 
 def test_a_person_may_keep_the_file_elsewhere_and_import_what_lies_beside_it(world: World) -> None:
@@ -263,8 +263,8 @@ def test_hidden_characters_are_shown_and_reported(world: World) -> None:
     memories = read(world)
     assert memories.files[0].text == "Be kind.\nDo [U+E0041][U+E0042][U+202E]this. 👩‍💻 ok\nzero[U+200B]width"
     assert problems(memories) == [
-        "AGENTS.md:2: hidden characters, shown as [U+...]: U+E0041, U+E0042, U+202E",
-        "more.md:1: hidden characters, shown as [U+...]: U+200B",
+        "AGENTS.md:2: contains hidden characters, shown as [U+...]: U+E0041, U+E0042, U+202E",
+        "more.md:1: contains hidden characters, shown as [U+...]: U+200B",
     ]
 
 
@@ -287,7 +287,7 @@ def test_short_files_stay_whole_and_long_ones_share_what_is_left(world: World) -
     assert short.text == "Short and specific."
     for memory in (mine, theirs):
         assert 19_000 < len(memory.text) < 20_200
-        assert memory.text.rpartition("\n")[2].endswith("more characters of this file are left out; Read shows them.]")
+        assert memory.text.rpartition("\n")[2].endswith("more characters omitted. Use Read to see the whole file.]")
         assert f"[{len(memory.omitted):,} more" in memory.text
     assert sum(len(memory.text) for memory in memories.files) < 40_300
     assert [one.code for one in memories.problems] == ["memory-cut"] * 2

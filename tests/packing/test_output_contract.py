@@ -49,7 +49,7 @@ def test_an_answer_that_breaks_it_is_told_how(tmp_path: Path, answer: str, probl
         ({"key_findings": "a"}, "key_findings"),
         ({"status": "blocked"}, "says blocked"),
         ({"file": "elsewhere.md"}, "another file"),
-        ({"id": "T2"}, "no line for T1"),
+        ({"id": "T2"}, "no entry for T1"),
     ],
 )
 def test_a_manifest_line_that_breaks_it_is_told_how(tmp_path: Path, changes: dict[str, object], problem: str) -> None:

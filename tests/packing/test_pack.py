@@ -102,18 +102,18 @@ def test_the_bytes_of_the_ledger_are_the_payload(world: World) -> None:
 @pytest.mark.parametrize(
     ("fields", "options", "strategy", "reason"),
     [
-        ({}, (), "standard", "nothing calls for"),
+        ({}, (), "standard", "default"),
         ({"labels": ["simple"]}, (), "minimal", "simple"),
         ({"size": "small"}, (), "minimal", "small"),
         ({"type": "epic"}, (), "comprehensive", "epic"),
         ({"complexity": "high"}, (), "comprehensive", "complexity"),
         ({"depends": ["a", "b", "c", "d"]}, (), "comprehensive", "4 dependencies"),
-        ({"depends": ["a", "b", "c"]}, (), "standard", "nothing"),
+        ({"depends": ["a", "b", "c"]}, (), "standard", "default"),
         ({"type": "epic"}, ("--context-used", "71000"), "minimal", "71%"),
         ({"type": "epic", "size": "small"}, (), "minimal", "small"),
         ({"type": "epic"}, ("--available-context", "6999"), "standard", "2,999 tokens"),
         ({"type": "epic"}, ("--available-context", "4799"), "minimal", "799 tokens"),
-        ({"type": "epic"}, ("--strategy", "minimal"), "minimal", "asked for"),
+        ({"type": "epic"}, ("--strategy", "minimal"), "minimal", "requested"),
     ],
 )
 def test_the_strategy_is_chosen_by_the_first_rule_that_applies(
@@ -132,7 +132,7 @@ def test_the_strategy_is_chosen_by_the_first_rule_that_applies(
         ({"labels": ["investigate"]}, "research", "label"),
         ({"type": "research"}, "research", "type"),
         ({"description": "Please investigate the outage."}, "research", "keyword"),
-        ({"title": "Something else altogether"}, "task-executor", "nothing else"),
+        ({"title": "Something else altogether"}, "task-executor", "no other skill"),
         ({"labels": ["deploy"], "type": "research"}, "deploy", "label"),
     ],
 )
@@ -539,7 +539,7 @@ def test_the_floor_holds_when_minimal_was_chosen_and_is_still_too_much(world: Wo
     tight = packed(world, "T1", "--skills", "late", "--budget", "skills=200")
     for needed in ("name: late", "In short.", "Never guess."):
         assert needed in tight["payload"]
-    assert any("tokens of it are left out" in warning for warning in tight["warnings"])
+    assert any("tokens omitted" in warning for warning in tight["warnings"])
     assert world.run("pack", "T1", "--skills", "late", "--budget", "skills=20").returncode == 10
 
 
@@ -548,7 +548,7 @@ def test_a_lowered_strategy_is_the_one_that_is_told(world: World) -> None:
     task(world)
     found = packed(world, "T1", "--skills", "late", "--strategy", "standard", "--budget", "skills=2000")
     assert found["strategy"] == "minimal"
-    assert "standard (asked for) was over budget" in found["strategy_reason"]
+    assert "standard (requested) was over budget" in found["strategy_reason"]
 
 
 @pytest.mark.parametrize(("used", "code"), [("71000", 0), ("99900", 10), ("200000", 10)])
@@ -594,7 +594,7 @@ def test_a_file_may_have_any_name_and_a_directory_is_no_task(world: World) -> No
     world.write("notes.txt", "# Mend it\n\nIt is broken.\n")
     assert "It is broken." in world.ok("pack", "notes.txt")
     done = world.run("pack", ".git")
-    assert (done.returncode, "is no file" in done.stderr) == (6, True)
+    assert (done.returncode, "is not a task file" in done.stderr) == (6, True)
 
 
 def test_a_reference_that_is_too_much_for_the_task_is_named(world: World) -> None:
@@ -652,7 +652,7 @@ def test_a_trigger_that_could_take_for_ever_is_no_pattern_and_is_told(world: Wor
     task(world, title="a" * 60 + "!")
     found = packed(world, "T1")
     assert found["skills"] == ["task-executor"]
-    assert any("is not used as a pattern" in warning for warning in found["warnings"])
+    assert any("is not a usable pattern" in warning for warning in found["warnings"])
 
 
 def test_a_trigger_with_marks_in_it_is_still_a_word_and_a_pattern_a_pattern(world: World) -> None:
@@ -681,7 +681,7 @@ def test_a_cap_never_makes_a_skill_longer_and_what_it_can_t_hold_is_told(world: 
     world.skill(".kitbag/skills", "odd", body="x", token_budget="²")
     task(world)
     found = packed(world, "T1", "--skills", "grow,odd")
-    assert any("though its token_budget is 100" in warning for warning in found["warnings"])
+    assert any("exceed its token_budget of 100" in warning for warning in found["warnings"])
     assert "Keep this rule." in found["payload"]
 
 
@@ -736,4 +736,4 @@ def test_a_long_chain_of_requirements_ends(world: World) -> None:
     task(world)
     found = packed(world, "T1", "--skills", "s0")
     assert len(found["skills"]) == 20
-    assert any("is left out" in warning for warning in found["warnings"])
+    assert any("is omitted" in warning for warning in found["warnings"])

@@ -164,7 +164,7 @@ def test_when_one_command_is_denied_none_runs_and_it_is_named_with_its_line(worl
     session = skills(world, Recording(rm="deny"))
     with pytest.raises(ReferenceDeniedError) as raised:
         session.load("x")
-    assert f"{path}:7: the command `rm -r /nothing` is refused: as the test says" in raised.value.problem
+    assert f"{path}:7: the command `rm -r /nothing` is denied: as the test says" in raised.value.problem
     assert raised.value.exit_code == 6
     assert not world.canary.exists()
     assert session.loaded() == []
@@ -181,7 +181,7 @@ def test_one_question_lists_all_that_need_an_answer_before_anything_runs(world: 
 
     policy = Recording(echo="ask", date="ask")
     session = skills(world, policy, ask=ask)
-    with pytest.raises(ReferenceDeniedError, match="the answer was no"):
+    with pytest.raises(ReferenceDeniedError, match="you declined"):
         session.load("x")
     assert policy.ran == []
     session.load("x")
@@ -191,7 +191,7 @@ def test_one_question_lists_all_that_need_an_answer_before_anything_runs(world: 
 
 def test_without_anybody_to_ask_a_question_is_a_refusal(world: World) -> None:
     world.skill("~/.kitbag/skills", "x", body="!`touch $CANARY`")
-    with pytest.raises(ReferenceDeniedError, match="nobody can be asked"):
+    with pytest.raises(ReferenceDeniedError, match="interactive terminal"):
         skills(world, Recording("ask")).load("x")
     assert not world.canary.exists()
 
@@ -221,7 +221,7 @@ def test_other_exits_are_failures(world: World, command: str) -> None:
 
 def test_a_command_that_takes_too_long_ends_the_loading(world: World) -> None:
     world.skill("~/.kitbag/skills", "x", body="!`sleep 60`")
-    with pytest.raises(CommandFailedError, match=r"stopped after 0\.2 s"):
+    with pytest.raises(CommandFailedError, match=r"timed out after 0\.2 s"):
         skills(world, Recording(), limits=ReferenceLimits(command_seconds=0.2)).load("x")
 
 
@@ -238,9 +238,9 @@ def test_arguments_used_in_a_command_alone_are_not_told_twice(world: World) -> N
 
 
 def test_an_argument_where_the_shell_would_read_code_is_refused(world: World) -> None:
-    with pytest.raises(ReferenceDeniedError, match="may read a value as code"):
+    with pytest.raises(ReferenceDeniedError, match="may treat the value as code"):
         load(world, '!`sh -c "echo $0"`', "'a b; touch $CANARY'")
-    with pytest.raises(ReferenceDeniedError, match="beside a brace"):
+    with pytest.raises(ReferenceDeniedError, match="next to a brace"):
         load(world, "!`echo '{print $0}'`", "x")
     assert not world.canary.exists()
 
@@ -270,7 +270,7 @@ def test_a_plugin_s_commands_never_run(world: World) -> None:
     world.write("tools/.claude-plugin/plugin.json", '{"name": "tools"}')
     world.write("tools/skills/x/SKILL.md", "---\nname: x\ndescription: d\n---\n!`touch $CANARY`\n")
     world.ok("plugins", "install", "./tools")
-    with pytest.raises(ReferenceDeniedError, match="a plugin's text may not run commands"):
+    with pytest.raises(ReferenceDeniedError, match="plugins may not run commands in their text"):
         skills(world, rights(world, allow_commands=True)).load("tools:x")
     assert not world.canary.exists()
 

@@ -43,7 +43,7 @@ def test_the_first_load_brings_the_block_and_the_next_a_line(world: World) -> No
     )
     second = skills.load("Deploy")
     assert "\n" not in second.text
-    assert second.text.startswith("The skill deploy is loaded already")
+    assert second.text.startswith("The skill deploy is already loaded")
     assert (second.loaded, second.digest) == (None, first.digest)
     assert second.tokens < 40 < first.tokens == estimate_tokens(first.text)
     assert [one.name for one in skills.loaded()] == ["deploy"]
@@ -59,10 +59,10 @@ def test_changed_text_brings_only_what_came_and_what_went(world: World) -> None:
     )
     second = skills.load("deploy")
     assert second.text.split("\n") == [
-        "The skill deploy is loaded already, but its text is another by now.",
-        "These lines of it are new:",
+        "The skill deploy was loaded before, but its text changed.",
+        "Added lines:",
         "Rule seven says to do the work with care.",
-        "These lines of it hold no longer:",
+        "Removed lines (no longer valid):",
         "Rule number 7 says to do the work with care.",
         "Rule number 150 says to do the work with care.",
     ]
@@ -88,11 +88,11 @@ def test_new_arguments_bring_only_the_lines_they_change(world: World) -> None:
     assert skills.load("fix", "12").loaded is None
     second = skills.load("fix", "13")
     assert second.text.split("\n") == [
-        "The skill fix is loaded already, but the arguments are others.",
-        "These lines of it are new:",
+        "The skill fix was loaded before, but its arguments changed.",
+        "Added lines:",
         "User arguments: 13",
         "Fix issue 13 first.",
-        "These lines of it hold no longer:",
+        "Removed lines (no longer valid):",
         "User arguments: 12",
         "Fix issue 12 first.",
     ]
@@ -159,7 +159,7 @@ def test_a_person_s_invocation_leaves_what_the_model_loaded(world: World) -> Non
     skills = session(world)
     kept = skills.load("x", "this").loaded
     assert skills.load("x", "that", by="user").text.startswith("<skill-invocation")
-    assert skills.load("x", "this", by="user").text.startswith("The skill x is loaded already")
+    assert skills.load("x", "this", by="user").text.startswith("The skill x is already loaded")
     assert skills.loaded() == [kept]
 
 
@@ -169,10 +169,10 @@ def test_what_the_file_closes_stays_closed_for_each_who_asks(world: World) -> No
     skills = session(world)
     assert skills.load("manual", by="user").text
     assert skills.load("quiet").text
-    for by, who in (("model", "a model"), ("preload", "an agent's `skills:`")):
-        with pytest.raises(InvalidError, match=f"'manual' can't be loaded by {who}: disable-model-invocation"):
+    for by, who in (("model", "the model"), ("preload", "an agent's `skills:`")):
+        with pytest.raises(InvalidError, match=f"'manual' cannot be loaded by {who}: disable-model-invocation"):
             skills.load("manual", by=by)  # type: ignore[arg-type]
-    with pytest.raises(InvalidError, match="'quiet' can't be loaded by a person: user-invocable is false"):
+    with pytest.raises(InvalidError, match="'quiet' cannot be loaded by the user: user-invocable is false"):
         skills.load("quiet", by="user")
     assert skills.load("quiet", by="preload")
 
@@ -345,7 +345,7 @@ def test_altogether_the_limit_holds_and_what_is_left_out_is_told(world: World) -
     assert sum(one.tokens for one in blocks) <= 25_000
     assert {"s7", "s6", "s5", "s4"} <= {one.name for one in blocks}
     left_out = next(one for one in attached if one.name == "s0")
-    assert left_out.text == "[The skill s0 was loaded and is not any more, to make room: load it again if needed.]"
+    assert left_out.text == "[The skill s0 was unloaded to free context. Load it again if needed.]"
     assert {one.name for one in skills.loaded()} == {one.name for one in blocks}
     assert skills.load("s0").text.startswith("<skill-invocation")
 

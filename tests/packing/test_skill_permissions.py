@@ -46,22 +46,22 @@ def test_who_asks_for_nothing_by_name_gets_nothing(world: World, written: str) -
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        ("restrict-tools: Read, Grep", "only these tools can be used: Read, Grep"),
-        ("restrict_tools: [Bash(git log:*), Read]", "only these tools can be used: Read, Bash(git log:*)"),
-        ("disallowed-tools: Bash", "these can't be used: Bash"),
-        ("disallowedTools: Bash(rm:*)", "these can't be used: Bash(rm:*)"),
+        ("restrict-tools: Read, Grep", "only these tools are available: Read, Grep"),
+        ("restrict_tools: [Bash(git log:*), Read]", "only these tools are available: Read, Bash(git log:*)"),
+        ("disallowed-tools: Bash", "these are unavailable: Bash"),
+        ("disallowedTools: Bash(rm:*)", "these are unavailable: Bash(rm:*)"),
         (
             "restrict-tools: Read, Bash\ndisallowed-tools: Bash",
-            "only these tools can be used: Read; these can't be used: Bash",
+            "only these tools are available: Read; these are unavailable: Bash",
         ),
-        ("restrict-tools: []", "no tool can be used"),
-        ("restrict-tools: Frobnicate", "no tool can be used"),
+        ("restrict-tools: []", "no tools are available"),
+        ("restrict-tools: Frobnicate", "no tools are available"),
     ],
 )
 def test_limits_are_told_to_model_and_person(world: World, written: str, words: str) -> None:
     found = rights(world, written)
     assert found is not None
-    assert found.model_notice() == f"[While this skill is in use, until the user speaks again: {words}.]"
+    assert found.model_notice() == f"[While this skill is in use, until the next user message: {words}.]"
     assert found.user_notice() == f"until your next message: {words}"
 
 
@@ -118,7 +118,7 @@ class TestWhoIsGivenWhatItAsksFor:
             changed = skills.load(name).permissions
             assert changed is not None
             assert (changed.grants, changed.denied_grants) == ((), ("Bash",))
-            assert "it was not there when the workspace was trusted" in changed.denial_reason
+            assert "it was added after the workspace was trusted" in changed.denial_reason
 
     def test_a_project_s_skill_is_when_the_person_says_so_for_this_run(self, world: World) -> None:
         world.skill(".kitbag/skills", "its", allowed_tools="Bash")
@@ -136,6 +136,6 @@ class TestWhoIsGivenWhatItAsksFor:
         found = self.found(world, "kit:ship", trusted_for_run=True)
         assert found is not None
         assert (found.grants, found.denied_grants) == ((), ("Bash",))
-        assert "a plugin's skill allows nothing by itself" in found.user_notice()
+        assert "plugin skills cannot grant permissions" in found.user_notice()
         assert found.tool_limit is not None
         assert not found.tool_limit.allows("WebFetch")

@@ -164,7 +164,7 @@ def test_get_loaded_skills_summary_tells_names_tokens_and_times(seed: World) -> 
     first, second, last = skills.get_loaded_skills_summary().split("\n")
     assert first.startswith(f"- omnia-data/code_review: {tokens[0]} tokens, loaded 20")
     assert second.startswith(f"- git_ops: {tokens[1]} tokens, loaded 20")
-    assert last == f"2 loaded, {sum(tokens)} tokens in all."
+    assert last == f"2 loaded, {sum(tokens)} tokens in total."
     context = skills.loaded()
     assert (context.loaded_skills, context.total_tokens) == (["omnia-data/code_review", "git_ops"], sum(tokens))
     assert first.endswith("Z")
@@ -193,7 +193,7 @@ def test_an_unknown_name_is_answered_with_close_names_that_can_be_loaded(world: 
     assert raised.value.fix == "did you mean deploy-web, deploy-api?"
     with pytest.raises(NotFoundError) as raised:
         session(world).load_skill("zzzzzz")
-    assert raised.value.fix == "use a name from the catalog, or search"
+    assert raised.value.fix == "use a name from the catalog, or search for one"
 
 
 def test_a_skill_that_is_closed_to_models_says_why(world: World) -> None:
@@ -203,7 +203,7 @@ def test_a_skill_that_is_closed_to_models_says_why(world: World) -> None:
     skills = session(world)
     with pytest.raises(InvalidError) as raised:
         skills.load_skill("manual")
-    assert raised.value.problem == "'manual' can't be loaded by a model: disable-model-invocation is set in its file"
+    assert raised.value.problem == "'manual' cannot be loaded by the model: disable-model-invocation is set in its file"
     with pytest.raises(InvalidError, match="disabled in "):
         skills.load_skill("gone")
     assert own(skills.list_skill_names()) == []

@@ -27,7 +27,7 @@ def library(world: World) -> World:
 
 def test_what_the_words_speak_for_is_suggested(library: World) -> None:
     block = suggest_skills(library.registry(), "the users query is slow, which index do we need in postgres?", "")
-    assert block.splitlines()[:2] == ["<suggested-skills>", "Found by the words of this message:"]
+    assert block.splitlines()[:2] == ["<suggested-skills>", "Keyword matches for this message:"]
     assert block.splitlines()[2] == f"- postgres-tuning: {SKILLS['postgres-tuning']}"
     assert block.endswith("\n</suggested-skills>")
 

@@ -182,7 +182,7 @@ class TestResuming:
         assert house.session == session
         assert house.requests[0].system == before.system
         assert house.requests[0].messages[: len(before.messages)] == before.messages
-        assert "is loaded already" in str(house.requests[-1].messages[-1])
+        assert "is already loaded" in str(house.requests[-1].messages[-1])
 
     def test_by_its_id_and_not_by_one_that_is_none(self, house: House) -> None:
         house.ask("one")
@@ -444,6 +444,6 @@ def test_a_skill_that_an_agent_starts_with_is_not_delivered_once_more(house: Hou
     house.ask("Go", agent="walker", steps=steps, trust_workspace=True)
     assert house.prompt().count("Tread softly") == 1
     [result] = house.requests[-1].messages[-1].results
-    assert "stands in your instructions" in str(result.content)
+    assert "is already in your instructions" in str(result.content)
     assert "Tread softly" not in str(house.requests[-1].messages)
     assert house.of(SkillLoaded) == []

@@ -33,7 +33,7 @@ def test_loading_it_again_gives_a_receipt(bench: Bench) -> None:
     bench.use(SKILL, skill="deploy")
     outcome = bench.use(SKILL, skill="/deploy")
     assert "How to deploy" not in text_of(outcome)
-    assert "loaded already" in text_of(outcome)
+    assert "already loaded" in text_of(outcome)
     assert outcome.loaded_skill is None
     assert "(already there)" in outcome.summary
 

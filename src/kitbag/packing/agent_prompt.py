@@ -26,8 +26,8 @@ MODE_DESCRIPTIONS = {
     "plan": ("Read-Only", "You are in read-only mode. Use only tools that read information. Do not modify anything."),
     "default": ("Ask First", "Actions that change something may need the user's approval."),
     "acceptEdits": ("Edits Accepted", "You may edit files in the workspace. Other changes may need approval."),
-    "autonomous": ("Autonomous", "You work on your own, inside a sandbox. Nobody answers questions."),
-    "locked": ("Locked", "Only what a rule allows can be done; everything else is refused without a question."),
+    "autonomous": ("Autonomous", "You work on your own in a sandbox. No user is available to answer questions."),
+    "locked": ("Locked", "Only actions that a rule allows are possible; everything else is denied without asking."),
 }
 
 

@@ -171,7 +171,7 @@ def _count_line(described: int, listed: int, total: int, wording: _Wording) -> s
         line += f", {total - listed} are not listed"
         line += f": {wording.search_tool} finds them" if wording.search_tool else ""
     if described < total:
-        line += f"; every one can be {'used' if wording is _AGENTS else 'loaded'} by its name"
+        line += f"; all can be {'used' if wording is _AGENTS else 'loaded'} by name"
     return f"({line}.)"
 
 

@@ -18,7 +18,7 @@ from kitbag.text.human_format import shorten_home
 from kitbag.text.tokens import estimate_tokens
 
 CatalogListing = Literal["described", "shortened", "by name", "no"]
-_SINCE = "since this conversation began"
+_SINCE = "since this session started"
 
 
 class SkillStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,22 +79,22 @@ def _listing_of(skill: Skill, line: str, budget: Budget) -> CatalogListing:
 
 def _explain(verdict: Verdict, listing: CatalogListing, next_listing: CatalogListing, *, has_catalog: bool) -> str:
     if listing != next_listing and listing == "no" and has_catalog:
-        return f"it came, or was switched on, {_SINCE}: the model was told, and can load it"
+        return f"added or enabled {_SINCE}; the model was notified and can load it"
     if listing != "no" and next_listing == "no":
-        return f"{verdict.reason or 'it does not fit any more'}; the prompt still names it until it is made anew"
+        return f"{verdict.reason or 'no longer fits'}; listed until the prompt is rebuilt"
     if next_listing == "by name" and listing in ("described", "shortened"):
-        return f"{verdict.reason or 'no room for it any more'}, once the prompt is made anew"
+        return f"{verdict.reason or 'no longer fits'}, once the prompt is rebuilt"
     if listing != "described" and next_listing == "described":
-        return f"it was changed or switched on {_SINCE}" if has_catalog else "this agent's prompt has no catalog"
+        return f"changed or enabled {_SINCE}" if has_catalog else "this agent's prompt has no catalog"
     if verdict.reason:
         return verdict.reason
     if listing == "shortened":
-        return "shortened: the catalog's budget for descriptions, or what it says was changed since"
+        return f"truncated: over the catalog's budget for descriptions, or changed {_SINCE}"
     if listing == "by name":
-        return "left by name: the catalog's budget for descriptions; words that fit still suggest it"
+        return "name only: over the catalog's budget for descriptions; still suggested for matching messages"
     if listing == "no":
-        cause = "the catalog's budget for names" if has_catalog else "this agent's prompt has no catalog"
-        return f"left out: {cause}; it can be loaded by its name"
+        cause = "over the catalog's budget for names" if has_catalog else "this agent's prompt has no catalog"
+        return f"omitted: {cause}; can be loaded by name"
     return ""
 
 

@@ -65,8 +65,8 @@ class OverBudgetError(KitbagError):
     def __init__(self, budget: str, tokens: int, limit: int, fix: str = "") -> None:
         over = tokens - limit
         super().__init__(
-            f"over the {budget} budget by {over:,} tokens: {tokens:,} of {limit:,} after all that may be cut",
-            fix or f"raise budget.{budget}, or give less",
+            f"over the {budget} budget by {over:,} tokens: {tokens:,} of {limit:,} after truncation",
+            fix or f"raise budget.{budget}, or reduce the input",
         )
         self.budget = budget
         self.excess = over
@@ -232,17 +232,17 @@ def _shrink(pieces: list[PackedSkill], other_tokens: int, skills_limit: int, spa
     for piece in reversed(pieces):
         for reference in reversed(piece.references):
             if over() and reference.text:
-                reference.replace_text("", f"{reason}: references go first")
+                reference.replace_text("", f"{reason}: references are omitted first")
     for piece in reversed(pieces[1:]):
         if over():
-            piece.to_metadata(f"{reason}: a supporting skill shrinks to its metadata")
+            piece.to_metadata(f"{reason}: supporting skill reduced to its metadata")
     primary = pieces[0]
     if over():
         primary.is_lowered = primary.shrink_to_minimal(f"{reason}: lower strategy")
     if over():
-        primary.cut_sections(limit - sum(piece.tokens for piece in pieces[1:]), f"{reason}: cut by sections")
+        primary.cut_sections(limit - sum(piece.tokens for piece in pieces[1:]), f"{reason}: truncated by sections")
     if over():
-        primary.cut_lines(limit - sum(piece.tokens for piece in pieces[1:]), f"{reason}: cut by lines")
+        primary.cut_lines(limit - sum(piece.tokens for piece in pieces[1:]), f"{reason}: truncated by lines")
     for piece in reversed(pieces[1:]):
         if over():
             piece.omit(f"{reason}: no room even for its metadata")

@@ -31,7 +31,7 @@ class GitState(NamedTuple):
 
     def render(self) -> str:
         if not self.branch:
-            return f"no branch, at {self.commit}" if self.commit else ""
+            return f"detached at {self.commit}" if self.commit else ""
         if self.commit:
             return f"{self.branch} at {self.commit}"
         return f"{self.branch}, no commits yet" if self.unborn else self.branch

@@ -110,7 +110,7 @@ def build_main_prompt(
     ledger = Ledger(tuple(section.to_entry(count) for section in (*sections, environment)))
     stable = "".join(section.text for section in sections)
     warnings = [
-        Diagnostic("warning", "prompt-cut", section.source, 0, section.reason, "shorten it, or make a skill of it")
+        Diagnostic("warning", "prompt-cut", section.source, 0, section.reason, "shorten it, or turn it into a skill")
         for section in sections
         if section.omitted and section.kind != "memory"
     ]
@@ -140,7 +140,7 @@ def _memory_sections(files: tuple[MemoryFile, ...], inputs: MainPromptInputs) ->
     for memory in files:
         source = collapse_whitespace(reveal_hidden(memory.path))
         text = f"## From {_escape_reserved_tags(source)}\n\n{_escape_reserved_tags(memory.text)}\n\n"
-        reason = "memory files share one limit" if memory.omitted else ""
+        reason = "over the limit for all memory files" if memory.omitted else ""
         yield PromptSection(
             kind="memory", source=source, text=text, scope=memory.scope, omitted=memory.omitted, reason=reason
         )
@@ -193,8 +193,8 @@ def _cap_section(section: PromptSection, limit: int, end: str = "\n\n") -> Promp
     if len(section.text) <= limit:
         return msgspec.structs.replace(section, text=f"{section.text}{end}")
     kept, omitted = section.text[:limit], section.text[limit:]
-    note = f"[{len(omitted):,} more characters are left out.]"
-    reason = f"longer than {limit:,} characters: {len(omitted):,} are left out"
+    note = f"[{len(omitted):,} more characters omitted.]"
+    reason = f"longer than {limit:,} characters; {len(omitted):,} omitted"
     return msgspec.structs.replace(section, text=f"{kept}\n{note}{end}", omitted=omitted, reason=reason)
 
 

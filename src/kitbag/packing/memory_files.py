@@ -154,7 +154,7 @@ class _MemoryReader:
         root = os.path.realpath(location.root)
         problem = _denial_reason(location.path, resolved) or location.boundary.violation(resolved)
         if problem:
-            self._warn(location.path, 0, f"not used: {problem}", "put a file of your own here")
+            self._warn(location.path, 0, f"ignored: {problem}", "replace it with a regular file")
             return ""
         roots = (root,) if location.scope == "project" else (root, os.path.dirname(resolved))
         text = self._read_with_imports(location.path, resolved, location.boundary, roots, 0)
@@ -178,12 +178,12 @@ class _MemoryReader:
         for problem in problems:
             self.problems.append(Diagnostic("warning", problem.code, path, problem.line, problem.problem, problem.fix))
         if hidden := find_hidden(text):
-            problem_text = f"hidden characters, shown as [U+...]: {format_code_points(hidden)}"
+            problem_text = f"contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             line = text.count("\n", 0, hidden[0][0]) + 1
             self.problems.append(Diagnostic("warning", "hidden-characters", path, line, problem_text, "remove them"))
         imports = find_imports(text)
         if len(imports) == MAX_IMPORTS:
-            self._warn(path, 0, f"only the first {MAX_IMPORTS} of its `@` are looked at", "import fewer files")
+            self._warn(path, 0, f"only the first {MAX_IMPORTS} `@` imports are used", "import fewer files")
         edits = [ImportEdit(start, end, "") for start, end in find_block_comments(text)]
         ends = [edit.end for edit in edits]
         line, seen = 1, 0
@@ -205,7 +205,7 @@ class _MemoryReader:
         if requested is None:
             if written.endswith(_TEXT_SUFFIXES) or written.startswith(("./", "../")):
                 self._note(
-                    "info", path, line, f"{_display_import(written)} does not exist; left as text", "check the path"
+                    "info", path, line, f"{_display_import(written)} does not exist; kept as text", "check the path"
                 )
             return None, ""
         target = os.path.realpath(requested)
@@ -216,12 +216,12 @@ class _MemoryReader:
         if not problem and not root:
             problem = f"it is outside {roots[0]}"
         if not problem and depth >= MAX_IMPORT_DEPTH:
-            problem = f"imports go {MAX_IMPORT_DEPTH} deep"
+            problem = f"imports are nested more than {MAX_IMPORT_DEPTH} levels deep"
         if not problem and (len(self._read) >= _MAX_FILES or self._characters_left <= 0):
-            problem = "there are too many files, or they are too large"
+            problem = "too many files, or files too large"
         if problem:
             self._note(
-                "warning", path, line, f"{_display_import(written)} is not imported: {problem}", "copy what is needed"
+                "warning", path, line, f"{_display_import(written)} is not imported: {problem}", "copy the content here"
             )
             return None, ""
         return self._read_with_imports(requested, target, directory_boundary(root), roots, depth + 1), name
@@ -252,7 +252,7 @@ def _denial_reason(requested: str, resolved: str) -> str:
         if reason := secret_path_reason(path) or special_path_reason(path):
             return reason
         if ".git" in path.casefold().split(os.sep):
-            return "those are a repository's insides"
+            return "it is inside a .git directory"
     return ""
 
 
@@ -285,11 +285,11 @@ def _fit_to_limit(files: list[MemoryFile], limit: int, problems: list[Diagnostic
             text = memory.text[:share]
             text = text[: text.rfind("\n") + 1] or text
             missing = memory.text[len(text) :]
-            problem = f"{len(missing):,} characters are left out: memory files may have {limit:,} together"
+            problem = f"{len(missing):,} characters omitted: memory files are limited to {limit:,} in total"
             problems.append(
-                Diagnostic("warning", "memory-cut", memory.path, 0, problem, "shorten it, or make a skill of it")
+                Diagnostic("warning", "memory-cut", memory.path, 0, problem, "shorten it, or turn it into a skill")
             )
-            note = f"[{len(missing):,} more characters of this file are left out; Read shows them.]"
+            note = f"[{len(missing):,} more characters omitted. Use Read to see the whole file.]"
             memory = msgspec.structs.replace(memory, text=f"{text.rstrip()}\n{note}", omitted=missing)
         kept.append(memory)
     return kept

@@ -88,11 +88,11 @@ def check_output(answer: str, contract: OutputContract, workspace: str) -> Outpu
         match = _STATUS_LINE.fullmatch(lines[-1])
         if match is None:
             return OutputReport(None, ("the last line is not `status: complete`, `partial` or `blocked`",))
-        missing = () if len(lines) > 1 else ("there is no result above the status line",)
+        missing = () if len(lines) > 1 else ("no result above the status line",)
         return OutputReport(cast(ContractOutcome, match[1]), missing)
     problems: list[str] = []
     if len(lines) > 1:
-        problems.append(f"the answer has {len(lines)} lines, one is asked for")
+        problems.append(f"the answer has {len(lines)} lines instead of one")
     outcome = _parse_outcome(lines[-1], contract)
     if outcome is None:
         expected = f"{contract.task_id} complete. See {contract.manifest_file} for summary."
@@ -126,15 +126,15 @@ def _check_files(contract: OutputContract, workspace: str, outcome: ContractOutc
         if entry is not None and entry.get("id") == contract.task_id
     ]
     if not entries:
-        return [*problems, f"{contract.manifest_file} has no line for {contract.task_id}"]
+        return [*problems, f"{contract.manifest_file} has no entry for {contract.task_id}"]
     entry = entries[-1]
     for key, kind in _MANIFEST_KEYS.items():
         if not isinstance(entry.get(key), kind):
-            problems.append(f"the line in {contract.manifest_file} has no {key} that is a {kind.__name__}")
+            problems.append(f"the entry in {contract.manifest_file} has no `{key}` of type {kind.__name__}")
     if outcome is not None and entry.get("status") != outcome:
         problems.append(f"the answer says {outcome}, {contract.manifest_file} says {entry.get('status')}")
     if entry.get("file") not in (contract.output_file, None):
-        problems.append(f"the line in {contract.manifest_file} names another file: {entry.get('file')}")
+        problems.append(f"the entry in {contract.manifest_file} names another file: {entry.get('file')}")
     return problems
 
 

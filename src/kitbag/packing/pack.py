@@ -286,7 +286,7 @@ class Packer:
             at = source.first_line + source.text.count("\n", 0, largest.offset)
             size = f"{largest.bytes:,} bytes"
             self._largest_insertion = (
-                f"the largest part is {largest.origin} ({size}), named near {source.path}:{at}; name less"
+                f"the largest insertion is {largest.origin} ({size}), referenced near {source.path}:{at}; insert less"
             )
         return resolved.text
 
@@ -331,9 +331,9 @@ class Packer:
         entry = self.registry.manifest_entry(skill)
         for name in entry.inputs if entry else ():
             if name not in values:
-                problem = f"the input {name} of {skill.full_name} has no value"
+                problem = f"no value for the input {name} of {skill.full_name}"
                 warnings.append(
-                    Diagnostic("warning", "missing-input", skill.path, 0, problem, f"give --var {name}=...")
+                    Diagnostic("warning", "missing-input", skill.path, 0, problem, f"pass --var {name}=...")
                 )
 
     def _skill_text(self, skill: Skill) -> _SkillText:
@@ -352,7 +352,7 @@ class Packer:
         problems: tuple[Diagnostic, ...] = ()
         hidden = find_hidden(parts.body)
         if hidden:
-            problem = f"hidden characters in the body, shown as [U+...]: {format_code_points(hidden)}"
+            problem = f"the body contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             problems = (
                 Diagnostic("warning", "hidden-characters", skill.path, parts.body_line, problem, "remove them"),
             )
@@ -376,7 +376,7 @@ class Packer:
                     try:
                         texts.append((resource.path, reveal_hidden(read_text(path, skill.root.boundary)[0])))
                     except SourceError as error:
-                        problem = f"left out: {error.problem}"
+                        problem = f"omitted: {error.problem}"
                         problems.append(Diagnostic("warning", "reference-unreadable", path, 0, problem, error.fix))
             cached = self._references[skill.path] = (texts, problems)
         warnings += cached[1]
@@ -384,7 +384,7 @@ class Packer:
 
 
 def _preloaded_entry(skill: Skill, cost: int) -> Entry:
-    reason = "the agent preloads it; a skill is never injected twice"
+    reason = "already preloaded by the agent"
     return Entry(
         kind="skill",
         source=skill.path,
@@ -399,13 +399,15 @@ def _preloaded_entry(skill: Skill, cost: int) -> Entry:
 
 
 def _over_cap_warning(piece: PackedSkill) -> Diagnostic:
-    problem = f"{piece.tokens:,} tokens, though its token_budget is {piece.cap:,}: the rest of it may never be cut"
+    problem = (
+        f"{piece.tokens:,} tokens exceed its token_budget of {piece.cap:,}: its essential sections are never truncated"
+    )
     return Diagnostic("warning", "over-cap", piece.skill.path, 0, problem, "raise token_budget, or shorten its rules")
 
 
 def _cut_warning(part: PayloadPart) -> Diagnostic:
-    problem = f"{part.tokens_cut:,} tokens of it are left out: {part.reason}"
-    return Diagnostic("warning", "cut", part.source, 0, problem, "raise the budget, or make it shorter")
+    problem = f"{part.tokens_cut:,} tokens omitted: {part.reason}"
+    return Diagnostic("warning", "cut", part.source, 0, problem, "raise the budget, or shorten it")
 
 
 def _check_limit(part: PayloadPart, limit: int, name: str, fix: str = "") -> None:
@@ -430,7 +432,7 @@ def resolve_budgets(budgets: Budgets, agent: AgentFile | None, call: Mapping[str
     unknown = set(call) - set(BUDGET_NAMES)
     if unknown:
         known = ", ".join(BUDGET_NAMES)
-        raise UsageError(f"there is no budget {', '.join(sorted(unknown))}", f"budgets: {known}")
+        raise UsageError(f"unknown budget {', '.join(sorted(unknown))}", f"available budgets: {known}")
     return msgspec.structs.replace(budgets, **call)
 
 

@@ -57,18 +57,22 @@ def preload_skills(agent: AgentFile, registry: Registry, limit: int, count: Call
             continue
         verdict = registry.evaluate(skill)
         if not verdict.preload:
-            warn(name, verdict.reason or "it is closed to agents", "open it, or remove it from `skills:`")
+            warn(
+                name,
+                verdict.reason or "it is not available to agents",
+                "make it available, or remove it from `skills:`",
+            )
             continue
         delivery = render_skill(skill)
         warnings += delivery.problems
         if any(problem.severity == "error" for problem in delivery.problems):
-            warn(name, "it can't be read", "mend the file")
+            warn(name, "cannot read file", "fix the file")
             continue
         entry = full_entry("preload", skill.path, delivery.text + "\n\n", count, skill.root.scope, "L1")
         if entry.tokens > remaining:
-            problem = f"{entry.tokens:,} tokens, and {max(remaining, 0):,} are left of the skills budget"
+            problem = f"it needs {entry.tokens:,} tokens; the skills budget has {max(remaining, 0):,} left"
             warn(name, problem, "raise budget.skills")
-            reason = "over the skills budget; preloads are never cut"
+            reason = "over the skills budget; preloads are never truncated"
             entries.append(
                 msgspec.structs.replace(
                     entry, text="", tokens=0, tokens_cut=entry.tokens, status="omitted", reason=reason

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 RequestedBy = Literal["model", "user", "preload"]
 PrepareSkill = Callable[[Skill, str, int, "InvocationArguments"], tuple[str, tuple[Diagnostic, ...]]]
 """(skill, its body, the line at which the body starts, arguments) -> (text to deliver, warnings)."""
-_REQUESTER_NAMES: dict[RequestedBy, str] = {"model": "a model", "user": "a person", "preload": "an agent's `skills:`"}
+_REQUESTER_NAMES: dict[RequestedBy, str] = {"model": "the model", "user": "the user", "preload": "an agent's `skills:`"}
 
 
 class SkillDelivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,12 +143,14 @@ class SessionSkills:
     def _record(self, name: str, delivery: RenderedSkill, arguments: str, by: RequestedBy) -> SkillDelivery:
         digest = _digest(delivery.text)
         if delivery.text in self._preloaded:
-            return _make_delivery(name, f"The skill {name} stands in your instructions: follow it.", digest, delivery)
+            return _make_delivery(
+                name, f"The skill {name} is already in your instructions. Follow it.", digest, delivery
+            )
         previous = self._loaded.pop(name, None)
         if previous is not None and previous.digest == digest:
             self._loaded[name] = previous
             size = f"{previous.tokens} tokens, {previous.loaded_at}"
-            text = f"The skill {name} is loaded already ({size}), unchanged: follow it."
+            text = f"The skill {name} is already loaded ({size}) and unchanged. Follow it."
             return _make_delivery(name, text, digest, delivery)
         if by == "user":  # for one turn only: not recorded, and an earlier load stays
             if previous is not None:
@@ -179,11 +181,11 @@ class SessionSkills:
             skills, view = self.library.skills, self.library.visibility_context()
             candidates = [skills.get(other) for other in skills.suggest(name, 20)]
             names = [skill.full_name for skill in candidates if _is_allowed(self.library.evaluate(skill, view), by)][:5]
-            hint = f"did you mean {', '.join(names)}?" if names else "use a name from the catalog, or search"
+            hint = f"did you mean {', '.join(names)}?" if names else "use a name from the catalog, or search for one"
             raise NotFoundError(error.problem, hint) from None
         verdict = self.library.evaluate(skill)
         if not _is_allowed(verdict, by):
-            raise InvalidError(f"{skill.full_name!r} can't be loaded by {_REQUESTER_NAMES[by]}: {verdict.reason}")
+            raise InvalidError(f"{skill.full_name!r} cannot be loaded by {_REQUESTER_NAMES[by]}: {verdict.reason}")
         return skill
 
     def _render(self, skill: Skill, arguments: str, metadata: Metadata) -> RenderedSkill:
@@ -206,7 +208,7 @@ class SessionSkills:
         delivery = render_skill(skill, arguments, prepared)
         failed = next((problem for problem in delivery.problems if problem.severity == "error"), None)
         if failed is not None or not os.path.exists(skill.path):
-            problem = failed.problem if failed else "can't be read any more"
+            problem = failed.problem if failed else "the file no longer exists"
             raise InvalidError(f"{skill.path}: {problem}", failed.fix if failed else "restore the file")
         return msgspec.structs.replace(delivery, problems=(*delivery.problems, *warnings_found))
 
@@ -263,8 +265,8 @@ class SessionSkills:
             for skill in reversed(self._loaded.values()):
                 text = truncate_block(skill.text, min(per_skill, remaining))
                 if not text:
-                    status = "was loaded and is not any more, to make room"
-                    note = f"[The skill {skill.name} {status}: load it again if needed.]"
+                    status = "was unloaded to free context"
+                    note = f"[The skill {skill.name} {status}. Load it again if needed.]"
                     deliveries.append(
                         SkillDelivery(name=skill.name, text=note, tokens=estimate_tokens(note), digest=skill.digest)
                     )
@@ -304,8 +306,8 @@ def _reload_reason(previous: LoadedSkill, arguments: str) -> str:
     from kitbag.text.truncate import MARKER
 
     if MARKER in previous.text:
-        return "only a part of it was here"
-    return "the arguments are others" if arguments != previous.arguments else "its text is another by now"
+        return "it was truncated"
+    return "its arguments changed" if arguments != previous.arguments else "its text changed"
 
 
 def _is_allowed(verdict: Verdict, by: RequestedBy) -> bool:

@@ -35,7 +35,7 @@ def render_skill(skill: Skill, arguments: str = "", prepare: Callable[[str, int]
     hidden = find_hidden(content.text)
     if hidden:
         line = content.first_line + content.text.count("\n", 0, hidden[0][0])
-        problem = f"hidden characters in the body, shown as [U+...]: {format_code_points(hidden)}"
+        problem = f"the body contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
         problems.append(Diagnostic("warning", "hidden-characters", skill.path, line, problem, "remove them"))
     body = reveal_hidden(content.text)
     if prepare is None:

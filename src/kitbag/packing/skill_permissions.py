@@ -63,14 +63,14 @@ class SkillPermissions(msgspec.Struct, frozen=True, kw_only=True):
         if limit is None:
             return ""
         if limit.mode == "none":
-            return "no tool can be used"
+            return "no tools are available"
         clauses: list[str] = []
         if limit.mode == "allow":
             restricted = {rule.partition("(")[0] for rule in limit.specifiers}
             names = [name for name in limit.names if name not in restricted]
-            clauses.append(f"only these tools can be used: {_join_names((*names, *limit.specifiers))}")
+            clauses.append(f"only these tools are available: {_join_names((*names, *limit.specifiers))}")
         if limit.denied:
-            clauses.append(f"these can't be used: {_join_names(limit.denied)}")
+            clauses.append(f"these are unavailable: {_join_names(limit.denied)}")
         return "; ".join(clauses)
 
     def user_notice(self) -> str:
@@ -79,9 +79,7 @@ class SkillPermissions(msgspec.Struct, frozen=True, kw_only=True):
         if self.grants:
             clauses.append(f"{_join_names(rule.text for rule in self.grants)} without asking")
         if self.denied_grants:
-            clauses.append(
-                f"it asks for {_join_names(self.denied_grants)}, which it does not get: {self.denial_reason}"
-            )
+            clauses.append(f"it requests {_join_names(self.denied_grants)}, which is not granted: {self.denial_reason}")
         if limit := self.describe_limit():
             clauses.append(limit)
         return f"until your next message: {'; '.join(clauses)}" if clauses else ""
@@ -89,7 +87,7 @@ class SkillPermissions(msgspec.Struct, frozen=True, kw_only=True):
     def model_notice(self) -> str:
         """Tells the model which tools are unavailable; empty if none are removed."""
         limit = self.describe_limit()
-        return f"[While this skill is in use, until the user speaks again: {limit}.]" if limit else ""
+        return f"[While this skill is in use, until the next user message: {limit}.]" if limit else ""
 
 
 def read_skill_permissions(
@@ -115,8 +113,8 @@ def read_skill_permissions(
         if problem.severity != "error"
     )
     if access.mode == "all":
-        problem = "`allowed-tools: *` names no tool, so nothing is allowed by it"
-        problems.append(Diagnostic("warning", "skill-grant", skill.path, 0, problem, "name the tools that it needs"))
+        problem = "`allowed-tools: *` names no tools and grants nothing"
+        problems.append(Diagnostic("warning", "skill-grant", skill.path, 0, problem, "name the tools it needs"))
     grants, rule_problems = skill_grants(_expand_path_variables(access, skill, places), skill.path, places.project)
     problems += rule_problems
     reason = deny_grant(skill) if grants else ""
@@ -153,10 +151,10 @@ def deny_grant_by_scope(skill: Skill) -> str:
     """For callers that don't know about trust: project and plugin skills get no grants."""
     if skill.root.scope in ("user", "built-in"):
         return ""
-    return _PLUGIN_DENIAL if skill.root.scope == "plugin" else "whether its folder is trusted is not known"
+    return _PLUGIN_DENIAL if skill.root.scope == "plugin" else "its directory is not known to be trusted"
 
 
-_PLUGIN_DENIAL: Final = "a plugin's skill allows nothing by itself; add a rule to your settings for what you want"
+_PLUGIN_DENIAL: Final = "plugin skills cannot grant permissions; add a rule to your settings instead"
 
 
 def deny_grant_by_trust(trust: "WorkspaceTrust", places: Places) -> DenyGrant:
@@ -169,7 +167,7 @@ def deny_grant_by_trust(trust: "WorkspaceTrust", places: Places) -> DenyGrant:
             return _PLUGIN_DENIAL if scope == "plugin" else ""
         if trust.for_this_run or (trust.state == "trusted" and _was_trusted_with_tools(trust, skill)):
             return ""
-        return "it was not there when the workspace was trusted; `kitbag trust` shows it, and asks"
+        return "it was added after the workspace was trusted; run `kitbag trust` to review it"
 
     return deny_grant
 

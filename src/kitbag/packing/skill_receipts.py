@@ -14,11 +14,11 @@ _MAX_COMPARED_LINES = 400
 def render_changes(name: str, reason: str, old: str, new: str) -> str:
     """The added and removed lines; the whole block if that is not much longer."""
     added, removed = _difference(old.splitlines(), new.splitlines())
-    pieces = [f"The skill {name} is loaded already, but {reason}."]
+    pieces = [f"The skill {name} was loaded before, but {reason}."]
     if added:
-        pieces += ["These lines of it are new:", *added]
+        pieces += ["Added lines:", *added]
     if removed:
-        pieces += ["These lines of it hold no longer:", *removed]
+        pieces += ["Removed lines (no longer valid):", *removed]
     text = "\n".join(pieces)
     return text if len(text) * 2 < len(new) else new
 

@@ -134,7 +134,7 @@ class SkillRegistry:
         delivered = self.session.load(skill.full_name)
         rendered = delivered.rendered
         if stamp is None or rendered is None:  # the file was just removed
-            raise InvalidError(f"{skill.path}: can't be read any more", "restore the file")
+            raise InvalidError(f"{skill.path}: the file no longer exists", "restore the file")
         definition = SkillDefinition(
             metadata=skill_metadata(skill, read_skill_details(skill)),
             content=rendered.body,
@@ -162,7 +162,7 @@ class SkillRegistry:
         if not loaded:
             return "No skills are loaded."
         lines = [f"- {skill.name}: {skill.tokens} tokens, loaded {skill.loaded_at}" for skill in loaded]
-        lines.append(f"{len(lines)} loaded, {sum(skill.tokens for skill in loaded)} tokens in all.")
+        lines.append(f"{len(lines)} loaded, {sum(skill.tokens for skill in loaded)} tokens in total.")
         return "\n".join(lines)
 
     def refresh(self) -> list[Change]:

@@ -76,9 +76,9 @@ class TriggerIndex:
         if pattern is not None:
             self._patterns.append((pattern, skill))
             return
-        message = f"the trigger {trigger[:60]!r} is not used as a pattern: {problem}"
+        message = f"trigger {trigger[:60]!r} is not a usable pattern: {problem}"
         line = find_field_line(skill.path, "triggers", skill.root.boundary)
-        self.problems.append(Diagnostic("warning", "trigger", skill.path, line, message, "write plain words"))
+        self.problems.append(Diagnostic("warning", "trigger", skill.path, line, message, "use plain words"))
 
     def skills_named(self, word: str) -> list[Skill]:
         """Skills with this word as name, tag or trigger."""
@@ -99,10 +99,10 @@ class TriggerIndex:
                 usable = [s for s in self.registry.skills.candidates(entry.name) if self.registry.evaluate(s).model]
                 if matching and not usable:
                     problem = (
-                        f"{entry.name!r} is meant for {', '.join(sorted(matching))!r} and can't be used;"
-                        f" {FALLBACK_SKILL} is"
+                        f"{entry.name!r} matches {', '.join(sorted(matching))!r} but is not usable; {FALLBACK_SKILL} "
+                        f"is used"
                     )
-                    fix = "`kitbag skills show` tells why, `kitbag skills index` writes a new manifest"
+                    fix = "run `kitbag skills show` to see why, or `kitbag skills index` to regenerate the manifest"
                     warnings.append(Diagnostic("warning", "dispatch", entry.file, 0, problem, fix))
         return warnings
 
@@ -142,7 +142,7 @@ def select_skills(
         warnings += index.problems
         warnings += index.missing_skill_warnings(task, match_all_words=not chosen)
     if not chosen:
-        chosen = [SelectedSkill(index.registry.find_skill(FALLBACK_SKILL), "nothing else matches")]
+        chosen = [SelectedSkill(index.registry.find_skill(FALLBACK_SKILL), "no other skill matches")]
     unique = {selected.skill.full_name: selected for selected in reversed(chosen)}
     ordered = [unique[name] for name in dict.fromkeys(selected.skill.full_name for selected in chosen)]
     return _add_required_skills(ordered, index, warnings), warnings
@@ -155,7 +155,7 @@ def _find_usable_skill(registry: Registry, name: str) -> Skill:
         raise InvalidError(error.problem, error.fix) from error
     verdict = registry.evaluate(skill)
     if not verdict.model:
-        raise InvalidError(f"the skill {skill.full_name!r} can't be loaded: {verdict.reason}")
+        raise InvalidError(f"cannot load the skill {skill.full_name!r}: {verdict.reason}")
     return skill
 
 
@@ -166,7 +166,7 @@ def _select_automatically(task: PackTask, index: TriggerIndex) -> list[SelectedS
         hits = [SelectedSkill(skill, f"type {task.type!r}") for skill in index.skills_named(task.type)]
     if not hits:
         text = f"{task.title}\n{task.description}"
-        hits = [SelectedSkill(skill, "a trigger or keyword in the task") for skill in index.skills_mentioned_in(text)]
+        hits = [SelectedSkill(skill, "trigger or keyword in the task") for skill in index.skills_mentioned_in(text)]
     if not hits:
         matches = search_skills(index.registry, task.title, MAX_SELECTED)
         title_words = stem_words(task.title)
@@ -196,7 +196,7 @@ def _add_required_skills(
             if required.full_name in trail:
                 cycle = " -> ".join((*trail[trail.index(required.full_name) :], required.full_name))
                 problem, line = (
-                    f"`requires` goes in a circle: {cycle}",
+                    f"circular `requires`: {cycle}",
                     find_field_line(skill.path, "requires", skill.root.boundary),
                 )
                 warnings.append(
@@ -207,10 +207,12 @@ def _add_required_skills(
                 added.append((required, (*trail, required.full_name)))
             elif required.full_name not in found:
                 problem, line = (
-                    f"more than {_MAX_REQUIRED} skills; {name!r} is left out",
+                    f"more than {_MAX_REQUIRED} required skills; {name!r} is omitted",
                     find_field_line(skill.path, "requires", skill.root.boundary),
                 )
-                warnings.append(Diagnostic("warning", "required-skill", skill.path, line, problem, "require fewer"))
+                warnings.append(
+                    Diagnostic("warning", "required-skill", skill.path, line, problem, "require fewer skills")
+                )
         pending += reversed(added)
     return list(found.values())
 
@@ -219,9 +221,9 @@ def _find_required_skill(name: str, skill: Skill, index: TriggerIndex, warnings:
     try:
         return _find_usable_skill(index.registry, name)
     except InvalidError as error:
-        problem = f"`requires` names {name!r}: {error.problem}; {FALLBACK_SKILL} is used instead"
+        problem = f"`requires` {name!r}: {error.problem}; {FALLBACK_SKILL} is used instead"
         line = find_field_line(skill.path, "requires", skill.root.boundary)
-        warnings.append(Diagnostic("warning", "required-skill", skill.path, line, problem, "correct `requires`"))
+        warnings.append(Diagnostic("warning", "required-skill", skill.path, line, problem, "fix `requires`"))
         return index.registry.find_skill(FALLBACK_SKILL)
 
 
@@ -243,12 +245,12 @@ def check_model_compatibility(skill: Skill, details: SkillDetails, model: str) -
         names = [expected.name, *expected.alternatives]
         fits = expected.name in ("inherit", "default") or any(_is_same_model(str(name), target) for name in names)
         if not fits:
-            problem = f"meant for the model {expected.name}, and this is {model}"
+            problem = f"meant for the model {expected.name}, not {model}"
             warnings.append(_model_mismatch(skill, "model", problem))
     compatibility = to_text(details.metadata.get("compatibility", "")).lower()
     mentioned = [family for family in _FAMILIES if family in compatibility]
     if mentioned and not any(_is_same_model(family, target) for family in mentioned):
-        problem = f"`compatibility` names {', '.join(mentioned)}, and this is {model}"
+        problem = f"`compatibility` lists {', '.join(mentioned)}, not {model}"
         warnings.append(_model_mismatch(skill, "compatibility", problem))
     return warnings
 

@@ -46,14 +46,12 @@ def suggest_skills(library: Registry, message: str, catalog: str, known: Collect
         and not is_path_activated(hit.skill)
         and render_entry(hit.skill, max_length) not in described
     ]
-    return _block("Found by the words of this message:", lines[:MAX_SUGGESTIONS])
+    return _block("Keyword matches for this message:", lines[:MAX_SUGGESTIONS])
 
 
 def suggest_skills_for_file(skills: Sequence[Skill]) -> str:
     """The block to append to a tool result, or an empty string."""
-    return _block(
-        "For work with this file, by their `paths`:", [render_entry(skill) for skill in skills[:MAX_SUGGESTIONS]]
-    )
+    return _block("Matching this file by `paths`:", [render_entry(skill) for skill in skills[:MAX_SUGGESTIONS]])
 
 
 def _block(heading: str, lines: Sequence[str]) -> str:

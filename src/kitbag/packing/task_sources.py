@@ -91,7 +91,7 @@ def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> t
         except SourceError as error:
             raise InvalidError(f"standard input: {error.problem}", "pipe a task as JSON, YAML or Markdown") from error
         if not text.strip():
-            raise NotFoundError("there is no task on standard input", "pipe a task as JSON, YAML or Markdown")
+            raise NotFoundError("no task on standard input", "pipe a task as JSON, YAML or Markdown")
         return parse_task(text, "", "standard input")
     path = _find_file(reference, source.places)
     if path is not None:
@@ -100,9 +100,7 @@ def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> t
         text = run_task_command(source.task_command, reference, source.places.cwd)
         return parse_task(text, ".json", f"command: {source.task_command}", reference)
     where = "no file .kitbag/tasks/" + reference + "{.json,.yaml,.md}"
-    raise NotFoundError(
-        f"there is no task {reference!r}: {where}", "write that file, name a file, or set pack.task_command"
-    )
+    raise NotFoundError(f"no task {reference!r}: {where}", "create that file, pass a file, or set pack.task_command")
 
 
 def _read_task(path: str, boundary: PathBoundary | None) -> tuple[PackTask, list[Diagnostic]]:
@@ -133,7 +131,7 @@ def load_children(task: PackTask, source: TaskSource) -> tuple[list[PackTask], l
         try:
             child, warnings = _load_child(name, source)
         except (NotFoundError, InvalidError) as error:
-            raise type(error)(f"a child of {task.id}: {error.problem}", error.fix) from error
+            raise type(error)(f"child of {task.id}: {error.problem}", error.fix) from error
         if child.id != task.id:
             children.append(child)
         problems += warnings
@@ -147,7 +145,7 @@ def _load_child(name: str, source: TaskSource) -> tuple[PackTask, list[Diagnosti
         return load_task(name, source)
     boundary, real = project_boundary(source.places), os.path.realpath(path)
     if problem := boundary.violation(real, real != os.path.abspath(path)):
-        raise InvalidError(f"{path}: not read: {problem}", "name a task of this workspace, or pack that file by itself")
+        raise InvalidError(f"{path}: not read: {problem}", "use a task of this workspace, or pack that file on its own")
     return _read_task(path, boundary)
 
 
@@ -168,7 +166,7 @@ def _find_file(reference: str, places: Places) -> str | None:
                 return path
     path = os.path.join(places.cwd, os.path.expanduser(reference)) if "\0" not in reference else ""
     if path and os.path.exists(path) and not os.path.isfile(path):
-        raise InvalidError(f"{reference} is no file that holds a task", "name a JSON, YAML or Markdown file")
+        raise InvalidError(f"{reference} is not a task file", "use a JSON, YAML or Markdown file")
     return path if path and os.path.isfile(path) else None
 
 
@@ -183,7 +181,7 @@ def _parse_children(value: Any, command: str) -> list[Any]:
     for item in items:
         known = isinstance(item, dict) and any(cast("dict[str, Any]", item).get(key) for key in ("id", "title"))
         if not known and not isinstance(item, str):
-            raise InvalidError(f"`{command}` printed no list of tasks", "print a JSON list of tasks or of their ids")
+            raise InvalidError(f"`{command}` did not print a list of tasks", "print a JSON list of tasks or task ids")
     return items
 
 
@@ -205,8 +203,8 @@ def _find_children(task_id: str, places: Places, problems: list[Diagnostic]) -> 
                     text = read_text(path, boundary, _MAX_BYTES)[0]
                     child, _ = parse_task(text, os.path.splitext(path)[1], path, _file_stem(path))
                 except (SourceError, InvalidError) as error:
-                    message = f"may be a child of {task_id}, but can't be read: {error}"
-                    problems.append(Diagnostic("warning", "task-unreadable", path, 0, message, "correct the file"))
+                    message = f"may be a child of {task_id}, but cannot be read: {error}"
+                    problems.append(Diagnostic("warning", "task-unreadable", path, 0, message, "fix the file"))
                     continue
                 if child.parent == task_id:
                     names.append(path)
@@ -222,18 +220,16 @@ def run_task_command(command: str, task_id: str, cwd: str) -> str:
     try:
         result = _run_process(words, cwd)
     except FileNotFoundError as error:
-        raise InvalidError(
-            f"the task command can't be run: {words[0]} is not there", "correct pack.task_command"
-        ) from error
+        raise InvalidError(f"cannot run the task command: {words[0]} not found", "fix pack.task_command") from error
     except subprocess.TimeoutExpired as error:
-        problem = f"the task command took more than {COMMAND_TIMEOUT} seconds: {' '.join(words)}"
-        raise InvalidError(problem, "correct pack.task_command") from error
+        problem = f"the task command timed out after {COMMAND_TIMEOUT} seconds: {' '.join(words)}"
+        raise InvalidError(problem, "fix pack.task_command") from error
     except OSError as error:
-        raise InvalidError(f"the task command can't be run: {error}", "correct pack.task_command") from error
+        raise InvalidError(f"cannot run the task command: {error}", "fix pack.task_command") from error
     if result.returncode != 0:
         lines = (result.stderr or result.stdout).decode("utf-8", "replace").strip().splitlines()
         detail = f": {lines[-1]}" if lines else ""
-        raise NotFoundError(f"there is no task {task_id!r}: `{' '.join(words)}` ended with {result.returncode}{detail}")
+        raise NotFoundError(f"no task {task_id!r}: `{' '.join(words)}` exited with code {result.returncode}{detail}")
     return result.stdout[:_MAX_BYTES].decode("utf-8", "replace")
 
 
@@ -241,7 +237,7 @@ def _fill_task_id(words: list[str], task_id: str) -> list[str]:
     """Raises InvalidError if the program could read the id as an option."""
     for at, word in enumerate(words):
         if task_id.startswith("-") and word.startswith("{id}") and "--" not in words[:at]:
-            problem = f"the task id {task_id!r} starts with a dash: `{words[0]}` could read it as an option"
+            problem = f"the task id {task_id!r} starts with a dash: `{words[0]}` could treat it as an option"
             raise InvalidError(problem, f"write `-- {{id}}` or `--option={{id}}` in the setting: {' '.join(words)}")
     return [word.replace("{id}", task_id) for word in words]
 
@@ -270,7 +266,7 @@ def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Pac
     if suffix == ".json" or (not suffix and text.lstrip().startswith(("{", "["))):
         objects = _task_objects(_parse_json(text, source))
         if not objects or not any(objects[0].get(key) for key in ("id", "title", "description")):
-            raise InvalidError(f"{source}: holds no task", 'write {"id": ..., "title": ...}')
+            raise InvalidError(f"{source}: not a task", 'write {"id": ..., "title": ...}')
         return _task_from_fields(objects[0], source, name, 0)
     if suffix in (".yaml", ".yml"):
         try:
@@ -279,7 +275,7 @@ def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Pac
             line = error.problem.line + 1
             raise InvalidError(f"{source}:{line}: {error.problem.problem}", error.problem.fix) from error
         if not isinstance(value, dict):
-            raise InvalidError(f"{source}: is not a list of `key: value` lines", "write `id:`, `title:` and so on")
+            raise InvalidError(f"{source}: not a list of `key: value` lines", "add `id:`, `title:` and `description:`")
         return _task_from_fields(cast("dict[str, Any]", value), source, name, 0)
     if not suffix and not text.lstrip().startswith("---") and (fields := _yaml_fields(text)):
         return _task_from_fields(fields, source, name, 0)
@@ -292,7 +288,7 @@ def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Pac
     if body:
         fields["description"] = body
     if not any(fields.values()):
-        raise InvalidError(f"{source}: holds no task", "write a head with `title:` and a description below it")
+        raise InvalidError(f"{source}: not a task", "write frontmatter with `title:`, followed by a description")
     if not fields.get("title"):
         first = next((line.strip("# ") for line in body.split("\n") if line.strip()), "")
         fields["title"] = first[:120]
@@ -316,10 +312,10 @@ def _parse_json(text: str, source: str) -> Any:
     try:
         return parse_json(text)
     except RecursionError as error:
-        raise InvalidError(f"{source}: {error}", "write a plain task") from error
+        raise InvalidError(f"{source}: {error}", "simplify the task") from error
     except ValueError as error:
         line = getattr(error, "lineno", 0)
-        raise InvalidError(f"{source}:{line}: not valid JSON: {error}", "correct the JSON at that line") from error
+        raise InvalidError(f"{source}:{line}: not valid JSON: {error}", "fix the JSON at that line") from error
 
 
 def _task_objects(value: Any) -> list[dict[str, Any]]:
@@ -343,15 +339,15 @@ def _task_from_fields(fields: dict[str, Any], source: str, name: str, line: int)
         value = fields.get(key)
         if value is None or isinstance(value, str | int | float | bool):
             return visible(key, "" if value is None else str(value).strip())
-        problem = f"`{key}` of the task is not a text; ignored"
-        problems.append(Diagnostic("warning", "task-field", source, 0, problem, f"write `{key}` as a text"))
+        problem = f"`{key}` of the task is not a string; ignored"
+        problems.append(Diagnostic("warning", "task-field", source, 0, problem, f"write `{key}` as a string"))
         return ""
 
     def visible(key: str, value: str) -> str:
         """Reveals hidden characters; puts everything but the description on one line."""
         hidden = find_hidden(value)
         if hidden:
-            problem = f"`{key}` of the task has hidden characters, shown as [U+...]: {format_code_points(hidden)}"
+            problem = f"`{key}` of the task contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             problems.append(Diagnostic("warning", "hidden-characters", source, line, problem, "remove them"))
             value = reveal_hidden(value)
         return value if key == "description" else collapse_whitespace(value)

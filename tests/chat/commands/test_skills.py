@@ -82,7 +82,7 @@ def test_names_that_do_not_fit_are_told_as_left_out(at_home: World) -> None:
     async def look() -> None:
         async with talking(at_home) as talk:
             await talk.command("/skills")
-            assert any("left out: the catalog's budget for names" in row[-1] for row in rows(talk).values())
+            assert any("omitted: over the catalog's budget for names" in row[-1] for row in rows(talk).values())
 
     asyncio.run(look())
 
@@ -131,7 +131,7 @@ def test_what_is_switched_off_can_t_be_loaded_from_then_on_and_the_model_is_told
             assert "notified with your next message" in shown
             assert "/reload" in shown
             await talk.command("/skills")
-            assert "the prompt still names it" in rows(talk)["deploy"][-1]
+            assert "until the prompt is rebuilt" in rows(talk)["deploy"][-1]
             await talk.say("deploy it")
             first = talk.model.requests[1 if said_before else 0]
             assert "- skill deploy" in str(first.messages[-1])
@@ -150,7 +150,7 @@ def test_switched_on_again_it_is_told_as_new_and_can_be_loaded(at_home: World) -
             await talk.say("hello")
             await talk.command("/skills on deploy")
             await talk.command("/skills")
-            assert "since this conversation began" in rows(talk)["deploy"][-1]
+            assert "since this session started" in rows(talk)["deploy"][-1]
             await talk.say("deploy it")
             assert "+ skill deploy" in str(talk.model.requests[1].messages[-1])
             assert "BY HAND" in str(talk.model.requests[-1].messages[-1])
@@ -166,7 +166,7 @@ def test_what_is_to_be_by_name_is_described_until_the_prompt_is_made_anew(at_hom
             await talk.command("/skills name-only deploy")
             await talk.command("/skills")
             assert rows(talk)["deploy"][-1] == (
-                "described: name-only in ~/.kitbag/settings.toml, once the prompt is made anew"
+                "described: name-only in ~/.kitbag/settings.toml, once the prompt is rebuilt"
             )
             await talk.agent.reload()
             await talk.command("/skills")

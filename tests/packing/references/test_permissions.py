@@ -97,7 +97,7 @@ def test_a_project_can_t_say_that_it_is_trusted_or_allow_itself_anything(world: 
     assert pack(world).returncode == 13
     world.ok("trust", "--yes")
     done = pack(world)
-    assert (done.returncode, "nobody can be asked" in done.stderr) == (6, True)
+    assert (done.returncode, "interactive terminal" in done.stderr) == (6, True)
     assert not (world.workspace / "made").exists()
 
 
@@ -173,7 +173,7 @@ def test_what_only_reads_needs_no_answer_and_runs_where_nothing_can_be_written(w
     world.write("a.txt", "content")
     policy = rights(world)
     assert resolve_references(source(world, "!`cat a.txt`"), {}, policy).text == "content"
-    with pytest.raises(ReferenceDeniedError, match="nobody can be asked"):
+    with pytest.raises(ReferenceDeniedError, match="interactive terminal"):
         resolve_references(source(world, "!`touch b.txt`"), {}, policy)
 
 
@@ -235,11 +235,11 @@ def test_rules_about_files_hold_for_references(world: World) -> None:
     for path in ("docs/a.md", "link.md", "./docs/../docs/a.md"):
         with pytest.raises(ReferenceDeniedError, match="denied by a rule"):
             resolve_references(source(world, f"@{path}"), {}, policy)
-    with pytest.raises(ReferenceDeniedError, match="nobody can be asked"):
+    with pytest.raises(ReferenceDeniedError, match="interactive terminal"):
         resolve_references(source(world, "@docs/b.md"), {}, policy)
     assert resolve_references(source(world, "@docs/b.md"), {}, policy, ask=lambda _: True).text == "text"
     assert resolve_references(source(world, "@docs/c.md"), {}, policy).text == "text"
-    assert "[left out: 1 files" in resolve_references(source(world, "@docs/{a,c}.md"), {}, policy).text
+    assert "[omitted: 1 files" in resolve_references(source(world, "@docs/{a,c}.md"), {}, policy).text
 
 
 def test_in_locked_mode_a_file_needs_a_rule(world: World) -> None:

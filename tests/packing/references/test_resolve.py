@@ -592,7 +592,7 @@ def test_D31_what_a_glob_may_not_read_is_left_out_and_said(case: Case) -> None:
     case.world.write("docs/server.pem", "key")
     (case.world.workspace / "docs/link.md").symlink_to(case.world.outside / "out.md")
     done = case.resolve("@docs/*")
-    assert done.text == "[file: docs/a.md]\na\n[left out: 2 files that may not be read]"
+    assert done.text == "[file: docs/a.md]\na\n[omitted: 2 files that may not be read]"
     assert codes(done.warnings) == [("reference-refused", 1)]
 
 
@@ -723,7 +723,7 @@ def test_D35_what_never_ends_is_killed_with_its_whole_group(case: Case) -> None:
         "```!\necho begun\ntrap '' TERM\nsleep 600 & sleep 601 & sleep 602\n```",
         limits=ReferenceLimits(command_seconds=0.5),
     )
-    assert done.text.removesuffix("\nbegun") == "[command stopped after 0.5 s]"
+    assert done.text.removesuffix("\nbegun") == "[command timed out after 0.5 s]"
     assert codes(done.warnings) == [("command-failed", 1)]
     assert case.leftovers() == []
 
@@ -841,7 +841,7 @@ def test_the_limit_of_files_counts_all_tokens(case: Case) -> None:
         case.world.write(f"{name}.md", name)
     done = case.resolve("@a.md\n@b.md\n@c.md\n@*.md", limits=ReferenceLimits(files=2))
     assert done.text.splitlines() == [
-        "a", "b", "[truncated: c.md left out, more than 2 files]", "[truncated: 0 of 3 files]",
+        "a", "b", "[truncated: c.md omitted, more than 2 files]", "[truncated: 0 of 3 files]",
     ]  # fmt: skip
     assert codes(done.warnings) == [("limit", 3), ("limit", 4)]
 
@@ -858,7 +858,7 @@ def test_the_limits_of_commands_and_of_their_time(case: Case) -> None:
     done = case.resolve("!`echo 1` !`echo 2` !`touch $CANARY`", limits=ReferenceLimits(commands=2))
     assert done.text == "1 2 [not run: more than 2 commands]"
     done = case.resolve("!`sleep 30` !`touch $CANARY`", limits=ReferenceLimits(total_seconds=0.3))
-    assert done.text == "[command stopped after 0.3 s] [not run: 0.3 s are the most for all commands]"
+    assert done.text == "[command timed out after 0.3 s] [not run: all commands together may take 0.3 s]"
     assert not case.world.canary.exists()
 
 

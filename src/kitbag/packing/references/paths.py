@@ -236,7 +236,7 @@ def read_target(target: ReferenceTarget, limit: int) -> TargetContent:
     descriptor, status = open_regular_file(target.resolved, None)
     try:
         if _was_replaced(descriptor, target.resolved):
-            raise SourceError("unreadable", "it was exchanged while it was being read", "try again")
+            raise SourceError("unreadable", "the file changed while it was being read", "retry")
         data = _read(descriptor, limit)
     except OSError as error:
         raise source_error_from_os(error) from error
@@ -244,7 +244,7 @@ def read_target(target: ReferenceTarget, limit: int) -> TargetContent:
         os.close(descriptor)
     text, problems = decode_text(data, truncated=status.st_size > len(data))
     if problems and _CONTROL.search(data) and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise SourceError("binary", "not a text file: it has control characters and is not UTF-8", "name a text file")
+        raise SourceError("binary", "not a text file: contains control characters and is not UTF-8", "use a text file")
     return TargetContent(
         text=text, size=status.st_size, omitted_bytes=max(0, status.st_size - len(data)), problems=problems
     )

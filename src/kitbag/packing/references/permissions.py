@@ -29,8 +29,8 @@ _NO_SANDBOX: Final = SandboxSupport(kind="none")
 _TRUST_REASONS: Final = {
     "untrusted": "the workspace is not trusted",
     "changed": "the workspace has changed since it was trusted",
-    "nothing": "it is not among what `kitbag trust` covers",
-    "trusted": "it is not among what was there when the workspace was trusted",
+    "nothing": "it is not covered by `kitbag trust`",
+    "trusted": "it was added after the workspace was trusted",
 }
 
 
@@ -83,7 +83,7 @@ class ReferencePermissions:
             where = "the plugin's directory" if source.scope == "plugin" else "the workspace"
             return ReferenceDecision("deny", f"it is outside {where}")
         if ".git" in target[len(root) :].casefold().split(os.sep):
-            return ReferenceDecision("deny", "those are a repository's insides")
+            return ReferenceDecision("deny", "it is inside a .git directory")
         return self._decide_read_by_rules(target, roots) if self._has_rules() else ReferenceDecision("allow")
 
     def _roots(self, source: ReferenceSource) -> tuple[str, ...]:
@@ -110,19 +110,19 @@ class ReferencePermissions:
 
     def environment(self, name: str, source: ReferenceSource) -> ReferenceDecision:
         if source.scope == "plugin":
-            return ReferenceDecision("deny", "a plugin's text may not read the environment")
+            return ReferenceDecision("deny", "plugins may not read environment variables")
         if is_secret_name(name):
-            return ReferenceDecision("deny", "its name looks like a secret's")
+            return ReferenceDecision("deny", "its name looks like a secret")
         if untrusted := self._untrusted_reason(source):
             return ReferenceDecision("untrusted", untrusted)
         if name in self._allow_environment:
             return ReferenceDecision("allow")
-        reason = "environment variables are read only when they are allowed by name"
+        reason = "environment variables must be allowed by name"
         from kitbag.permissions.decisions.policy import NON_ASKING_MODES
 
         mode = self._live.limit_mode(self._mode or self._live.current().mode)
         return (
-            ReferenceDecision("deny", f"{reason}, and {mode} mode does not ask")
+            ReferenceDecision("deny", f"{reason}; {mode} mode never asks")
             if mode in NON_ASKING_MODES
             else ReferenceDecision("ask", reason)
         )
@@ -131,7 +131,7 @@ class ReferencePermissions:
 
     def command(self, text: str, source: ReferenceSource) -> ReferenceDecision:
         if source.scope == "plugin":
-            return ReferenceDecision("deny", "a plugin's text may not run commands")
+            return ReferenceDecision("deny", "plugins may not run commands in their text")
         if untrusted := self._untrusted_reason(source):
             # No sandbox is probed; a deny rule takes precedence over missing trust.
             found = self._permissions(_NO_SANDBOX).decide("Bash", {"command": text}, self._places.cwd)
@@ -169,9 +169,7 @@ class ReferencePermissions:
         now = deciding.decide("Bash", {"command": command.text}, self._places.cwd) if deciding is not None else found
         is_answered = self._allow_commands or now.outcome == found.outcome
         if now.effect == "deny" or (now.effect == "ask" and not is_answered):
-            raise PermitError(
-                f"`{command.text}`: denied since it was allowed: {now.reason}", "leave it, or change the rule"
-            )
+            raise PermitError(f"`{command.text}` is no longer allowed: {now.reason}", "remove it, or change the rule")
         return now
 
     # --- trust and rules --------------------------------------------------------------------------

@@ -166,7 +166,7 @@ class _Planner:
                 return self._command(token)
             case "file" if not is_valid_filename(token.value):
                 return self._mark_missing(
-                    token, "missing", display_path(token.value), "can't be a file's name", "check the path"
+                    token, "missing", display_path(token.value), "is not a valid file name", "check the path"
                 )
             case "file":
                 return self._pattern(token) if is_glob(token.value) else self._file(token)
@@ -192,16 +192,14 @@ class _Planner:
         value = self.values.get(token.value)
         if value is not None:
             return ValueStep(token=token, text=value)
-        self._warn(token, "no-value", f"nobody gives a value for {{{{{token.value}}}}}", f"--var {token.value}=...")
+        self._warn(token, "no-value", f"no value for {{{{{token.value}}}}}", f"pass --var {token.value}=...")
         return KeepStep(token=token)
 
     def _command(self, token: ReferenceToken) -> PlanStep:
         filled = fill_command(token.value, self.values)
         if filled.unknown:
             names = ", ".join(f"{{{{{name}}}}}" for name in filled.unknown)
-            self._warn(
-                token, "no-value", f"a command is not run: nobody gives a value for {names}", "give it with --var"
-            )
+            self._warn(token, "no-value", f"command not run: no value for {names}", "pass it with --var")
             return KeepStep(token=token)
         decision = self.policy.command(filled.text, self.source)
         if filled.unsafe and decision.verdict in ("allow", "ask"):
@@ -210,7 +208,7 @@ class _Planner:
         self.commands += 1
         if self.commands > self.limits.commands:
             limit = self.limits.commands
-            self._warn(token, "limit", f"a command is not run: {limit} are the most", "use fewer commands")
+            self._warn(token, "limit", f"command not run: more than {limit} commands", "use fewer commands")
             return MarkerStep(token=token, marker=f"[not run: more than {limit} commands]")
         return CommandStep(token=token, command=filled.text)
 
@@ -222,7 +220,11 @@ class _Planner:
         if not exists and decision.verdict != "allow" and token.value.startswith("/"):
             # Many projects write `@/lib/x.ts` for "from the source folder"; there is no file to deny.
             self._warn(
-                token, "reference-missing", f"{target.display_path} does not exist; left as text", "check it", "info"
+                token,
+                "reference-missing",
+                f"{target.display_path} does not exist; kept as text",
+                "check the path",
+                "info",
             )
             return KeepStep(token=token)
         if exists or decision.verdict in ("deny", "untrusted"):
@@ -235,10 +237,10 @@ class _Planner:
         if self.files_left <= 0:
             limit = self.limits.files
             self._warn(
-                token, "limit", f"{target.display_path} is left out: {limit} files are the most", "name fewer files"
+                token, "limit", f"{target.display_path} omitted: more than {limit} files", "reference fewer files"
             )
             return MarkerStep(
-                token=token, marker=f"[truncated: {target.display_path} left out, more than {limit} files]"
+                token=token, marker=f"[truncated: {target.display_path} omitted, more than {limit} files]"
             )
         self.files_left -= 1
         return FilesStep(token=token, targets=(target,))
@@ -274,18 +276,20 @@ class _Planner:
         if refused:
             some = ", ".join(target.display_path for target in refused[:3])
             self._warn(
-                token, "reference-refused", f"{len(refused)} files of {name} may not be read: {some}", "move them"
+                token, "reference-refused", f"{len(refused)} files matching {name} may not be read: {some}", "move them"
             )
-            markers.append(f"[left out: {len(refused)} files that may not be read]")
+            markers.append(f"[omitted: {len(refused)} files that may not be read]")
         total = len(matches.targets) - len(refused)
         if len(chosen) < total or not matches.is_complete:
             more = "" if matches.is_complete else "more than "
             markers.append(f"[truncated: {len(chosen)} of {more}{total} files]")
-            self._warn(token, "limit", f"{name}: {len(chosen)} of {more}{total} files are used", "name fewer files")
+            self._warn(
+                token, "limit", f"{name}: only {len(chosen)} of {more}{total} files are used", "reference fewer files"
+            )
         if matches.alternatives > MAX_ALTERNATIVES:
             counted = f"{MAX_ALTERNATIVES} of {matches.alternatives} alternatives"
             markers.append(f"[truncated: {counted}]")
-            self._warn(token, "limit", f"{name}: only {counted} are looked at", "use fewer braces")
+            self._warn(token, "limit", f"{name}: only {counted} are used", "use fewer braces")
         if not chosen and not markers:
             return self._mark_missing(token, "no-files", name, "matches no file", "check the path")
         return FilesStep(token=token, targets=tuple(chosen), markers=tuple(markers), with_headings=True)

@@ -69,7 +69,7 @@ AskAboutReferences = Callable[[tuple[ReferenceRequest, ...]], bool]
 """Gets all requests that need approval at once; True allows all of them."""
 
 
-TRUST_FIX = "`kitbag trust` shows what the workspace would run, and asks; --trust-workspace trusts it for this run"
+TRUST_FIX = "run `kitbag trust` to review and trust the workspace, or use --trust-workspace for this run"
 _MAX_SHOWN = 20
 
 
@@ -91,8 +91,8 @@ class ReferenceUntrustedError(ReferenceDeniedError):
 
 def _describe_denial(request: ReferenceRequest) -> str:
     action = {"file": "reading", "environment": "the variable", "command": "the command"}[request.kind]
-    reason = request.decision.reason or "policy says no"
-    return f"{request.file}:{request.line}: {action} `{escape_for_terminal(request.subject)}` is refused: {reason}"
+    reason = request.decision.reason or "denied by policy"
+    return f"{request.file}:{request.line}: {action} `{escape_for_terminal(request.subject)}` is denied: {reason}"
 
 
 def settle_requests(requests: Sequence[ReferenceRequest], ask: AskAboutReferences | None) -> None:
@@ -104,7 +104,7 @@ def settle_requests(requests: Sequence[ReferenceRequest], ask: AskAboutReference
         if denied[0].decision.verdict == "untrusted":
             raise ReferenceUntrustedError(tuple(denied), TRUST_FIX)
         fix = (
-            "remove it, or the rule that denies it; if it is only an example, put it in backticks or a backslash first"
+            "remove it, or change the rule; if it is only an example, put it in backticks or escape it with a backslash"
         )
         raise ReferenceDeniedError(tuple(denied), fix)
     open_requests = tuple(request for request in requests if request.decision.verdict == "ask")
@@ -113,7 +113,7 @@ def settle_requests(requests: Sequence[ReferenceRequest], ask: AskAboutReference
     if ask is None:
         raise ReferenceDeniedError(_unanswered(open_requests), _how_to_allow(open_requests))
     if not ask(open_requests):
-        rejected = ReferenceDecision("deny", "the answer was no")
+        rejected = ReferenceDecision("deny", "you declined")
         raise ReferenceDeniedError(
             tuple(msgspec.structs.replace(request, decision=rejected) for request in open_requests), ""
         )
@@ -121,9 +121,9 @@ def settle_requests(requests: Sequence[ReferenceRequest], ask: AskAboutReference
 
 def _unanswered(requests: tuple[ReferenceRequest, ...]) -> tuple[ReferenceRequest, ...]:
     return tuple(
-        msgspec.structs.replace(request, decision=ReferenceDecision("deny", f"{prefix}nobody can be asked"))
+        msgspec.structs.replace(request, decision=ReferenceDecision("deny", f"{prefix}needs an interactive terminal"))
         for request in requests
-        for prefix in [f"{request.decision.reason}, and " if request.decision.reason else "it needs an answer and "]
+        for prefix in [f"{request.decision.reason}; approval " if request.decision.reason else "approval "]
     )
 
 

@@ -247,7 +247,7 @@ class _Resolver:
     def require_all_commands(self, steps: list[PlanStep]) -> None:
         for step in steps:
             if step.token.kind == "command" and not isinstance(step, CommandStep):
-                self._fail(step.token, "a command can't run: it lacks a value, or there are too many commands")
+                self._fail(step.token, "cannot run the command: missing value, or too many commands")
 
     def _step(self, step: PlanStep) -> None:
         token = step.token
@@ -301,16 +301,16 @@ class _Resolver:
         self._add(kind, origin, text, omitted_bytes)
         if over > 0:
             limit = self.limits.total_bytes
-            self._warn(token, "limit", f"{over} bytes are left out: {limit} are the most for one text", "insert less")
-            self._mark(origin, f"{_line_break(text)}[truncated: {over} bytes left out, {limit} are the most]")
+            self._warn(token, "limit", f"{over} bytes omitted: the limit is {limit} bytes per text", "insert less")
+            self._mark(origin, f"{_line_break(text)}[truncated: {over} bytes omitted, the limit is {limit}]")
 
     def _check_still_allowed(self, kind: Literal["file", "environment"], subject: str, now: ReferenceDecision) -> None:
         """Rules may have changed since the request was settled. Raises ReferenceDeniedError."""
         request = self.settled.get((kind, subject))
         if now.verdict != "allow" and request is not None and now != request.decision:
-            denied = now._replace(reason=f"{now.reason} (since it was allowed)")
+            denied = now._replace(reason=f"no longer allowed: {now.reason}")
             raise ReferenceDeniedError(
-                (msgspec.structs.replace(request, decision=denied),), "remove it, or the rule that is against it"
+                (msgspec.structs.replace(request, decision=denied),), "remove it, or change the rule"
             )
 
     def _look_up(self, token: ReferenceToken) -> None:
@@ -319,7 +319,9 @@ class _Resolver:
         if not value and token.default is not None:
             self._insert(token, "environment", token.value, token.default)
         elif value is None:
-            self._warn(token, "no-value", f"the environment has no {token.value}", "set it, or write ${NAME:-default}")
+            self._warn(
+                token, "no-value", f"environment variable {token.value} is not set", "set it, or write ${NAME:-default}"
+            )
             self._copy(self.source.text[token.start : token.end])
         else:
             text = value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -340,7 +342,7 @@ class _Resolver:
             content = read_target(target, limit)
         except SourceError as error:
             if os.path.isdir(target.resolved):
-                word, problem, fix = "directory", "is a directory", "name its files: dir/*.md"
+                word, problem, fix = "directory", "is a directory", "reference its files: dir/*.md"
             else:
                 word = "binary" if error.code == "binary" else "unreadable"
                 problem, fix = error.problem, error.fix
@@ -350,7 +352,7 @@ class _Resolver:
         self.files += 1
         text = content.text.rstrip("\n")
         if hidden := find_hidden(text):
-            message = f"{name} has hidden characters, shown as [U+...]: {format_code_points(hidden)}"
+            message = f"{name} contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             self._warn(token, "hidden-characters", message, "remove them")
             text = reveal_hidden(text)
         for problem in content.problems:
@@ -358,15 +360,17 @@ class _Resolver:
         self._insert(token, "file", target.resolved, text, content.omitted_bytes)
         if content.omitted_bytes:
             used_bytes = content.size - content.omitted_bytes
-            self._warn(token, "limit", f"{name}: {used_bytes} of {content.size} bytes are used", "name a shorter file")
+            self._warn(
+                token, "limit", f"{name}: only {used_bytes} of {content.size} bytes are used", "use a shorter file"
+            )
             marker = f"[truncated: first {used_bytes} of {content.size} bytes of {name}]"
             self._mark(target.resolved, f"{_line_break(text)}{marker}")
 
     def _run(self, token: ReferenceToken, command: str) -> None:
         seconds = min(self.limits.command_seconds, self.seconds_left)
         if seconds <= 0:
-            limit = f"{self.limits.total_seconds:g} s are the most for all commands"
-            self._fail(token, f"a command is not run: {limit}")
+            limit = f"all commands together may take {self.limits.total_seconds:g} s"
+            self._fail(token, f"command not run: {limit}")
             self._mark(command, f"[not run: {limit}]")
             return
         shell_command = ShellCommand(
@@ -386,19 +390,19 @@ class _Resolver:
             self._mark(command, f"{marker}\n" if text else marker)
         self._insert(token, "command", command, text, result.truncated_bytes)
         for note in result.notes:
-            self._warn(token, "sandbox", note, "`kitbag permissions run` shows what a command may do there")
-        if result.truncated_bytes:
             self._warn(
-                token, "limit", f"{result.truncated_bytes} bytes of a command's output are left out", "print less"
+                token, "sandbox", note, "run `kitbag permissions run` to see what a command may do in the sandbox"
             )
+        if result.truncated_bytes:
+            self._warn(token, "limit", f"{result.truncated_bytes} bytes of command output omitted", "print less")
             self._mark(command, f"{_line_break(text)}[truncated: {result.truncated_bytes} more bytes of output]")
 
     def _describe_failure(self, token: ReferenceToken, command: str, result: CommandResult, seconds: float) -> str:
         """The marker to put before the output of a command that did not succeed; empty if it did."""
         if result.stop_reason == "time":
-            marker = f"[command stopped after {seconds:g} s]"
+            marker = f"[command timed out after {seconds:g} s]"
         elif result.stop_reason == "output":
-            marker = "[command stopped: it printed without end]"
+            marker = "[command stopped: too much output]"
         elif result.status == 0:
             return ""
         elif is_result_exit_code(command, result.status):
@@ -412,7 +416,7 @@ class _Resolver:
         return marker
 
     def _fail(self, token: ReferenceToken, problem: str, output: str = "") -> None:
-        fix = "run it by hand to see why"
+        fix = "run it manually to see why"
         if self.strict:
             location = f"{self.source.path}:{self.source.first_line + token.line - 1}"
             raise CommandFailedError(f"{location}: {problem}" + (f"\n{output[-2000:]}" if output else ""), fix)

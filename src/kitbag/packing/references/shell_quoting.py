@@ -80,9 +80,9 @@ def fill_command(command: str, values: Mapping[str, str]) -> FilledCommand:
 
 def _unsafe_position(name: str, value: str, construct: str, state: str) -> str:
     if "\0" in value:
-        return f"the value of {{{{{name}}}}} has a NUL character, which no command can be given"
-    position = "in a comment" if state == "#" else f"behind `{construct}`" if construct else ""
-    return f"{{{{{name}}}}} stands {position}, where the shell may read a value as code" if position else ""
+        return f"the value of {{{{{name}}}}} contains a NUL character"
+    position = "in a comment" if state == "#" else f"after `{construct}`" if construct else ""
+    return f"{{{{{name}}}}} is {position}, where the shell may treat the value as code" if position else ""
 
 
 def _interpreted_as_code(name: str, value: str, before: str) -> str:
@@ -90,7 +90,7 @@ def _interpreted_as_code(name: str, value: str, before: str) -> str:
     program = _INTERPRETER.search(before)
     if program is None or _PLAIN_VALUE.fullmatch(value):
         return ""
-    return f"{{{{{name}}}}} is handed to `{program[0]}`, which may read a value as code"
+    return f"{{{{{name}}}}} is passed to `{program[0]}`, which may treat the value as code"
 
 
 def _quote(value: str, state: str) -> str:
