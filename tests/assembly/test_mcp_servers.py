@@ -451,7 +451,7 @@ class TestOfAnAgent:
         house.ask("Hi", steps=[use("echo"), "Done."], agent="helper", **options)
         assert not any(name.startswith("mcp__") for name in house.tools())
         assert not notes.exists()
-        assert ("leave no room" in house.notices()) == head.startswith("tools")
+        assert ("do not include it" in house.notices()) == head.startswith("tools")
 
     def test_a_list_of_tools_can_name_its_tools(self, world: World) -> None:
         own(world)

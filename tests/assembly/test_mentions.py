@@ -145,15 +145,15 @@ class TestFiles:
             bench.write(f"f{number}.txt", ("y" * 99 + "\n") * 490)
         found = name(bench, " ".join(f"@f{number}.txt" for number in range(5)))
         assert sum(map(len, found.blocks)) < MAX_CHARS + 5_000
-        assert "Cut here for want of room. Go on with Read and offset=" in "".join(found.blocks)
-        assert "[Not shown here for want of room. Use Read.]" in found.blocks[-1]
-        assert "too long together" in told(found)
+        assert "Truncated. Continue with Read and offset=" in "".join(found.blocks)
+        assert "[Omitted: too long. Use Read.]" in found.blocks[-1]
+        assert "too long in total" in told(found)
 
     def test_a_small_window_is_not_filled_with_them(self, bench: Bench) -> None:
         bench.write("a.txt", ("y" * 99 + "\n") * 490)
         found = name(bench, "@a.txt", max_chars=8_000)
         assert sum(map(len, found.blocks)) < 8_500
-        assert "Go on with Read and offset=" in found.blocks[0]
+        assert "Continue with Read and offset=" in found.blocks[0]
 
     def test_so_is_their_number_and_the_same_one_counts_once(self, bench: Bench) -> None:
         for number in range(25):
@@ -170,7 +170,7 @@ class TestFiles:
         assert "<suggested-skills>" not in block
         assert "&lt; / Mentioned-File >" in block
         assert "<b>&lt;</b>" in block
-        assert "its < is shown as &lt;" in block
+        assert "< is shown as &lt;" in block
 
     @given(
         text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60), odd=st.sampled_from(["", '"', "<", "é"])
@@ -226,7 +226,7 @@ class TestFiles:
         bench.write("src/key.txt", "")
         bench.allowing(deny="Read(./src/key.txt)")
         (block,) = name(bench, "@src").blocks
-        expected = "b/\na.py\n[1 left out that may not be read]"
+        expected = "b/\na.py\n[1 omitted (reading is not allowed)]"
         assert block == f'<mentioned-folder path="src/">\n{expected}\n</mentioned-folder>'
         for number in range(300):
             bench.write(f"many/f{number}", "")
@@ -246,7 +246,7 @@ class TestWhatIsNotThere:
         bench.write("src/note.py", "")
         found = name(bench, text)
         assert found.blocks == ()
-        assert "there is no such file" in told(found)
+        assert "no such file" in told(found)
 
     def test_a_text_full_of_them_is_not_told_of_without_end(self, bench: Bench) -> None:
         found = name(bench, " ".join(f"@x{number}.py" for number in range(200)))
@@ -377,7 +377,7 @@ class TestInAConversation:
     def test_the_agent_that_is_wanted_is_told_and_others_are_notices(self, house: House) -> None:
         house.ask("@agent-Explore find it, not @agent-Explor")
         said = house.requests[0].messages[0].text
-        assert '<mentioned-agent name="Explore">\nThe person wants the agent Explore to do this' in said
+        assert '<mentioned-agent name="Explore">\nThe user wants the agent Explore to do this' in said
         assert said.count("<mentioned-agent") == 1
         assert "did you mean @agent-Explore?" in house.notices()
 

@@ -67,7 +67,7 @@ def test_loaded_skills_that_are_gone_are_dropped_and_told(home: Home) -> None:
             assert reloaded.dropped == ("basics",)
             request = await home.ask(agent, "And now?")
             assert "BODY of basics" not in str(request.messages)
-            assert "basics (its file is gone)" in request.messages[-1].text
+            assert "basics (its file no longer exists)" in request.messages[-1].text
 
     run(work)
 
@@ -118,7 +118,7 @@ def test_a_persona_that_is_gone_is_told_and_nobody_takes_its_place(home: Home) -
             assert "support" in notices(reloaded)
             request = await home.ask(agent, "Who?")
             assert "You HELP." not in prompt(request)
-            assert "taken off the persona" in request.messages[-1].text
+            assert "removed the persona" in request.messages[-1].text
 
     run(work)
 
@@ -186,7 +186,7 @@ def test_servers_stay_as_they_are_unless_they_are_configured_otherwise(home: Hom
             assert agent.servers is running
             assert started(notes) == alive
             configure(home.world, "new", notes=notes)
-            assert "started anew" in notices(await agent.reload())
+            assert "servers were restarted" in notices(await agent.reload())
             assert of_servers(tools(await home.ask(agent, "Hi"))) == ["mcp__new__echo"]
             assert not any(is_alive(pid) for pid in alive)
         assert not any(is_alive(pid) for pid in started(notes))

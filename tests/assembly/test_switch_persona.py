@@ -383,7 +383,7 @@ class TestWhollyOrNotAtAll:
                         agent.compact(lambda _: None),
                         agent.reload(),
                     ):
-                        with pytest.raises(UsageError, match="busy with another request"):
+                        with pytest.raises(UsageError, match="running another request"):
                             await refused
                     going.cancel()
                     await going.wait()

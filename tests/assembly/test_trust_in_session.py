@@ -38,8 +38,8 @@ def writes(house: House, files: dict[str, str], *then: Step) -> Script:
 def test_an_item_that_appears_is_not_told_to_the_model(begun: House, path: str) -> None:
     begun.ask("hello", "and?", "and now?", steps=writes(begun, {path: ITEMS[path]}))
     assert "FRESH" not in str(begun.requests)
-    assert "not trusted as it is now" in begun.notices()
-    assert begun.notices().count("not trusted as it is now") == 1
+    assert "no longer trusted" in begun.notices()
+    assert begun.notices().count("no longer trusted") == 1
     assert "kitbag trust" in begun.notices()
 
 
@@ -62,7 +62,7 @@ def test_an_agent_that_gives_itself_a_freer_mode_is_left_out(house: House) -> No
     house.world.ok("trust", "--yes")
     freer = agent.replace("---\nHelp", "permission-mode: autonomous\n---\nHelp")
     house.ask("hello", "and?", steps=writes(house, {".claude/agents/helper.md": freer}))
-    assert "not trusted as it is now" in house.notices()
+    assert "no longer trusted" in house.notices()
     assert house.agent is not None
     assert "helper" not in {agent.name for agent in house.agent.environment.library.agents}
 
@@ -97,4 +97,4 @@ def test_a_memory_file_that_appears_is_not_in_the_prompt_after_a_compaction(begu
     begun.ask("Read.", "and?", steps=script)
     assert "A summary." in str(begun.requests[-1].messages)
     assert "FRESH" not in str(begun.requests)
-    assert "not trusted as it is now" in begun.notices()
+    assert "no longer trusted" in begun.notices()

@@ -130,7 +130,7 @@ class TestOneTurnSkills:
     def test_without_arguments_the_message_still_says_something(self, house: House) -> None:
         house.world.skill("~/.kitbag/skills", "ways")
         house.ask("/ways")
-        assert "Do what the skill ways says." in house.requests[0].messages[0].text
+        assert "Follow the skill ways." in house.requests[0].messages[0].text
 
     def test_a_name_that_is_none_is_told_and_the_request_goes_on_as_it_is(self, house: House) -> None:
         house.ask("/wais now", "/etc/hosts is a file")

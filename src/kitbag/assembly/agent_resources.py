@@ -328,7 +328,7 @@ class AgentResources:
     def exclusive(self, activity: str) -> Generator[None]:
         """Raises UsageError while another activity runs."""
         if self.busy:
-            raise UsageError(f"this agent is busy with {self.busy}", "wait for it, or cancel it")
+            raise UsageError(f"the agent is busy: {self.busy}", "wait for it, or cancel it")
         self.busy = activity
         try:
             yield

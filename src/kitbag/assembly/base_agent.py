@@ -65,7 +65,7 @@ class BaseAgent(AgentResources):
 
     async def _open(self) -> None:
         if self.options.directory and not os.path.isdir(self.options.directory):
-            raise UsageError(f"{self.options.directory} is no directory", "give one that exists")
+            raise UsageError(f"{self.options.directory} is not a directory", "use an existing directory")
         places = find_places(self.options.directory or None)
         # Only the user's own settings decide where a model is.
         self.sources, problems = load_model_sources(load_settings(places.kitbag_home, ()))
@@ -201,7 +201,7 @@ class BaseAgent(AgentResources):
 
     async def compact(self, emit: Emit, instructions: str = "") -> bool:
         """`instructions`: what to keep, in the user's words. Returns False if nothing can be compacted."""
-        with self.exclusive("making the conversation shorter"):
+        with self.exclusive("compacting the session"):
             self._restore_skills()
             return await self._make_loop(emit).compact(instructions)
 
@@ -222,7 +222,7 @@ class BaseAgent(AgentResources):
         )
 
         async def work(emit: Emit) -> RunEnded:
-            with self.exclusive("another request"):
+            with self.exclusive("running another request"):
                 self.stop_loading.clear()
                 try:
                     return await self._run_request(request, images, emit)
@@ -261,7 +261,7 @@ class BaseAgent(AgentResources):
         notifications = await run_to_completion(self._add_notifications())
         if not request and not images:
             if not notifications:
-                raise UsageError("there is no request", "say something")
+                raise UsageError("the message is empty", "type a message")
             return
 
         command_blocks: list[str] = []

@@ -144,10 +144,10 @@ def trust_lost_notices(library: Registry) -> list[Notice]:
     if not library.has_lost_trust:
         return []
     library.has_lost_trust = False
-    problem = "the workspace has changed and is not trusted as it is now; nothing that it brings is used from here on"
-    return [
-        Notice(severity="warning", text=problem, fix="`kitbag trust` shows what has changed, and asks; then /reload")
-    ]
+    problem = (
+        "the workspace has changed and is no longer trusted; its skills, agents, servers and settings are not used"
+    )
+    return [Notice(severity="warning", text=problem, fix="run `kitbag trust` to review the changes, then /reload")]
 
 
 def untrusted_notices(environment: AgentEnvironment) -> list[Notice]:
@@ -160,8 +160,8 @@ def untrusted_notices(environment: AgentEnvironment) -> list[Notice]:
     items += [f"{item.kind} {item.path}" for item in trust.items if item.kind not in listed]
     suffix = f" and {len(items) - _MAX_LISTED} more" if len(items) > _MAX_LISTED else ""
     reason = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
-    fix = "`kitbag trust` shows what it would run, and asks; --trust-workspace trusts it for one run"
-    problem = f"the workspace {reason}; left out: {', '.join(items[:_MAX_LISTED]) or 'all that it brings'}{suffix}"
+    fix = "run `kitbag trust` to review and trust it, or use --trust-workspace for one run"
+    problem = f"the workspace {reason}; omitted: {', '.join(items[:_MAX_LISTED]) or 'all its items'}{suffix}"
     return [Notice(severity="warning", text=problem, fix=fix)]
 
 

@@ -21,6 +21,6 @@ def make_fork_runner(delegation: Delegation) -> RunFork:
         )
         report = await delegation.start(request, lambda text: emit(Notice(severity="info", text=text)))
         output = "".join(part.text for part in render_report(report).content if isinstance(part, Text))
-        return f"I ran the skill {fork.name}, as the agent {fork.agent}. This is what came of it:\n\n{output}"
+        return f"I ran the skill {fork.name} in the agent {fork.agent}. Result:\n\n{output}"
 
     return run

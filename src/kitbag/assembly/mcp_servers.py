@@ -109,8 +109,12 @@ def unknown_server_notices(servers: "McpServers | None", agent: AgentFile | None
     if agent is None or not names:
         return []
     missing = servers.unknown_names(names) if servers is not None else names
-    problem = f"the agent {agent.full_name} wants servers that are not configured: {', '.join(missing)}"
-    return [Notice(severity="warning", text=problem, fix="see `kitbag servers list`")] if missing else []
+    problem = f"the agent {agent.full_name} uses servers that are not configured: {', '.join(missing)}"
+    return (
+        [Notice(severity="warning", text=problem, fix="run `kitbag servers list` to see configured servers")]
+        if missing
+        else []
+    )
 
 
 # --- declared by an agent's definition --------------------------------------------------------------------------
@@ -144,9 +148,9 @@ async def open_own_servers(
     for server in agent_servers(agent, environment.places, environment.trust, configured):
         label, reason, fix = server.server.label, server.reason, server.fix
         if server.state == "ready" and in_worktree and not server.server.url:
-            reason, fix = "it is a program, and the agent works in a copy of the workspace", "give it an address"
+            reason, fix = "local servers cannot run for an agent in a worktree", "use a server with a URL"
         elif server.state == "ready" and not _allows_server(agent.tools, label):
-            reason, fix = "its `tools` leave no room for it", f"add mcp__{label}__* to `tools` in {agent.path}"
+            reason, fix = "the agent's `tools` do not include it", f"add mcp__{label}__* to `tools` in {agent.path}"
         if reason:
             notices.append(
                 Notice(

@@ -158,14 +158,12 @@ class _MentionReader:
 
     def result(self) -> MentionedContent:
         if self._omitted:
-            problem = f"{format_count(self._omitted, 'more file')} named with @ not taken along"
-            self._warn(problem, f"name at most {MAX_MENTIONS} in a message; the model can read the others itself")
+            problem = f"{format_count(self._omitted, 'more file')} mentioned with @ not included"
+            self._warn(problem, f"mention at most {MAX_MENTIONS} per message; the model can read the others itself")
         notices = self._notices[:MAX_NOTICES]
         if omitted_notices := len(self._notices) - len(notices):
             notices.append(
-                Notice(
-                    severity="warning", text=f"{omitted_notices:,} more remarks about what is named with @ are left out"
-                )
+                Notice(severity="warning", text=f"{omitted_notices:,} more warnings about @ mentions omitted")
             )
         return MentionedContent(
             blocks=tuple(self._blocks), images=tuple(self._images), notices=tuple(notices), files=tuple(self._files)
@@ -233,7 +231,7 @@ class _MentionReader:
             part.text for part in missing_path_output(self._context, facts).content if isinstance(part, Text)
         )
         suggestions = message.partition("Did you mean ")[2]
-        self._warn(f"@{word}: there is no such file", f"did you mean {suggestions}" if suggestions else "")
+        self._warn(f"@{word}: no such file", f"did you mean {suggestions}" if suggestions else "")
 
     def _check_permission(self, target: _MentionedPath) -> PermissionDecision | None:
         """The decision for Read. None: denied, and the user was told why."""
@@ -249,14 +247,14 @@ class _MentionReader:
             roots = context.workspace.read_roots
             inside = any(is_inside(path, root) for root in roots)
             if facts.private_reason:
-                fix = f"if the model may read it, allow exactly that: Read(/{path})"
+                fix = f"to let the model read it, allow exactly this file: Read(/{path})"
             elif inside and not any(is_inside(facts.resolved, root) for root in roots):
-                fix = f"name {facts.resolved} itself"
+                fix = f"mention {facts.resolved} directly"
             elif not self._is_interactive:
-                fix = f"allow it by a rule: Read(/{path})"
+                fix = f"allow it with a rule: Read(/{path})"
             elif not self._is_short:
-                reason += ", and so long a text may hold words of others"
-                fix = "name it in a short message of its own"
+                reason += "; a long message may contain text from other sources"
+                fix = "mention it in a separate short message"
             else:
                 return decision
         self._warn(f"@{name} is not shown to the model: {reason}", fix)
@@ -267,8 +265,8 @@ class _MentionReader:
     async def _add_file(self, target: _MentionedPath, context: ToolContext) -> None:
         name = display_path(target.facts.requested, context)
         if self._chars_left < _MIN_FILE_CHARS:
-            self._warn(f"@{name} is not taken along: the files of this message are too long together")
-            self._add_block("mentioned-file", {"path": name}, "[Not shown here for want of room. Use Read.]")
+            self._warn(f"@{name} is not included: the files in this message are too long in total")
+            self._add_block("mentioned-file", {"path": name}, "[Omitted: too long. Use Read.]")
             return
         first = target.target.first_line or 1
         limit = target.target.last_line - first + 1 if target.target.last_line else MAX_LINES
@@ -277,7 +275,7 @@ class _MentionReader:
         except KitbagError as error:
             outcome = ToolOutput(content=(Text(f"Error: {error.problem}"),), summary=error.problem, is_error=True)
         except OSError as error:
-            problem = f"{name} can't be read: {error.strerror or error}"
+            problem = f"cannot read {name}: {error.strerror or error}"
             outcome = ToolOutput(content=(Text(f"Error: {problem}"),), summary=problem, is_error=True)
         if outcome.is_error:
             self._warn(f"@{name}: {outcome.summary}")
@@ -293,10 +291,10 @@ class _MentionReader:
                 pictures.append(image)
                 self._image_chars_left -= len(image.data)
             else:
-                self._warn(f"@{name}: a picture is not taken along: there are too many, or they are too large together")
-                text = f"{text}\n[A picture is left out here for want of room.]".lstrip()
+                self._warn(f"@{name}: an image is not included: too many images, or too large in total")
+                text = f"{text}\n[Image omitted: too many images, or too large.]".lstrip()
         if pictures:
-            announcement = "The picture follows" if len(pictures) == 1 else f"{len(pictures)} pictures follow"
+            announcement = "The image follows" if len(pictures) == 1 else f"{len(pictures)} images follow"
             text = f"{text}\n[{announcement} this text.]".lstrip()
         text, line_range = _truncate(text, self._chars_left, first, outcome.truncation)
         attributes = {"path": name, "lines": line_range, "images": str(len(pictures)) if pictures else ""}
@@ -306,7 +304,7 @@ class _MentionReader:
     def _add_block(self, tag: str, attributes: dict[str, str], text: str) -> None:
         rendered = untrusted_block(tag, attributes, text)
         if rendered.count("&lt;") > text.count("&lt;") + sum(value.count("<") for value in attributes.values()):
-            note = "[Where this text has a tag like those of this conversation, its < is shown as &lt;.]"
+            note = "[In tags like those used in this conversation, < is shown as &lt;.]"
             rendered = untrusted_block(tag, attributes, f"{text}\n{note}")
         self._blocks.append(rendered)
         self._chars_left -= len(rendered)
@@ -322,7 +320,7 @@ class _MentionReader:
             self._warn(f"@{name} is not shown to the model: {error.problem}", error.fix)
             return
         except OSError as error:
-            self._warn(f"@{name} can't be read: {error.strerror or error}")
+            self._warn(f"cannot read @{name}: {error.strerror or error}")
             return
         readable = ReadFilter(folder, context)
         names: list[str] = []
@@ -334,8 +332,8 @@ class _MentionReader:
             else:
                 withheld += 1
         notes = [f"{len(entries):,} more"] if entries else []
-        notes += [f"{withheld:,} left out that may not be read"] if withheld else []
-        lines = [*names, *([f"[{'; '.join(notes)}]"] if notes else [])] or ["[It is empty.]"]
+        notes += [f"{withheld:,} omitted (reading is not allowed)"] if withheld else []
+        lines = [*names, *([f"[{'; '.join(notes)}]"] if notes else [])] or ["[Empty directory.]"]
         self._add_block("mentioned-folder", {"path": name}, "\n".join(lines))
 
     # Agents
@@ -352,12 +350,12 @@ class _MentionReader:
                 continue
             verdict = library.evaluate(agent)
             if not verdict.model:
-                self._warn(f"the agent {agent.full_name} can't be given work here: {verdict.reason}")
+                self._warn(f"the agent {agent.full_name} is not available: {verdict.reason}")
             elif context.delegation is None or not context.permissions.has_tool("Task"):
-                self._warn(f"the agent {agent.full_name} can't be given work here: there is no tool for it")
+                self._warn(f"the agent {agent.full_name} is not available: the Task tool is disabled")
             elif ("agent", agent.full_name) not in self._seen and len(self._seen) < MAX_MENTIONS:
                 self._seen.add(("agent", agent.full_name))
-                text = f"The person wants the agent {agent.full_name} to do this: give it the work with Task."
+                text = f"The user wants the agent {agent.full_name} to do this. Start it with Task."
                 self._add_block("mentioned-agent", {"name": agent.full_name}, text)
             return True
         if self._find(mention) is not None:
@@ -367,11 +365,9 @@ class _MentionReader:
         fix = (
             f"did you mean {', '.join(f'@{AGENT_PREFIX}{name}' for name in suggestions)}?"
             if suggestions
-            else "/agents shows all"
+            else "type /agents to list all agents"
         )
-        self._warn(
-            f"@{AGENT_PREFIX}{word}: {problem.problem if problem is not None else 'there is no such agent'}", fix
-        )
+        self._warn(f"@{AGENT_PREFIX}{word}: {problem.problem if problem is not None else 'no such agent'}", fix)
         return True
 
 
@@ -397,7 +393,7 @@ def _truncate(text: str, max_chars: int, first: int, cut: str) -> tuple[str, str
     else:
         truncated = ""
     if not is_numbered:
-        note = "[Cut here for want of room. Use Read for the rest.]"
+        note = "[Truncated. Use Read for the rest.]"
         return (f"{text}\n{note}" if truncated else text), ""
     last = first
     for line in reversed(text.split("\n")):
@@ -406,6 +402,6 @@ def _truncate(text: str, max_chars: int, first: int, cut: str) -> tuple[str, str
             break
     total_match = _LINES_SHOWN.search(cut)
     if truncated:
-        text = f"{text}\n[Cut here for want of room. Go on with Read and offset={last + 1}.]"
+        text = f"{text}\n[Truncated. Continue with Read and offset={last + 1}.]"
     total = f" of {total_match[1]}" if total_match is not None else f" of {last:,}" if not truncated else ""
     return text, f"{first:,}-{last:,}{total}"

@@ -41,11 +41,11 @@ def choose_model(
     for name in files:
         try:
             if name.partition(":")[0] == "scripted":
-                raise InvalidError("a file can't choose a script", "give it with --model")
+                raise InvalidError("scripted models cannot be set in a file", "use --model")
             return _connect(select_model(sources, name, default))
         except KitbagError as error:
             emit_notice(
-                Notice(severity="warning", text=f"the model {name!r} can't be had: {error.problem}", fix=error.fix)
+                Notice(severity="warning", text=f"the model {name!r} is not available: {error.problem}", fix=error.fix)
             )
     return _connect(default)
 

@@ -67,13 +67,16 @@ def _parse_provider(name: str, table: dict[str, Any], file: str, problems: list[
     for key, value in table.items():
         if key not in ProviderSettings._fields or not isinstance(value, str):
             problem, fix = (
-                f"`providers.{name}.{key}` is not known, or no text",
-                f"known: {', '.join(ProviderSettings._fields)}",
+                f"`providers.{name}.{key}` is unknown or not a string",
+                f"available keys: {', '.join(ProviderSettings._fields)}",
             )
         elif key == "protocol" and value not in _PROTOCOLS:
-            problem, fix = f"`providers.{name}.protocol` is {value!r}", "write anthropic, chat or responses"
+            problem, fix = (
+                f"invalid value for `providers.{name}.protocol`: {value!r}",
+                "use anthropic, chat or responses",
+            )
         elif key == "base_url" and not value.startswith(("http://", "https://")):
-            problem, fix = f"`providers.{name}.base_url` is no address", "write http://… or https://…"
+            problem, fix = f"`providers.{name}.base_url` is not a URL", "use http://… or https://…"
         else:
             valid[key] = value
             continue

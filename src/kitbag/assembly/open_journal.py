@@ -45,5 +45,5 @@ def journal_recovery_notices(journal: Journal) -> list[Notice]:
     """Reports that the journal was damaged."""
     if journal.recovery is None:
         return []
-    problem = f"the journal was damaged ({journal.recovery.problem}); {journal.recovery.records} records are kept"
-    return [Notice(severity="warning", text=problem, fix=f"the damaged file is in {journal.recovery.folder}")]
+    problem = f"the journal was corrupt ({journal.recovery.problem}); {journal.recovery.records} records were recovered"
+    return [Notice(severity="warning", text=problem, fix=f"the corrupt file is in {journal.recovery.folder}")]

@@ -60,7 +60,7 @@ class _ReloadInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 async def reload(agent: "AgentResources") -> Reloaded:
     """Raises KitbagError; then nothing has changed."""
-    with agent.exclusive("reading everything anew"):
+    with agent.exclusive("reloading"):
         async with agent.change_lock:
             inputs = await asyncio.to_thread(_read_inputs, agent)
             chosen, provider = _choose_model(agent, inputs)
@@ -83,7 +83,7 @@ def _read_inputs(agent: "AgentResources") -> _ReloadInputs:
         if not options.persona and not options.team:
             raise
         notices.append(
-            Notice(severity="warning", text=f"{error.problem}; from here on there is no persona", fix=error.fix)
+            Notice(severity="warning", text=f"{error.problem}; no persona is used from now on", fix=error.fix)
         )
         options = msgspec.structs.replace(options, team="", persona=NO_PERSONA)
         environment = load_run_environment(places, options)
@@ -104,7 +104,7 @@ def _choose_model(agent: "AgentResources", inputs: _ReloadInputs) -> "tuple[Sele
         )
     except KitbagError as error:
         inputs.notices.append(
-            Notice(severity="warning", text=f"the model stays as it is: {error.problem}", fix=error.fix)
+            Notice(severity="warning", text=f"keeping the current model: {error.problem}", fix=error.fix)
         )
         return agent.chosen, agent.provider
 
@@ -215,4 +215,4 @@ async def _restart_servers(agent: "AgentResources", before: AgentSetup) -> list[
     await agent.reopen_servers()
     if not had_servers and agent.servers is None:
         return []
-    return [Notice(severity="info", text="servers are configured otherwise than before, and were started anew")]
+    return [Notice(severity="info", text="the server configuration has changed; servers were restarted")]

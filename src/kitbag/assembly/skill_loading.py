@@ -75,7 +75,7 @@ def find_unusable_skills(
             unusable.append((name, error.problem))
         except KitbagError:
             if include_deleted:
-                unusable.append((name, "its file is gone"))
+                unusable.append((name, "its file no longer exists"))
     return unusable
 
 

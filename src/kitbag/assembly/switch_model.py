@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 async def use_model(agent: "AgentResources", name: str) -> str:
     """Returns the full name of the new model. Raises KitbagError; then nothing has changed."""
     if not name.strip():
-        raise UsageError("no model is named", "write provider/model; `kitbag models` shows what there is")
-    with agent.exclusive("a change of its model"):
+        raise UsageError("no model specified", "use provider/model; run `kitbag models` to see available models")
+    with agent.exclusive("switching models"):
         async with agent.change_lock:
             # Uses the current settings; `haiku` means that size at the provider in use if it has sizes.
             sources, _ = load_model_sources(load_settings(agent.environment.places.kitbag_home, ()))
@@ -107,8 +107,8 @@ def _check_project_mode(agent: "AgentResources", mode: PermissionMode) -> None:
         flags=PermissionFlags(mode=mode),
     )
     if loaded.mode != mode:
-        problem = f"{loaded.mode_source} allows no freer mode than {loaded.mode}, and {mode} is freer"
-        raise InvalidError(problem, f"change it there, or use {loaded.mode}")
+        problem = f"{mode} is less strict than {loaded.mode}, the limit set in {loaded.mode_source}"
+        raise InvalidError(problem, f"change the limit, or use {loaded.mode}")
 
 
 async def _commit_mode(agent: "AgentResources", mode: PermissionMode) -> None:
@@ -154,7 +154,7 @@ def _missing_sandbox_notices(agent: "AgentResources") -> list[Notice]:
     return [
         Notice(
             severity="warning",
-            text="no sandbox runs here, so in autonomous mode commands are refused",
+            text="no sandbox is available: commands are denied in autonomous mode",
             fix=protection.fix,
         )
     ]

@@ -25,27 +25,24 @@ def persona_name(library: Registry) -> str:
 def persona_notice(library: Registry) -> str:
     persona, name = library.persona, escape_notice_text(persona_name(library))
     if not name:
-        return "The user has taken off the persona: from here on you are nobody in particular. " + _PERSONA_CONSEQUENCES
+        return "The user removed the persona. You have no persona from now on. " + _PERSONA_CONSEQUENCES
     if persona is None:
-        return f"The user has chosen the team {name}, and no persona of it. {_PERSONA_CONSEQUENCES}"
+        return f"The user selected the team {name} without a persona. {_PERSONA_CONSEQUENCES}"
     display_name = escape_notice_text(persona.display_name)
     title = f"{display_name} ({name})" if display_name.casefold() != name.casefold() else name
     about = f": {escape_notice_text(persona.description)}" if persona.description else ""
-    return (
-        f"The user has changed your persona. From here on you are {title}{about.rstrip('.')}. {_PERSONA_CONSEQUENCES}"
-    )
+    return f"The user changed your persona. From now on you are {title}{about.rstrip('.')}. {_PERSONA_CONSEQUENCES}"
 
 
 _PERSONA_CONSEQUENCES = (
-    "Your instructions and the skills and agents listed there have changed with it; use no others, though earlier"
-    " messages may name some. The conversation goes on."
+    "Your instructions and the listed skills and agents have changed. Use only those listed now, even if earlier "
+    "messages mention others. The conversation continues."
 )
 
 
 def mode_notice(mode: str) -> str:
     return (
-        f"The user has changed the permission mode to {mode}. {MODE_DESCRIPTIONS[mode][1]} This replaces"
-        " what was said before."
+        f"The user changed the permission mode to {mode}. {MODE_DESCRIPTIONS[mode][1]} This replaces the previous mode."
     )
 
 
@@ -53,7 +50,7 @@ def dropped_skills_notice(dropped: Sequence[tuple[str, str]]) -> str:
     """Lists skills that are no longer loaded, with reasons."""
     named = [f"{escape_notice_text(name)} ({escape_notice_text(reason)})" for name, reason in dropped[:_MAX_LISTED]]
     suffix = f" and {len(dropped) - _MAX_LISTED} more" if len(dropped) > _MAX_LISTED else ""
-    return f"No longer loaded, so do not follow them any more: {', '.join(named)}{suffix}."
+    return f"No longer loaded; stop following them: {', '.join(named)}{suffix}."
 
 
 def list_switches(

@@ -78,7 +78,7 @@ async def preview_persona(agent: "AgentResources", name: str, team: str) -> Pers
 async def use_persona(agent: "AgentResources", name: str, team: str) -> PersonaChange:
     """Raises NotFoundError with similar names, AmbiguousError, UntrustedItemError, and what choosing a model or writing
     to disk raises."""
-    with agent.exclusive("a change of its persona"):
+    with agent.exclusive("switching personas"):
         async with agent.change_lock:
             draft = await _make_draft(agent, name, team)
             try:

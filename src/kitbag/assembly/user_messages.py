@@ -94,12 +94,12 @@ class UserMessages:
             delivered = await asyncio.to_thread(self.skills.load, name, arguments, "user")
         except NotFoundError as error:
             if "/" not in name:  # else it is a path
-                emit(Notice(severity="warning", text=f"{error.problem}; the request goes on as it is", fix=error.fix))
+                emit(Notice(severity="warning", text=f"{error.problem}; the message is sent unchanged", fix=error.fix))
             return None, request
         for problem in delivered.problems:
             if problem.severity != "info":
                 emit(Notice(severity=problem.severity, text=f"{problem.place}: {problem.problem}", fix=problem.fix))
-        return delivered, arguments or f"Do what the skill {delivered.name} says."
+        return delivered, arguments or f"Follow the skill {delivered.name}."
 
     def _build_tail(self, text: str, catalog: str) -> list[str]:
         """What is told only with this message."""

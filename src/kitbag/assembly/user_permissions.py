@@ -25,8 +25,8 @@ def load_user_permissions(
         return permissions, []
     access, problems = parse_tools(list(options.only_tools))
     if access.mode == "none":
-        problem = f"--allowed-tools names no tool there is: {', '.join(access.unknown)}"
-        raise UsageError(problem, f"there are {', '.join(known_tools)}")
+        problem = f"--allowed-tools names no known tools: {', '.join(access.unknown)}"
+        raise UsageError(problem, f"available tools: {', '.join(known_tools)}")
     notices = [
         Notice(severity="warning", text=f"--allowed-tools: {problem.problem}", fix=problem.fix) for problem in problems
     ]
