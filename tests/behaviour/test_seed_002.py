@@ -258,7 +258,7 @@ class TestSubagentRouting:
     def test_where_nobody_may_be_started_it_is_said_and_the_search_goes_on(self, shop: Shop) -> None:
         told = shop.ask("support", REPORT, mode="default")
         assert told.results("Task")[0].is_error
-        assert "The agent shop/investigation-reporter did not do it." in told.text
+        assert "The agent shop/investigation-reporter did not complete the task." in told.text
         assert "Task(shop/investigation-reporter)" in told.text  # the rule that would allow it
         assert "# Incident #456" in told.text
 

@@ -224,7 +224,7 @@ class TestWhatGoesWrong:
 
     def test_no_server_is_told_and_it_can_be_written_all_the_same(self, house: House) -> None:
         face = house.setup("4", "1", "http://127.0.0.1:1/v1", "qwen3", "s")
-        assert "can't be reached" in face.seen()
+        assert "cannot reach" in face.seen()
         assert "that the server runs" in face.seen()
         assert option(face.forms[-1], "k") is None  # it has none
         assert house.chosen() == "ollama/qwen3"

@@ -125,6 +125,6 @@ def test_the_tour_of_make_run_works_and_leaves_the_sample_as_it_was() -> None:
     assert "The skill rounding says:" in before
     assert re.search(r"\d+ tokens listed, \d+ loaded, \d\d,\d{3} if all were", before)
     assert "in app/: 4 places in 2 files." in changed
-    assert "`python3 -m unittest`, the test command of the skill rounding, passed:" in changed
+    assert "`python3 -m unittest`, the test command from the skill rounding, passed:" in changed
     assert "2 files changed, 4 insertions(+), 4 deletions(-)" in changed
     assert "(no difference)" in after

@@ -55,7 +55,7 @@ def test_a_kept_key_is_used_and_said_to_be(world: World) -> None:
     chosen = world.json("models")["chosen"]
     assert (chosen["name"], chosen["why"], chosen["usable"]) == (
         "openai/gpt-5",
-        "OPENAI_API_KEY is kept by setup",
+        "OPENAI_API_KEY is stored by setup",
         True,
     )
 

@@ -196,7 +196,7 @@ def test_a_stream_that_falls_silent_is_given_up(connect: Connect) -> None:
     with ModelServer(script(step)) as server, pytest.raises(ModelError) as failure:
         collect(connect(server, 0.3), ask())
     assert failure.value.kind == "cut"
-    assert "said nothing" in failure.value.problem
+    assert "sent no data" in failure.value.problem
 
 
 @pytest.mark.parametrize(

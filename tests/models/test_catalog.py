@@ -83,4 +83,4 @@ def test_an_entry_that_makes_no_sense_is_left_out_and_told(key: str, value: obje
 
 
 def test_no_table_is_told_too() -> None:
-    assert check_model_settings("m", 3, "settings.toml")[1][0].problem == "`models.m` is no table"
+    assert check_model_settings("m", 3, "settings.toml")[1][0].problem == "`models.m` must be a table"

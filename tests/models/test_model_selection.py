@@ -49,7 +49,7 @@ class TestOrder:
             (sources({"KITBAG_MODEL": "offline"}), "", "KITBAG_MODEL"),
             (sources(model_setting="offline"), "", "settings"),
             (sources(ANTHROPIC), "", "ANTHROPIC_API_KEY is set"),
-            (sources(), "", "no key is set"),
+            (sources(), "", "no API key is set"),
         ],
     )
     def test_it_says_why(self, given: ModelSources, flag: str, why: str) -> None:

@@ -29,7 +29,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """`input`, `cached`, `written`, `said`: dollars per million tokens of input, cache reads, cache writes and
     output. The names are settings keys."""
     images: bool = False
-    source: str = "unknown model: assumed"
+    source: str = "unknown model; assumed"
 
     @property
     def max_output(self) -> int:
@@ -100,16 +100,20 @@ def check_model_settings(name: str, fields: object, path: str) -> tuple[dict[str
     written = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
     if not isinstance(fields, dict):
         problems.append(
-            Diagnostic("warning", "setting", path, 0, f"`models.{name}` is no table", "write { window = … }")
+            Diagnostic("warning", "setting", path, 0, f"`models.{name}` must be a table", "write { window = … }")
         )
     for key, value in written.items():
         kind = _FIELD_TYPES.get(key)
         minimum = _MINIMUMS.get(key, 0)
         if kind is None:
-            problem, fix = f"`models.{name}.{key}` is not known", f"known are {', '.join(_FIELD_TYPES)}"
+            problem, fix = f"unknown key `models.{name}.{key}`", f"available keys: {', '.join(_FIELD_TYPES)}"
         elif not _is_valid(value, kind, minimum):
-            expected = {bool: "true or false", int: f"a whole number from {minimum} up", float: "dollars for a million"}
-            problem, fix = f"`models.{name}.{key}` is {value!r}", f"write {expected[kind]}"
+            expected = {
+                bool: "true or false",
+                int: f"an integer of at least {minimum}",
+                float: "dollars per million tokens",
+            }
+            problem, fix = f"invalid value for `models.{name}.{key}`: {value!r}", f"write {expected[kind]}"
         else:
             valid[key] = kind(value)
             continue

@@ -108,7 +108,9 @@ def resolve_model(name: str, sources: ModelSources, reason: str, parent: Selecte
     if not slash:
         provider, model = _infer_provider(name, parent), name
     if not model or not provider or provider in BUILT_IN_MODELS:
-        raise UsageError(f"{name!r} names no model", "write provider/model, such as anthropic/claude-sonnet-4-5")
+        raise UsageError(
+            f"{name!r} is not a valid model name", "use provider/model, such as anthropic/claude-sonnet-4-5"
+        )
     known = look_up_model(f"{provider}/{model}", sources.models)
     return SelectedModel(
         provider=provider, model=model, info=known, reason=reason, connect=lambda: connect_provider(provider, sources)
@@ -122,8 +124,8 @@ def _resolve_alias(name: str, sources: ModelSources, reason: str, parent: Select
     if model:
         return resolve_model(f"{base.provider}/{model}", sources, f"{reason}: {name}")
     if parent is None and base.provider in BUILT_IN_MODELS:
-        fix = "`kitbag setup` connects one; or set ANTHROPIC_API_KEY or OPENAI_API_KEY, or use --model offline"
-        raise InvalidError(f"there is no key for any provider that could be meant by {name!r}", fix)
+        fix = "run `kitbag setup`, set ANTHROPIC_API_KEY or OPENAI_API_KEY, or use --model offline"
+        raise InvalidError(f"no API key for a provider of {name!r}", fix)
     return msgspec.structs.replace(base, reason=f"{reason}: {name}, which {base.provider} does not have")
 
 
@@ -136,22 +138,22 @@ def _infer_provider(name: str, parent: SelectedModel | None) -> str:
         return "openai"
     if parent is not None and parent.provider not in BUILT_IN_MODELS:
         return parent.provider
-    fix = "write provider/model, such as anthropic/claude-sonnet-4-5 or ollama/qwen3; `offline` needs no key"
-    raise UsageError(f"whose model is {name!r}?", fix)
+    fix = "use provider/model, such as anthropic/claude-sonnet-4-5 or ollama/qwen3; `offline` needs no key"
+    raise UsageError(f"no provider specified for the model {name!r}", fix)
 
 
 def _detect_model(sources: ModelSources) -> SelectedModel:
     for provider in ("anthropic", "openai"):
         variable = key_variable(provider, sources)
         if sources.environment.get(variable, "").strip():
-            reason = f"{variable} is {'kept by setup' if is_stored_key(variable, sources) else 'set'}"
+            reason = f"{variable} is {'stored by setup' if is_stored_key(variable, sources) else 'set'}"
             return resolve_model(f"{provider}/{model_aliases(provider)['default']}", sources, reason)
     for provider in LOCAL_PORTS if sources.probe_local else ():
         address = provider_endpoint(provider, sources).address
         model = first_local_model(address)
         if model:
-            return resolve_model(f"{provider}/{model}", sources, f"{provider} answers at {address}")
-    return _built_in_model("offline", sources, "no key is set and no model server answers on this machine")
+            return resolve_model(f"{provider}/{model}", sources, f"{provider} is running at {address}")
+    return _built_in_model("offline", sources, "no API key is set and no local model server is running")
 
 
 def _built_in_model(name: str, sources: ModelSources, reason: str) -> SelectedModel:
@@ -171,7 +173,7 @@ def _built_in_model(name: str, sources: ModelSources, reason: str) -> SelectedMo
         from kitbag.models.scripted import Scripted, load_script
 
         if not script:
-            raise UsageError("`scripted` has no script", "write scripted:FILE.json, or set KITBAG_SCRIPT")
+            raise UsageError("no script specified for `scripted`", "use scripted:FILE.json, or set KITBAG_SCRIPT")
         return Scripted(load_script(script))
 
     return SelectedModel(
@@ -209,7 +211,7 @@ def provider_endpoint(provider: str, sources: ModelSources) -> ProviderEndpoint:
     address = (configured or default).rstrip("/")
     if address and not address.startswith(("http://", "https://")):
         setting_name = f"`providers.{provider}.base_url`" if settings.base_url else variable or "OLLAMA_HOST"
-        raise UsageError(f"{setting_name} is no address", "write http://… or https://…")
+        raise UsageError(f"{setting_name} is not a URL", "use http://… or https://…")
     protocol = settings.protocol or ("anthropic" if provider == "anthropic" else "")
     if protocol == "anthropic":
         address = address.removesuffix("/v1")
@@ -255,11 +257,11 @@ def _api_key(provider: str, endpoint: ProviderEndpoint, environment: Mapping[str
     key = environment.get(variable, "").strip() if variable else ""
     if not key and endpoint.needs_key:
         raise InvalidError(
-            f"there is no key for {provider}",
-            f"`kitbag setup` asks for it; or set {variable} in your environment, or use --model offline",
+            f"no API key for {provider}",
+            f"run `kitbag setup`, set {variable} in your environment, or use --model offline",
         )
     if not key.isprintable() or not key.isascii():
-        raise InvalidError(f"the key in {variable} holds characters that no key has", f"set {variable} again")
+        raise InvalidError(f"the API key in {variable} contains invalid characters", f"set {variable} again")
     return key
 
 
@@ -271,6 +273,6 @@ def _pydantic_ai_provider(provider: str, sources: ModelSources) -> Provider:
         return PydanticAI(provider)
     except InvalidError as error:
         known = ", ".join(known_providers(sources))
-        hint = f"for one that speaks their protocols, add [providers.{provider}] base_url = … to your settings"
-        fix = f"known are {known}; {hint}; or {error.fix}"
-        raise UsageError(f"there is no provider {provider!r} here: {error.problem}", fix) from error
+        hint = f"for a compatible API, add [providers.{provider}] base_url = … to your settings"
+        fix = f"available: {known}; {hint}; or {error.fix}"
+        raise UsageError(f"unknown provider {provider!r}: {error.problem}", fix) from error

@@ -138,7 +138,7 @@ def load_script(path: str) -> Script:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidError(f"{path}: {error}", "give a file with JSON: a list of replies, or rules") from error
+        raise InvalidError(f"{path}: {error}", "use a JSON file with a list of replies or rules") from error
     try:
         return script_of(value)
     except InvalidError as error:
@@ -153,7 +153,7 @@ def script_of(value: object) -> Script:
     rules: list[Rule] = []
     written = fields.get("rules", [])
     if not isinstance(written, list):
-        raise InvalidError("`rules` is no list", "write a list of rules")
+        raise InvalidError("`rules` must be a list", "write a list of rules")
     for at, item in enumerate(cast("list[object]", written)):
         rule = _require_object(item, f"rules[{at}]")
         patterns = {name: str(rule.get(name, "")) for name in ("system", "first", "last")}
@@ -161,7 +161,7 @@ def script_of(value: object) -> Script:
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise InvalidError(f"rules[{at}].{name} is no pattern: {error}", "correct it") from error
+                raise InvalidError(f"rules[{at}].{name} is not a valid pattern: {error}", "fix it") from error
         rules.append(Rule(_parse_replies(rule.get("replies"), f"rules[{at}].replies"), **patterns))
     if "replies" in fields:
         rules.append(Rule(_parse_replies(fields["replies"], "replies")))
@@ -172,7 +172,7 @@ def script_of(value: object) -> Script:
 
 def _parse_replies(value: object, position: str) -> list[Step]:
     if not isinstance(value, list):
-        raise InvalidError(f"`{position}` is no list", "write a list of replies")
+        raise InvalidError(f"`{position}` must be a list", "write a list of replies")
     return [_parse_reply(item, f"{position}[{at}]") for at, item in enumerate(cast("list[object]", value))]
 
 
@@ -185,13 +185,17 @@ def _parse_reply(value: object, position: str) -> Step:
     fields = _require_object(value, position)
     unknown = sorted(set(fields) - _FIELDS)
     if unknown:
-        raise InvalidError(f"{position} has an unknown field `{unknown[0]}`", f"known are {', '.join(sorted(_FIELDS))}")
+        raise InvalidError(
+            f"{position} has an unknown field `{unknown[0]}`", f"available fields: {', '.join(sorted(_FIELDS))}"
+        )
     fault = fields.get("fault")
     delay = fields.get("delay", 0)
     if fields.get("stop") not in (None, "end", "tools", "length", "refusal"):
-        raise InvalidError(f"{position}.stop is {fields['stop']!r}", "write end, tools, length or refusal")
+        raise InvalidError(
+            f"invalid value for {position}.stop: {fields['stop']!r}", "use end, tools, length or refusal"
+        )
     if not isinstance(delay, int | float) or not 0 <= delay <= _MAX_DELAY:
-        raise InvalidError(f"{position}.delay is {delay!r}", f"write seconds, from 0 to {_MAX_DELAY}")
+        raise InvalidError(f"invalid value for {position}.delay: {delay!r}", f"use seconds, from 0 to {_MAX_DELAY}")
     try:
         return Step(
             text=str(fields.get("text", "")),
@@ -206,7 +210,7 @@ def _parse_reply(value: object, position: str) -> Step:
             stop_reason=str(fields.get("stop_reason", "")),
         )
     except (TypeError, ValueError) as error:
-        raise InvalidError(f"{position}: {error}", "correct the reply") from error
+        raise InvalidError(f"{position}: {error}", "fix the reply") from error
 
 
 def _parse_call(value: object, position: str) -> tuple[str, str, str]:
@@ -218,7 +222,7 @@ def _parse_call(value: object, position: str) -> tuple[str, str, str]:
 
 def _require_object(value: object, position: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidError(f"{position} is no object", "write a JSON object")
+        raise InvalidError(f"{position} must be an object", "write a JSON object")
     return cast("dict[str, Any]", value)
 
 

@@ -91,7 +91,7 @@ def test_without_the_library_the_error_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == (
-        "models of groq need pydantic-ai, which is not installed | pip install 'kitbag[models]', or choose another model\n"
+        "groq models require pydantic-ai, which is not installed | pip install 'kitbag[models]', or choose another model\n"
     ), done.stderr
 
 
@@ -275,7 +275,7 @@ def test_a_thought_that_can_t_be_opened_is_no_matter(opaque: str) -> None:
 def test_a_broken_image_is_told_as_text() -> None:
     provider, recorded = function("ok")
     collect(provider, ask(Message("user", (Image(media_type="image/png", data="x"),))))
-    assert recorded.messages[0].parts[0].content == ["(an image that can't be read)"]
+    assert recorded.messages[0].parts[0].content == ["(unreadable image)"]
 
 
 @library
@@ -435,7 +435,7 @@ def test_a_stream_that_falls_silent_is_given_up() -> None:
     with ModelServer(script(step)) as server, pytest.raises(ModelError) as failure:
         collect(over_sockets(server, 1.0), ask())
     assert failure.value.kind == "cut"
-    assert "said nothing" in failure.value.problem
+    assert "sent no data" in failure.value.problem
 
 
 @openai

@@ -91,7 +91,7 @@ def test_a_request_goes_to_the_skill_or_the_agent_that_covers_more_of_it(
 
 def test_why_a_skill_is_loaded_is_said() -> None:
     [skill, _] = ask(user_message("Review PR #123 for security issues")).message.calls
-    assert skill.arguments["reason"] == "the request has: pr, review, security"
+    assert skill.arguments["reason"] == "the request contains: pr, review, security"
 
 
 def test_one_that_was_started_by_another_starts_nobody_by_name() -> None:
@@ -121,7 +121,7 @@ def test_a_refusal_is_told_and_it_searches_itself() -> None:
     fourth = ask(*talk)
     assert [call.arguments["file_path"] for call in fourth.message.calls] == ["logs/a.log"]  # what the record names
     last = ask(*talk, fourth.message, answered(fourth, "     1\tERROR"))
-    assert "did not do it" in last.message.text
+    assert "did not complete the task" in last.message.text
     assert "`Task(investigation-reporter)`" in last.message.text
     assert "From logs/a.log:" in last.message.text
 

@@ -46,7 +46,7 @@ def test_a_file_of_somebody_else_is_not_overwritten(desk: Desk) -> None:
     desk.write("notes.md", "My notes.\n")
     text = desk.ask("Collect every TODO into notes.md")
     assert desk.text("notes.md") == "My notes.\n"
-    assert "Nothing was written: notes.md is there already" in text
+    assert "Nothing was written: notes.md already exists" in text
 
 
 def test_an_empty_file_is_nobody_s(desk: Desk) -> None:
@@ -65,9 +65,9 @@ def test_about_a_topic_all_forms_of_its_words_are_found_and_skills_are_left_out(
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        ("Collect every XXX into x.md", "no line has `XXX`"),
+        ("Collect every XXX into x.md", "no line contains `XXX`"),
         ("Collect every TODO in no/such into x.md", "the search failed. no/such does not exist"),
-        ("Write what you find about the and of to x.md", "no word in the request"),
+        ("Write what you find about the and of to x.md", "no keywords to search for"),
         ("Collect every TODO into app/a.py/x.md", "was not written. It would have 2 lines in 2 files."),
     ],
 )
@@ -84,12 +84,12 @@ def test_a_refusal_is_said_with_what_would_allow_it(desk: Desk) -> None:
 
 
 def test_without_a_tool_for_it_it_says_so(desk: Desk) -> None:
-    assert "Write is not among the tools" in desk.ask("Collect every TODO into todo.md", mode="plan")
+    assert "Write is not available in this run" in desk.ask("Collect every TODO into todo.md", mode="plan")
 
 
 def test_it_does_not_write_outside_of_the_workspace(desk: Desk) -> None:
     text = desk.ask("Collect every TODO into ../outside/todo.md")
-    assert "Nothing was written: ../outside/todo.md can't be looked at first." in text
+    assert "Nothing was written: cannot check ../outside/todo.md first." in text
     assert not (desk.world.outside / "todo.md").exists()
 
 
@@ -101,5 +101,5 @@ def test_what_the_search_kept_out_is_said_in_the_file() -> None:
         ["more match"],
     )
     assert written.splitlines()[2] == GENERATED_MARKER
-    assert "Not all: more match." in written
+    assert "Incomplete: more match." in written
     assert "- [\\[id\\]/a\\_b.ts:2](%5Bid%5D/a_b.ts#L2): `A`" in written

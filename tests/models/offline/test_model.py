@@ -75,7 +75,7 @@ def test_from_the_request_through_skill_search_and_reading_to_an_answer() -> Non
 def test_every_answer_begins_with_what_it_is() -> None:
     assert ask(user_message("zzz"), tools=(SKILL,)).message.text.startswith(NO_MODEL_LINE)
     assert ask(user_message("zzz"), tools=()).message.text.startswith(NO_MODEL_LINE)
-    assert "shares a word" in ask(user_message("?"), tools=(READ,)).message.text
+    assert "matches the keywords" in ask(user_message("?"), tools=(READ,)).message.text
 
 
 def test_a_skill_is_found_by_its_full_name() -> None:

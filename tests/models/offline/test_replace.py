@@ -30,7 +30,7 @@ def test_all_files_that_have_the_word_are_changed_and_searched_again(desk: Desk)
     assert text.startswith(FIXED_RULES_LINE)
     assert "in app/: 3 places in 2 files." in text
     assert "- app/a.py: lines 1, 3" in text
-    assert "found none left" in text
+    assert "no remaining occurrences" in text
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_only_whole_words_are_replaced(desk: Desk, before: str, old: str, new: s
     desk.write("a.txt", before.encode())
     text = desk.ask(f'Replace "{old}" by "{new}"')
     assert desk.text("a.txt") == after
-    assert "found none left" in text
+    assert "no remaining occurrences" in text
 
 
 def test_what_could_not_be_told_apart_is_left_and_said(desk: Desk) -> None:
@@ -58,7 +58,7 @@ def test_what_could_not_be_told_apart_is_left_and_said(desk: Desk) -> None:
     text = desk.ask('Replace "x_y" by "new"')
     assert desk.text("a.txt") == "x_y new x_yz\nbx_y x_y"
     assert "but not everywhere" in text
-    assert "Still there:\n\n- a.txt:1: `x_y new x_yz`\n- a.txt:2: `bx_y x_y`" in text
+    assert "Remaining:\n\n- a.txt:1: `x_y new x_yz`\n- a.txt:2: `bx_y x_y`" in text
 
 
 def test_a_file_with_lines_too_long_to_judge_is_left_and_said(desk: Desk) -> None:
@@ -68,7 +68,7 @@ def test_a_file_with_lines_too_long_to_judge_is_left_and_said(desk: Desk) -> Non
     assert "old_names" in desk.text("min.js")
     assert desk.text("a.js") == "new_name\n"
     assert "min.js: its lines are too long" in text
-    assert "Still there:" in text
+    assert "Remaining:" in text
 
 
 def test_skills_and_settings_of_tools_are_changed_only_where_they_are_named(desk: Desk) -> None:
@@ -78,7 +78,7 @@ def test_skills_and_settings_of_tools_are_changed_only_where_they_are_named(desk
     assert desk.text("a.yml") == "new_name: 1\n"
     assert desk.text(".github/x.yml") == "old_name: 1\n"
     assert ".github/x.yml" in text
-    assert "found none left" in text
+    assert "no remaining occurrences" in text
     desk.ask("Replace `old_name` by `new_name` in .github/")
     assert desk.text(".github/x.yml") == "new_name: 1\n"
 
@@ -86,10 +86,10 @@ def test_skills_and_settings_of_tools_are_changed_only_where_they_are_named(desk
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        ("Replace `nowhere_here` by `x`", "no file here has the word `nowhere_here`"),
+        ("Replace `nowhere_here` by `x`", "no file here contains the word `nowhere_here`"),
         ("Replace `old_name` by `x` in no/such/", "the search failed. no/such does not exist"),
-        ("Replace `old_name` by `old_name`", "is what it would be replaced by"),
-        ("Replace `ld_nam` by `x`", "no file here has the word"),
+        ("Replace `old_name` by `old_name`", "would be replaced with itself"),
+        ("Replace `ld_nam` by `x`", "no file here contains the word"),
     ],
 )
 def test_where_there_is_nothing_to_do_it_says_so(desk: Desk, request_: str, words: str) -> None:
@@ -107,7 +107,7 @@ def test_a_refusal_is_said_with_what_would_allow_it_and_what_would_have_changed(
     assert desk.text("a.py") == "old_name = 1\n"
     assert "Nothing was changed." in text
     assert "1 place in 1 file" in text
-    assert "Refused: Edit is not allowed" in text
+    assert "Denied: Edit is not allowed" in text
     assert "--permission-mode acceptEdits" in text
     assert desk.calls.count("Grep") == 1
 
@@ -121,7 +121,7 @@ def test_one_file_that_may_not_be_changed_does_not_keep_the_others(desk: Desk) -
     assert {desk.text(f"src/m{number}.py") for number in range(25)} == {"new_name\n"}
     assert desk.text("src/a/vendor/x.py") == "old_name\n"
     assert "in 25 files, but not everywhere" in text
-    assert "Refused: Edit is not allowed: denied by a rule" in text
+    assert "Denied: Edit is not allowed: denied by a rule" in text
 
 
 def test_in_plan_mode_it_tells_what_it_would_change(desk: Desk) -> None:
@@ -129,7 +129,7 @@ def test_in_plan_mode_it_tells_what_it_would_change(desk: Desk) -> None:
     text = desk.ask("Replace `old_name` by `new_name`", mode="plan")
     assert desk.text("a.py") == "old_name = 1\n"
     assert "would change 1 place in 1 file" in text
-    assert "Edit is not among the tools of this run" in text
+    assert "Edit is not available in this run" in text
 
 
 def test_many_files_are_changed_in_turns(desk: Desk) -> None:
@@ -144,7 +144,7 @@ def test_too_many_files_are_left_before_anything_is_changed(desk: Desk) -> None:
     for number in range(MAX_FILES + 1):
         desk.write(f"src/m{number}.py", "old_name\n")
     text = desk.ask("Replace `old_name` by `new_name`")
-    assert f"{MAX_FILES + 1} files have" in text
+    assert f"{MAX_FILES + 1} files contain" in text
     assert "Edit" not in desk.calls
 
 

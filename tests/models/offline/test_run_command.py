@@ -31,10 +31,10 @@ def test_the_command_in_backticks_is_run_exactly(desk: Desk) -> None:
 def test_the_tests_are_run_as_the_readme_says(desk: Desk) -> None:
     desk.write("README.md", README)
     text = desk.ask("Run the tests")
-    assert "`sh check.sh`, the test command of README.md, failed:" in text
+    assert "`sh check.sh`, the test command from README.md, failed:" in text
     assert "it is not" in text
     desk.write("a.py", "new_name = 1\n")
-    assert "the test command of README.md, passed:\n\n```\nall is well\n```" in desk.ask("Run the tests")
+    assert "the test command from README.md, passed:\n\n```\nall is well\n```" in desk.ask("Run the tests")
 
 
 def test_what_a_loaded_skill_says_goes_before_the_readme(desk: Desk) -> None:
@@ -43,7 +43,7 @@ def test_what_a_loaded_skill_says_goes_before_the_readme(desk: Desk) -> None:
         "~/.kitbag/skills", "checks", description="Checks.", body="Run the tests:\n\n```\nsh other.sh\n```"
     )
     text = desk.ask("/checks Run the tests")
-    assert "`sh other.sh`, the test command of the skill checks, passed" in text
+    assert "`sh other.sh`, the test command from the skill checks, passed" in text
 
 
 def test_without_a_test_command_nothing_is_run(desk: Desk) -> None:
@@ -72,7 +72,7 @@ def test_after_a_replacement_the_tests_of_the_skill_that_fits_are_run(desk: Desk
     desk.world.skill("~/.kitbag/skills", "naming", description="How to replace an old name by a new name.", body=body)
     text = desk.ask("Replace `old_name` by `new_name` in a.py")
     assert desk.calls == ["Skill", "Grep", "Read", "Edit", "Grep", "Bash"]
-    assert "the test command of the skill naming, passed:\n\n```\nall is well\n```" in text
+    assert "the test command from the skill naming, passed:\n\n```\nall is well\n```" in text
 
 
 def test_the_readme_s_tests_are_run_after_a_replacement_only_where_the_person_says_so(desk: Desk) -> None:
@@ -80,7 +80,7 @@ def test_the_readme_s_tests_are_run_after_a_replacement_only_where_the_person_sa
     desk.ask("Replace `old_name` by `new_name` in a.py")
     assert "Bash" not in desk.calls
     text = desk.ask("Replace `new_name` by `old_name` in a.py and run the tests")
-    assert "`sh check.sh`, the test command of README.md, failed:" in text
+    assert "`sh check.sh`, the test command from README.md, failed:" in text
     assert desk.text("a.py") == "old_name = 1\n"
 
 
@@ -89,7 +89,7 @@ def test_a_readme_that_has_the_word_itself_is_changed_and_still_only_read_for_it
     desk.ask("Replace `old_name` by `new_name` in README.md and a.py")
     assert "Bash" not in desk.calls
     text = desk.ask("Replace `new_name` by `old_name` in README.md, a.py and run the tests")
-    assert "the test command of README.md, failed:" in text
+    assert "the test command from README.md, failed:" in text
     assert desk.text("README.md").startswith("old_name\n# Shop")
 
 
@@ -105,4 +105,4 @@ def test_a_test_command_that_is_refused_does_not_hide_what_was_changed(desk: Des
     text = desk.ask("Replace `old_name` by `new_name` in a.py and run the tests")
     assert "1 place in 1 file" in text
     assert "was not run" in text
-    assert "Refused: Bash is not allowed: denied by a rule" in text
+    assert "Denied: Bash is not allowed: denied by a rule" in text

@@ -197,7 +197,7 @@ class _StreamParser:
     def reply(self) -> ModelReply:
         is_cut_off = not self.is_over or any(not block.whole for block in self._blocks.values())
         if is_cut_off:
-            raise ModelError("cut", f"the reply of {self.provider} ended before it was whole", "try again")
+            raise ModelError("cut", f"the reply from {self.provider} ended early", "retry")
         parts = [part for _, block in sorted(self._blocks.items()) if (part := self._part(block))]
         usage = Usage(
             input=self._usage.get("input_tokens", 0),

@@ -78,7 +78,7 @@ def _encode_message(message: Message, provider: str) -> list[dict[str, Any]]:
         text = "".join(part.text for part in result.content if isinstance(part, Text))
         images = [part for part in result.content if isinstance(part, Image)]
         all_images += images
-        note = "(see the picture below)" if images else "(no output)"
+        note = "(see the image below)" if images else "(no output)"
         items.append({"role": "tool", "tool_call_id": result.call_id, "content": text or note})
     content = [_encode_content(part) for part in (*all_images, *message.parts) if isinstance(part, Text | Image)]
     if content and all(block["type"] == "text" for block in content):
@@ -184,7 +184,7 @@ class _StreamParser:
 
     def reply(self) -> ModelReply:
         if not self._stop:
-            raise ModelError("cut", f"the reply of {self.provider} ended before it was whole", "try again")
+            raise ModelError("cut", f"the reply from {self.provider} ended early", "retry")
         parts: list[Part] = []
         if self._thought or self._details:
             opaque = json.dumps({"reasoning_details": self._details}) if self._details else ""

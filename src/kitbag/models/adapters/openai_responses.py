@@ -143,7 +143,7 @@ class _StreamParser:
     def reply(self) -> ModelReply:
         reason = self._stop_reason()
         if not self.is_over or (reason == "completed" and self._begun - set(self._items)):
-            raise ModelError("cut", f"the reply of {self.provider} ended before it was whole", "try again")
+            raise ModelError("cut", f"the reply from {self.provider} ended early", "retry")
         items = self._items
         if reason != "completed":  # the truncated item may be only in the last event
             items = {**dict(enumerate(_dicts(self._end.get("output")))), **items}

@@ -70,7 +70,7 @@ def _check_provider(provider: str) -> None:
     try:
         providers.infer_provider_class(provider)
     except ValueError as error:
-        raise InvalidError(f"pydantic-ai knows no {provider!r} either", "correct the name") from error
+        raise InvalidError(f"pydantic-ai does not support {provider!r} either", "fix the name") from error
     except ImportError:
         pass
 
@@ -79,7 +79,7 @@ class PydanticAI:
     def __init__(self, provider: str, model: Any = None, idle_timeout: float = IDLE_TIMEOUT) -> None:
         """`model`: a ready pydantic-ai model, for callers that create one. Raises InvalidError without pydantic-ai."""
         if find_spec("pydantic_ai") is None:
-            problem = f"models of {provider} need pydantic-ai, which is not installed"
+            problem = f"{provider} models require pydantic-ai, which is not installed"
             raise InvalidError(problem, f"{INSTALL}, or choose another model")
         if model is None:
             _check_provider(provider)
@@ -119,9 +119,9 @@ class PydanticAI:
         except ModelError:
             raise
         except TimeoutError as error:
-            raise ModelError("cut", f"{self.name} said nothing for {self._idle_timeout:.0f} s", "try again") from error
+            raise ModelError("cut", f"{self.name} sent no data for {self._idle_timeout:.0f} s", "retry") from error
         except ImportError as error:
-            problem = f"models of {self.name} need a package that is not installed: {shorten_message(str(error))}"
+            problem = f"{self.name} models require a package that is not installed: {shorten_message(str(error))}"
             raise ModelError("bad-request", problem, f"pip install 'pydantic-ai-slim[{self.name}]'") from error
         except Exception as error:  # provider SDKs may raise anything
             raise _model_error(error, self.name) from error
@@ -206,7 +206,7 @@ def _encode_content(part: Text | Image, library: Any) -> Any:
     try:
         return library.BinaryContent(data=base64.b64decode(part.data), media_type=part.media_type)
     except binascii.Error:
-        return "(an image that can't be read)"
+        return "(unreadable image)"
 
 
 def _assistant_parts(message: Message, provider: str, library: Any) -> Iterator[Any]:
@@ -274,7 +274,7 @@ def _read_reply(response: Any, provider: str, system: str) -> ModelReply:
         or (system in _WITHOUT_PROVIDER_REASON and reason)
     )
     if response.state != "complete" or reason == "error" or not ended:
-        raise ModelError("cut", f"the reply of {provider} ended before it was whole", "try again")
+        raise ModelError("cut", f"the reply from {provider} ended early", "retry")
     message = Message(
         "assistant", tuple(converted for part in response.parts for converted in _read_parts(part, provider))
     )
@@ -345,7 +345,7 @@ def _model_error(error: Exception, provider: str) -> ModelError:
     message = shorten_message(str(getattr(error, "message", "") or error)) or type(error).__name__
     problem = f"{provider} failed: {message}"
     if "UserError" in class_names:
-        return ModelError("auth" if _KEY_PROBLEM.search(message) else "bad-request", problem, "see what it says")
+        return ModelError("auth" if _KEY_PROBLEM.search(message) else "bad-request", problem, "see the error message")
     kind = _classify_error(class_names, status)
     if kind == "cut" and getattr(error, "phase", "") in ("connect", "pool", None):
         kind = "unreachable"
@@ -369,9 +369,9 @@ def _classify_error(class_names: set[str], status: int) -> FailureKind:
 
 def _suggest_fix(kind: FailureKind, provider: str) -> str:
     return {
-        "auth": f"check the key for {provider} in your environment",
-        "spent": f"check the limits of your account at {provider}; waiting may not help",
-        "too-long": "start a new session, or choose a model with a larger window",
-        "bad-request": "check the model's name and its settings",
-        "unreachable": "check the address and the network",
-    }.get(kind, "try again")
+        "auth": f"check the API key for {provider} in your environment",
+        "spent": f"check the limits of your {provider} account; waiting may not help",
+        "too-long": "start a new session, or choose a model with a larger context window",
+        "bad-request": "check the model name and its settings",
+        "unreachable": "check the URL and the network connection",
+    }.get(kind, "retry")

@@ -49,7 +49,7 @@ class EventParser:
     def _grow(self, size: int) -> None:
         self._size += size
         if self._size > self._longest:
-            raise EventTooLongError(f"an event is longer than {self._longest >> 20} MB")
+            raise EventTooLongError(f"event larger than {self._longest >> 20} MB")
 
     def _take(self, line: bytes) -> str | None:
         if self._first:

@@ -74,7 +74,7 @@ class ApiClient:
         except TransportError as error:
             raise _transport_error(error, endpoint) from error
         except EventTooLongError as error:
-            raise ModelError("cut", f"the reply of {endpoint.provider} can't be read: {error}", "try again") from error
+            raise ModelError("cut", f"cannot read the reply from {endpoint.provider}: {error}", "retry") from error
 
     def _open_transport(self) -> HttpTransport:
         if self._transport is None:
@@ -123,9 +123,9 @@ def _parse_event(data: str, provider: str) -> dict[str, Any]:
     try:
         value = parse_json(data)
     except (ValueError, RecursionError) as error:
-        raise ModelError("cut", f"{provider} sent an event that is no JSON", "try again") from error
+        raise ModelError("cut", f"{provider} sent an event that is not valid JSON", "retry") from error
     if not isinstance(value, dict):
-        raise ModelError("cut", f"{provider} sent an event that is no object", "try again")
+        raise ModelError("cut", f"{provider} sent an event that is not a JSON object", "retry")
     return cast("dict[str, Any]", value)
 
 
@@ -140,7 +140,7 @@ async def _status_error(answer: HttpResponse, chunks: AsyncIterable[bytes], prov
     wait = _retry_after(answer.headers.get("retry-after-ms"), answer.headers.get("retry-after"))
     limited = wait is not None or any("ratelimit" in name for name in answer.headers)
     kind = _classify_status(status, message, limited)
-    problem = f"{provider} answered {status}" + (f": {message}" if message else "")
+    problem = f"{provider} returned {status}" + (f": {message}" if message else "")
     return ModelError(kind, problem, _suggest_fix(kind, provider), retry_after=wait, status=status)
 
 
@@ -157,7 +157,7 @@ def stream_error(provider: str, kind: str, message: str) -> ModelError:
         failure = "bad-request"
     else:
         failure = "transient"
-    problem = f"{provider} broke off: {shorten_message(message or kind or 'no reason given')}"
+    problem = f"{provider} aborted the reply: {shorten_message(message or kind or 'no reason given')}"
     return ModelError(failure, problem, _suggest_fix(failure, provider))
 
 
@@ -180,11 +180,11 @@ def _classify_status(status: int, message: str, limited: bool) -> FailureKind:
 
 def _suggest_fix(kind: FailureKind, provider: str) -> str:
     return {
-        "auth": f"check the key for {provider} in your environment, or give another: kitbag setup",
-        "spent": f"check the limits of your account at {provider}; waiting may not help",
-        "too-long": "start a new session, or choose a model with a larger window",
-        "bad-request": "check the model's name with `kitbag models`, and its settings",
-    }.get(kind, "try again")
+        "auth": f"check the API key for {provider} in your environment, or run `kitbag setup`",
+        "spent": f"check the limits of your {provider} account; waiting may not help",
+        "too-long": "start a new session, or choose a model with a larger context window",
+        "bad-request": "check the model name (`kitbag models`) and its settings",
+    }.get(kind, "retry")
 
 
 def extract_error_message(body: str) -> str:
@@ -230,22 +230,20 @@ def _transport_error(error: TransportError, endpoint: ApiEndpoint) -> ModelError
     match error.kind:
         case "address":
             return ModelError(
-                "bad-request", f"{shorten_message(endpoint.base_url)} is no address", "correct the base URL"
+                "bad-request", f"{shorten_message(endpoint.base_url)} is not a valid URL", "fix the base URL"
             )
         case "no-answer":
-            return ModelError(
-                "unreachable", f"{provider} can't be reached: no answer from {_display_address(endpoint)}"
-            )
+            return ModelError("unreachable", f"cannot reach {provider}: no response from {_display_address(endpoint)}")
         case "unreachable":
-            problem = f"{provider} can't be reached at {_display_address(endpoint)}: {reason}"
-            return ModelError("unreachable", problem, "check the address and the network")
+            problem = f"cannot reach {provider} at {_display_address(endpoint)}: {reason}"
+            return ModelError("unreachable", problem, "check the URL and the network connection")
         case "certificate":
-            problem = f"the certificate of {_display_address(endpoint)} is not accepted: {reason}"
-            return ModelError("bad-request", problem, "check the address, and the certificates of this machine")
+            problem = f"the certificate of {_display_address(endpoint)} is not valid: {reason}"
+            return ModelError("bad-request", problem, "check the URL and this machine's CA certificates")
         case "silent":
-            return ModelError("cut", f"{provider} said nothing for {endpoint.idle_timeout:.0f} s", "try again")
+            return ModelError("cut", f"{provider} sent no data for {endpoint.idle_timeout:.0f} s", "retry")
         case "broken":
-            return ModelError("cut", f"the connection to {provider} broke: {reason}", "try again")
+            return ModelError("cut", f"the connection to {provider} was lost: {reason}", "retry")
 
 
 def _display_address(endpoint: ApiEndpoint) -> str:
@@ -256,14 +254,14 @@ def _display_address(endpoint: ApiEndpoint) -> str:
         parts = urlsplit(endpoint.base_url)
         return f"{parts.scheme}://{parts.hostname or ''}" + (f":{parts.port}" if parts.port else "")
     except ValueError:
-        return "its address"
+        return "its URL"
 
 
 def parse_tool_call(call_id: str, name: str, text: str) -> ToolCall:
     """Strict: arguments that are not exactly one JSON object never run."""
     if not _NAME.fullmatch(name):
         # The name is sent back with every later request, and providers reject invalid names.
-        problem = f"{shorten_message(repr(name[:80]))} is no name of a tool; call one that you have"
+        problem = f"{shorten_message(repr(name[:80]))} is not a valid tool name; call an available tool"
         return ToolCall(id=call_id, name="invalid_tool_name", arguments={}, problem=problem, raw=text[:2_000])
     arguments, problem = parse_arguments(text)
     if problem:
@@ -292,27 +290,27 @@ def parse_arguments(text: str) -> tuple[dict[str, Any], str]:
     except ValueError as error:
         return {}, f"not valid JSON ({shorten_message(str(error))})"
     if not isinstance(value, dict):
-        return {}, f"a JSON object is needed, not {type(value).__name__}"
+        return {}, f"expected a JSON object, not {type(value).__name__}"
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        return {}, "they hold half a character (a lone surrogate)"
+        return {}, "the arguments contain a lone surrogate"
     return cast("dict[str, Any]", value), ""
 
 
 def _reject_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _parse_finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text[:20]} is too large a number")
+        raise ValueError(f"number {text[:20]} is too large")
     return value
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError("a name stands there twice")
+        raise ValueError("duplicate key")
     return fields

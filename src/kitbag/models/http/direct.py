@@ -190,9 +190,9 @@ class DirectTransport:
         except TimeoutError as error:
             raise TransportError("silent", "") from error
         except asyncio.LimitOverrunError as error:
-            raise TransportError("broken", "the head of its answer is too long") from error
+            raise TransportError("broken", "the response headers are too long") from error
         except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError) as error:
-            raise TransportError("broken", "it ended before it was whole") from error
+            raise TransportError("broken", "the response ended early") from error
         except OSError as error:
             raise TransportError("broken", error.strerror or str(error)) from error
 
@@ -201,7 +201,7 @@ class DirectTransport:
             lines = (await self._with_timeout(reader.readuntil(b"\r\n\r\n")))[:-4].split(b"\r\n")
             status = _STATUS.fullmatch(lines[0])
             if status is None:
-                raise TransportError("broken", "its answer is no HTTP")
+                raise TransportError("broken", "invalid HTTP response")
             if not status[2].startswith(b"1"):
                 return _Response(self, reader, int(status[2]), _parse_headers(lines[1:]), status[1] == b"1")
 
@@ -218,7 +218,7 @@ class DirectTransport:
                 async for data in self._exactly(reader, size):
                     yield data
                 if await self._with_timeout(reader.readexactly(2)) != b"\r\n":
-                    raise TransportError("broken", "its answer is cut into wrong pieces")
+                    raise TransportError("broken", "invalid chunked encoding")
             while await self._with_timeout(reader.readuntil(b"\r\n")) != b"\r\n":
                 pass  # trailers are ignored
 
@@ -226,14 +226,14 @@ class DirectTransport:
         while size:
             data = await self._with_timeout(reader.read(min(size, _BUFFER)))
             if not data:
-                raise TransportError("broken", "it ended before it was whole")
+                raise TransportError("broken", "the response ended early")
             size -= len(data)
             yield data
 
     async def _chunk_size(self, reader: asyncio.StreamReader) -> int:
         line = _CHUNK.fullmatch(await self._with_timeout(reader.readuntil(b"\r\n")))
         if line is None:
-            raise TransportError("broken", "its answer is cut into wrong pieces")
+            raise TransportError("broken", "invalid chunked encoding")
         return int(line[1], 16)
 
 
@@ -284,17 +284,17 @@ async def _drain(response: _Response) -> bool:
 
 def _body_framing(status: int, headers: Mapping[str, str]) -> _Framing:
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise TransportError("broken", "its answer is compressed, which was not asked for")
+        raise TransportError("broken", "unexpected content encoding")
     encoding, length = headers.get("transfer-encoding", "").lower(), headers.get("content-length", "")
     if status in (204, 304):
         return _Framing("length")
     if encoding:
         if encoding != "chunked":
-            raise TransportError("broken", "its answer has an unknown coding")
+            raise TransportError("broken", "unknown transfer encoding")
         return _Framing("chunked")
     if length:
         if not length.isascii() or not length.isdigit() or len(length) > 15:
-            raise TransportError("broken", "its answer has a wrong length")
+            raise TransportError("broken", "invalid Content-Length")
         return _Framing("length", int(length))
     return _Framing("open")
 
@@ -305,7 +305,7 @@ def _parse_headers(lines: list[bytes]) -> dict[str, str]:
         name, colon, value = line.decode("latin-1").partition(":")
         name = name.lower()
         if not colon or not name or name != name.strip():
-            raise TransportError("broken", "its answer has a wrong head")
+            raise TransportError("broken", "invalid response header")
         value = value.strip(" \t")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers

@@ -82,6 +82,6 @@ def explore_calls(conversation: OfflineConversation) -> list[ToolCall]:
         return []
     return [
         conversation.make_call(
-            "Task", subagent_type=_EXPLORER, prompt=conversation.prompt.strip(), description="search by words"
+            "Task", subagent_type=_EXPLORER, prompt=conversation.prompt.strip(), description="search by keyword"
         )
     ]

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 REQUEST_FORMS: Final = (
-    "Replace `OLD` by `NEW` in PATH",
+    "Replace `OLD` with `NEW` in PATH",
     "Collect every TODO and FIXME into FILE.md",
     "Write what you find about WORDS to FILE.md",
     "Run `COMMAND`",

@@ -44,7 +44,7 @@ from kitbag.models.offline.skills import load_skill_calls, match_skill, signific
 from kitbag.models.provider import ModelReply, ModelRequest, StreamItem, TextChunk
 from kitbag.text.tokens import estimate_tokens
 
-NO_MODEL_LINE: Final = "No language model is connected: this was found by words, and not understood."
+NO_MODEL_LINE: Final = "No language model is connected; these are keyword matches only."
 _HOW_TO_CONNECT: Final = "To connect one, set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start Ollama."
 _SKILL_LINES, _MAX_HITS, _MAX_ROW = 14, 8, 100
 
@@ -131,7 +131,9 @@ def _answer(conversation: OfflineConversation, keywords: set[str], unclear: Uncl
     failed = [step for step in conversation.steps_of("Task") if step.is_error]
     if unclear is not None:
         forms = "\n".join(f"- {form}" for form in REQUEST_FORMS)
-        sections.append(f"Nothing was changed or run: I carry out only these forms, word for word:\n\n{forms}")
+        sections.append(
+            f"Nothing was changed or run. Without a model, only these requests work, exactly as written:\n\n{forms}"
+        )
     for step in conversation.steps_of("Skill"):
         if step.text and not step.is_error:
             sections.append(_quote_skill(str(step.call.arguments.get("skill", "")), step.text, keywords))
@@ -143,15 +145,18 @@ def _answer(conversation: OfflineConversation, keywords: set[str], unclear: Uncl
         if step.text and not step.is_error
     ]
     sections += [_quote_agent(step.text) for step in conversation.steps_of("Task") if not step.is_error]
-    sections += [f"{_agent_name(step)} did not do it.\n\n{describe_denials([step]) or step.problem}" for step in failed]
+    sections += [
+        f"{_agent_name(step)} did not complete the task.\n\n{describe_denials([step]) or step.problem}"
+        for step in failed
+    ]
     hits = matching_lines(conversation)
     hits.sort(key=lambda hit: (is_config_path(hit.path), -len(stem_words(hit.text) & keywords)))
     if hits:
         rows = "\n".join(_format_hit(hit) for hit in hits[:_MAX_HITS])
         more = f"\n- and {len(hits) - _MAX_HITS} more lines" if len(hits) > _MAX_HITS else ""
-        sections.append(f"Lines that share words with the request:\n\n{rows}{more}")
+        sections.append(f"Lines with matching keywords:\n\n{rows}{more}")
     if len(sections) == 1 + (unclear is not None) + len(failed):
-        sections.append("Nothing in the skills or files here shares a word with the request.")
+        sections.append("No skill or file matches the keywords of the request.")
     return "\n\n".join(sections)
 
 

@@ -56,9 +56,9 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def next_replace_step(request: ReplaceRequest, conversation: OfflineConversation) -> list[Part]:
     if "Grep" not in conversation.tools:
-        return [_answer("Nothing was done: Grep is not among the tools of this run.")]
+        return [_answer("Nothing was done: Grep is not available in this run.")]
     if request.old == request.new:
-        return [_answer(f"Nothing was done: {code_span(request.old)} is what it would be replaced by.")]
+        return [_answer(f"Nothing was done: {code_span(request.old)} would be replaced with itself.")]
     paths = request.paths or ("",)
     searches = conversation.steps_of("Grep")
     if not searches:
@@ -133,7 +133,7 @@ def _plan(request: ReplaceRequest, searches: Sequence[ToolStep]) -> _Plan | str:
         return f"Nothing was changed: the search failed. {failed.problem}"
     hits, notes = parse_hits(step.text for step in searches)
     if any(_NOT_ALL in note for note in notes):
-        return f"Nothing was changed: too many lines have {code_span(request.old)}. Say where: `... in FOLDER`."
+        return f"Nothing was changed: too many lines contain {code_span(request.old)}. Specify where: `... in FOLDER`."
     includes_config = any(is_config_path(path) for path in request.paths)
     by_path: dict[str, list[GrepHit]] = {}
     for hit in hits:
@@ -150,11 +150,13 @@ def _plan(request: ReplaceRequest, searches: Sequence[ToolStep]) -> _Plan | str:
         if not includes_config and is_config_path(path) and _count_words(request, path_hits)
     ]
     if not files:
-        hint = f" It stands in {', '.join(config_paths[:3])}, which are changed only by name." if config_paths else ""
-        return f"Nothing was changed: no file {_format_paths(request)} has the word {code_span(request.old)}.{hint}"
+        hint = f" It occurs in {', '.join(config_paths[:3])}, which must be named explicitly." if config_paths else ""
+        return (
+            f"Nothing was changed: no file {_format_paths(request)} contains the word {code_span(request.old)}.{hint}"
+        )
     if len(files) > MAX_FILES:
-        limit = f"I change {MAX_FILES} at most at once. Say where: `... in FOLDER`."
-        return f"Nothing was changed: {len(files):,} files have {code_span(request.old)}; {limit}"
+        limit = f"the limit is {MAX_FILES} files. Specify where: `... in FOLDER`."
+        return f"Nothing was changed: {len(files):,} files contain {code_span(request.old)}; {limit}"
     changeable, unchangeable = [file for file in files if not file.problem], [file for file in files if file.problem]
     return _Plan(
         files=tuple(changeable), skipped=tuple(unchangeable), config_paths=tuple(config_paths), notes=tuple(notes)
@@ -168,7 +170,7 @@ def _plan_file(request: ReplaceRequest, path: str, hits: list[GrepHit]) -> _File
             lines=tuple(hit.line for hit in hits),
             places=0,
             edits=(),
-            problem="its lines are too long to tell words apart",
+            problem="its lines are too long to match whole words",
         )
     words: list[tuple[str, str]] = []
     parts: list[tuple[str, str]] = []
@@ -186,7 +188,7 @@ def _plan_file(request: ReplaceRequest, path: str, hits: list[GrepHit]) -> _File
         for occurrence in edits
         if occurrence is not None
     )
-    problem = "" if edit_pairs or not words else "it is also part of longer words, which can't be told apart there"
+    problem = "" if edit_pairs or not words else "it also occurs inside longer words that cannot be distinguished"
     return _File(path=path, lines=tuple(lines), places=len(words), edits=edit_pairs, problem=problem)
 
 
@@ -243,9 +245,9 @@ def _report(
     failed = {step.path for step in edits if step.is_error}
     changed = [file for file in plan.files if any(step.path == file.path and not step.is_error for step in edits)]
     replacement = (
-        f"{code_span(request.old)} by {code_span(request.new)}"
+        f"{code_span(request.old)} with {code_span(request.new)}"
         if request.new
-        else f"{code_span(request.old)} by nothing"
+        else f"{code_span(request.old)} with nothing"
     )
     if not changed:
         found = (
@@ -253,7 +255,7 @@ def _report(
             f" {format_count(len(plan.files), 'file')}"
         )
         return [
-            f"Nothing was changed. To replace {replacement} {_format_paths(request)} would change {found}:",
+            f"Nothing was changed. Replacing {replacement} {_format_paths(request)} would change {found}:",
             _list_files(plan.files),
             _explain_no_change(conversation, edits),
             _list_skipped(plan),
@@ -275,7 +277,7 @@ def _report(
         describe_denials(edits) if remaining else "",
         _list_skipped(plan),
         describe_run(conversation, find_test_command(conversation, request.run_tests), request.run_tests),
-        "`kitbag undo` shows what was changed and takes it back.",
+        "Run `kitbag undo` to review and undo the changes.",
     ]
 
 
@@ -296,27 +298,27 @@ def _format_lines(lines: tuple[int, ...]) -> str:
 
 def _explain_no_change(conversation: OfflineConversation, edits: list[ToolStep]) -> str:
     if "Edit" not in conversation.tools:
-        return "Edit is not among the tools of this run: the mode, an agent or --allowed-tools leaves it out."
+        return "Edit is not available in this run: the mode, the agent or --allowed-tools excludes it."
     return describe_denials(edits) or "\n".join(f"- {step.path}: {step.problem}" for step in edits if step.is_error)
 
 
 def _verify(request: ReplaceRequest, again: list[ToolStep], plan: _Plan) -> tuple[int, str]:
     """The number of remaining occurrences, and the result of the second search as text."""
     if not again or any(step.is_error for step in again):
-        return 0, "Whether any is left was not searched for."
+        return 0, "Remaining occurrences were not checked."
     hits, notes = parse_hits(step.text for step in again)
     hits = [hit for hit in hits if hit.path not in plan.config_paths]
     remaining = [hit for hit in hits if _count_words(request, [hit])]
     if not remaining:
         notes_text = f" ({'; '.join(notes)})" if notes else ""
-        return 0, f"A second search found none left{notes_text}."
+        return 0, f"A second search found no remaining occurrences{notes_text}."
     rows = [f"- {hit.path}:{hit.line}: {code_span(hit.text.strip()[:120])}" for hit in remaining[:_MAX_LISTED]]
-    return len(remaining), "\n".join(["Still there:", "", *rows])
+    return len(remaining), "\n".join(["Remaining:", "", *rows])
 
 
 def _list_skipped(plan: _Plan) -> str:
     rows = [f"- {file.path}: {file.problem}" for file in plan.skipped[:_MAX_LISTED]]
     if plan.config_paths:
         names = ", ".join(plan.config_paths[:5])
-        rows.append(f"- {names}: files of skills, agents and tools are changed only where you name their folder")
-    return "\n".join(["Left as they are:", "", *rows]) if rows else ""
+        rows.append(f"- {names}: files of skills, agents and tools are changed only if you name their directory")
+    return "\n".join(["Not changed:", "", *rows]) if rows else ""

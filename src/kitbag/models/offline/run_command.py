@@ -14,10 +14,10 @@ from kitbag.models.offline.skills import DocumentedCommand, find_test_command, l
 _LAST_LINES: Final = 25
 _TOOL_ERROR: Final = "Error: "
 """Prefix of the tool's own errors; the output of a failed command starts with its exit code."""
-_NO_BASH: Final = "Bash is not among the tools of this run: the mode, an agent or --allowed-tools leaves it out."
+_NO_BASH: Final = "Bash is not available in this run: the mode, the agent or --allowed-tools excludes it."
 _NO_COMMAND: Final = (
-    "No test command is told: neither a loaded skill nor README.md has a fenced block of one line below words such as"
-    " `Run the tests:`. Name it: Run `COMMAND`."
+    "No test command found: neither a loaded skill nor README.md has a one-line code block after text such as"
+    " `Run the tests:`. Specify it: Run `COMMAND`."
 )
 
 
@@ -51,7 +51,7 @@ def describe_run(conversation: OfflineConversation, test_command: DocumentedComm
     run = runs[-1]
     command = str(run.call.arguments.get("command", ""))
     origin = (
-        f", the test command of {test_command.source},"
+        f", the test command from {test_command.source},"
         if test_command is not None and test_command.command == command
         else ""
     )
@@ -59,7 +59,7 @@ def describe_run(conversation: OfflineConversation, test_command: DocumentedComm
         return f"{code_span(command)}{origin} was not run.\n\n{describe_denials(runs)}"
     if run.text.startswith(_TOOL_ERROR):
         return f"{code_span(command)}{origin} was not run: {run.problem}"
-    outcome = "failed" if run.is_error else ("passed" if origin else "ended well")
+    outcome = "failed" if run.is_error else ("passed" if origin else "succeeded")
     rows = run.text.rstrip().splitlines()
     note = f" (the last {_LAST_LINES} of {len(rows):,} lines)" if len(rows) > _LAST_LINES else ""
     output = code_block("\n".join(rows[-_LAST_LINES:])) if rows else ""
@@ -71,7 +71,7 @@ def describe_denials(steps: Sequence[ToolStep]) -> str:
     denied = [step for step in steps if step.is_denied]
     if not denied:
         return ""
-    reasons = dict.fromkeys(f"Refused: {step.problem}" for step in denied)
+    reasons = dict.fromkeys(f"Denied: {step.problem}" for step in denied)
     from kitbag.permissions.approvals.approval import DENIED_BY_USER
 
     if f" {DENIED_BY_USER}" in denied[0].text:
@@ -83,16 +83,15 @@ def _suggest_permission(step: ToolStep) -> str:
     if step.call.name == "Task":
         rule = f"Task({step.call.arguments.get('subagent_type', '')})"
         return (
-            f"To allow it, add {code_span(rule)} to permissions.allow in your own settings (`kitbag config"
-            " where`). With"
-            " `--permission-mode plan` agents start without a question, and only read."
+            f"To allow it, add {code_span(rule)} to permissions.allow in your settings (`kitbag config where`). With"
+            " `--permission-mode plan`, agents start without approval and are read-only."
         )
     if step.call.name != "Bash":
-        return "`--permission-mode acceptEdits` allows changes to the files of the workspace."
+        return "`--permission-mode acceptEdits` allows edits to files in the workspace."
     command = str(step.call.arguments.get("command", ""))
     if not command.isprintable() or "'" in command:
-        return "`kitbag permissions test` explains what would become of a command, and why."
+        return "Run `kitbag permissions test` to see how a command is decided and why."
     return (
-        f"To allow it, add 'Bash({command})' to permissions.allow in your own settings (`kitbag config where`);"
+        f"To allow it, add 'Bash({command})' to permissions.allow in your settings (`kitbag config where`);"
         f" `kitbag permissions test '{command}'` explains the decision."
     )
