@@ -29,12 +29,15 @@ from kitbag.views.blocks import (
     text_block,
 )
 from kitbag.views.tasks import (
+    COSTS_TITLE,
     ReportCache,
-    TaskCosts,
     TaskStep,
     compute_task_costs,
+    cost_lines,
     describe_activity,
+    output_title,
     read_last_steps,
+    request_sections,
     task_fields,
     task_seconds,
 )
@@ -153,19 +156,15 @@ def task_table(listed: tuple[ListedTask, ...], omitted: int) -> Block:
 def task_detail_blocks(board: Board, task: Task) -> list[Block]:
     """The prompt, the status, the last steps and the cost."""
     report = build_report(board, task, 0, 0)
-    task_request = board.request(task.id)
     blocks: list[Block] = [FieldsBlock(tuple(task_fields(board, task, report)))]
-    blocks.append(
-        VerbatimBlock(task_request.command or task_request.prompt, "Command" if report.is_command else "Prompt")
-    )
-    if task_request.message:
-        blocks.append(VerbatimBlock(task_request.message, "Follow-up"))
+    blocks += (VerbatimBlock(text, title) for title, text in request_sections(board.request(task.id)))
     steps = read_last_steps(board.journal, task) if not report.is_command else []
     if steps:
         blocks.append(LinesBlock(((Span("Last steps", "strong"),), *(_step_line(step) for step in steps))))
     costs = compute_task_costs(board, task)
     if costs.children:
-        blocks.append(LinesBlock(((Span("Cost, including subtasks", "strong"),), *_cost_lines(costs))))
+        lines = ((Span(line),) for line in cost_lines(costs, "  "))
+        blocks.append(LinesBlock(((Span(COSTS_TITLE, "strong"),), *lines)))
     return blocks
 
 
@@ -174,12 +173,6 @@ def _step_line(step: TaskStep) -> StyledLine:
         return Span("  … "), Span(step.title, "accent")
     mark = Span("  ✗ ", "bad") if step.is_error else Span("  ✓ ", "good")
     return mark, Span(step.title), Span(f"  {collapse_whitespace(step.summary)}" if step.summary else "", "dim")
-
-
-def _cost_lines(costs: TaskCosts, indent: str = "  ") -> list[StyledLine]:
-    own = f"{indent}{costs.name} {costs.id}: {costs.tokens:,} tokens, {format_cost(costs.cost)}"
-    total = f"  (total {costs.all_tokens:,}, {format_cost(costs.all_cost)})" if costs.children else ""
-    return [(Span(own + total),), *(line for child in costs.children for line in _cost_lines(child, f"{indent}  "))]
 
 
 class OutputPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,9 +195,8 @@ def output_page(board: Board, task: Task, offset: int) -> OutputPage:
         if offset + PAGE_SIZE < size and "\n" in text:
             text = text[: text.rindex("\n") + 1]
         end = min(offset + len(text), size)
-    name = "Output so far" if not task.is_finished else "Output" if task.kind == "command" else "Answer"
     range_shown = f" ({offset:,}-{end:,} of {size:,} {unit})" if offset or end < size else ""
-    return OutputPage(text=text, next_offset=end if end < size else 0, title=f"{name}{range_shown}")
+    return OutputPage(text=text, next_offset=end if end < size else 0, title=f"{output_title(task)}{range_shown}")
 
 
 def _page_bytes(board: Board, task: Task, offset: int) -> int:

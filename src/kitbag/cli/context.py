@@ -7,6 +7,7 @@ import click
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option
 from kitbag.library.scopes import find_places
+from kitbag.views.context import describe_last_request, describe_skill_tokens
 
 _BAR_WIDTH = 12
 _MAX_ROWS = 20
@@ -45,14 +46,12 @@ def _print_report(report: dict[str, Any]) -> None:
     output.echo(f"{'█' * round(full * 30):░<30} {used:,} of {window:,} tokens, {full:.1%} of the window")
     output.echo(f"{report['left']:,} tokens left before compaction at {report['compacted_at']:,}\n")
     _print_groups(report)
-    _print_skills(report["skills"])
+    _print_skills(report)
     _print_tools(report["tools"])
     if report["turns"]:
         _print_turns(report["turns"])
-    last = report["last_request"]
-    if last["provider"]:
-        counted = f"{last['provider']:,} tokens counted by the provider, {last['ours']:,} by Kitbag"
-        output.echo(f"\nlast request: {counted} ({last['residual']:+,})")
+    if last_request := describe_last_request(report):
+        output.echo(f"\n{last_request}")
 
 
 def _print_groups(report: dict[str, Any]) -> None:
@@ -76,18 +75,17 @@ def _format_name(row: dict[str, Any]) -> str:
     return f"{name} ({row['count']})" if row["count"] > 1 else name
 
 
-def _print_skills(skills: dict[str, Any]) -> None:
-    if not skills["each"]:
+def _print_skills(report: dict[str, Any]) -> None:
+    totals = describe_skill_tokens(report)
+    if not totals:
         return
-    ordered = sorted(skills["each"], key=lambda one: (-one["loaded"], -one["possible"], one["name"]))
+    ordered = sorted(report["skills"]["each"], key=lambda one: (-one["loaded"], -one["possible"], one["name"]))
     shown = ordered[: max(_MAX_ROWS, sum(1 for one in ordered if one["loaded"]))]
     rows = [(one["name"], *(_format_count(one[key]) for key in ("listed", "loaded", "possible"))) for one in shown]
     output.table(("SKILL", "LISTED", "LOADED", "POSSIBLE"), rows)
     omitted = len(ordered) - len(shown)
     more = f"; {output.format_count(omitted, 'more skill')} in --json" if omitted else ""
-    output.echo(
-        f"{skills['listed']:,} tokens listed, {skills['loaded']:,} loaded, {skills['possible']:,} if all were{more}\n"
-    )
+    output.echo(f"{totals}{more}\n")
 
 
 def _print_tools(tools: list[dict[str, Any]]) -> None:

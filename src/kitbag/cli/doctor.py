@@ -12,7 +12,8 @@ from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, open_registry
 from kitbag.permissions.model import SandboxSupport
 from kitbag.runtime.doctor import diagnose
-from kitbag.views.permissions import PROTECTION_LABELS, describe_protection
+from kitbag.views.doctor import root_table, sandbox_fields
+from kitbag.views.permissions import PROTECTION_LABELS
 
 
 @click.command()
@@ -34,13 +35,10 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
             }
         )
     else:
-        rows = [(output.shorten_path(root.path), root.kind, root.scope, str(root.items)) for root in diagnosis.roots]
-        output.table(("FOUND IN", "KIND", "SCOPE", "ITEMS"), rows)
+        roots = root_table(diagnosis, path_first=True)
+        output.table(roots.headers, roots.rows)
         output.echo()
-        words = describe_protection(diagnosis.protection)
-        output.fields(
-            (("sandbox", words), ("note", diagnosis.protection.problem), ("better", diagnosis.protection.fix))
-        )
+        output.fields(sandbox_fields(diagnosis).pairs)
         output.echo()
         for diagnostic in diagnosis.diagnostics:
             for line in output.diagnostic_lines(diagnostic):

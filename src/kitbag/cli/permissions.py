@@ -16,7 +16,7 @@ from kitbag.library.dialects.permission_modes import MODE_DESCRIPTIONS
 from kitbag.permissions.model import PermissionDecision
 from kitbag.permissions.rules.rule import PermissionRule
 from kitbag.permissions.rules.tool_use_syntax import arguments_from_subject, parse_tool_use
-from kitbag.views.permissions import EFFECT_LABELS, describe_examples, describe_sandbox
+from kitbag.views.permissions import EFFECT_LABELS, describe_part, describe_sandbox, ignored_table, rule_table
 
 _EXIT_BY_EFFECT = {"allow": 0, "ask": 1, "deny": 6}
 _STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
@@ -120,8 +120,7 @@ def _print_decision(decision: PermissionDecision, opened: OpenedPermissions) -> 
     for part in decision.parts:
         mark = output.style(part.effect.ljust(5), _STYLES[part.effect])
         output.echo(f"  {mark}  {output.clean(part.what)}")
-        rule = f" `{part.rule}` ({output.shorten_path(part.source)})" if part.rule else ""
-        output.echo(f"         {output.clean(part.reason + rule)}")
+        output.echo(f"         {output.clean(describe_part(part))}")
     source = output.shorten_path(opened.loaded.mode_source)
     output.fields(
         (
@@ -164,24 +163,14 @@ def list_(as_json: bool, **options: Any) -> None:
     output.fields((("mode", f"{loaded.mode} ({output.shorten_path(loaded.mode_source)})"), ("workspace", opened.trust)))
     output.echo()
     output.table(("MODE", "WHAT IT MEANS"), [(mode, meaning) for mode, meaning in MODE_DESCRIPTIONS.items()])
-    if loaded.rules.all:
-        output.echo()
-        output.table(
-            ("EFFECT", "RULE", "SCOPE", "EXAMPLES", "SOURCE"), [_rule_row(opened, rule) for rule in loaded.rules.all]
-        )
-    if loaded.ignored:
-        output.echo()
-        rows = [(one.setting, one.value, output.shorten_path(one.source), one.why) for one in loaded.ignored]
-        output.table(("IGNORED", "VALUE", "SOURCE", "WHY"), rows)
+    for table in (rule_table(loaded, loaded.rules.all), ignored_table(loaded)):
+        if table.rows:
+            output.echo()
+            output.table(table.headers, table.rows)
     _print_diagnostics(opened)
     noun = output.format_count(len(loaded.rules.all), "rule")
     output.remark(output.style(f"{noun} · deny wins over ask, ask over allow", "dim", sys.stderr))
     return None
-
-
-def _rule_row(opened: OpenedPermissions, rule: PermissionRule) -> tuple[str, ...]:
-    examples = describe_examples(opened.loaded, rule)
-    return rule.effect, rule.text, rule.scope, examples, output.shorten_path(rule.source)
 
 
 def _rule_json(opened: OpenedPermissions, rule: PermissionRule) -> dict[str, Any]:

@@ -17,7 +17,16 @@ from kitbag.library.scopes import find_places
 from kitbag.store.journal import journal_path
 from kitbag.tasks.board import Board
 from kitbag.text.human_format import format_cost
-from kitbag.views.tasks import TaskCosts, compute_task_costs, describe_activity, report_tasks, task_fields
+from kitbag.views.tasks import (
+    COSTS_TITLE,
+    compute_task_costs,
+    cost_lines,
+    describe_activity,
+    output_title,
+    report_tasks,
+    request_sections,
+    task_fields,
+)
 
 
 @contextlib.contextmanager
@@ -111,29 +120,18 @@ def show(task_id: str, as_json: bool) -> None:
                 }
             )
         output.fields(task_fields(board, task, view))
-        output.echo(f"\n{output.style('Command' if view.is_command else 'Prompt', 'bold')}")
-        output.block(request.command or request.prompt)
-        if request.message:
-            output.echo(f"\n{output.style('Follow-up', 'bold')}")
-            output.block(request.message)
+        for title, text in request_sections(request):
+            output.echo(f"\n{output.style(title, 'bold')}")
+            output.block(text)
         if view.text:
-            name = "So far" if not task.is_finished else "Output" if view.is_command else "Answer"
-            output.echo(f"\n{output.style(name, 'bold')}")
+            output.echo(f"\n{output.style(output_title(task), 'bold')}")
             output.block(view.text.rstrip("\n") if view.is_command else view.text)
             if view.next_offset < view.output_size:
                 output.remark(f"{view.output_size - view.next_offset:,} more bytes: kitbag tasks output {task.id}")
         if costs.children:
-            output.echo(f"\n{output.style('Cost, with subtasks', 'bold')}")
-            _print_costs(costs)
+            output.echo(f"\n{output.style(COSTS_TITLE, 'bold')}")
+            output.block("\n".join(cost_lines(costs)))
     return None
-
-
-def _print_costs(costs: TaskCosts, indent: str = "") -> None:
-    mark = f"{costs.tokens:,} tokens, {format_cost(costs.cost)}"
-    whole = f"  (total {costs.all_tokens:,}, {format_cost(costs.all_cost)})" if costs.children else ""
-    output.echo(f"{indent}{output.clean(costs.name)} {costs.id}: {mark}{whole}")
-    for child in costs.children:
-        _print_costs(child, f"{indent}  ")
 
 
 @command.command("output")

@@ -8,7 +8,9 @@ from typing import Literal
 
 import msgspec
 
+from kitbag.errors import Diagnostic
 from kitbag.events import Notice
+from kitbag.text.human_format import shorten_path
 
 Tone = Literal["plain", "strong", "dim", "good", "warning", "bad", "accent"]
 
@@ -133,6 +135,12 @@ Block = (
     | VerbatimBlock
     | DiffBlock
 )
+
+
+def diagnostic_block(diagnostic: Diagnostic, *, with_code: bool = False) -> NoticeBlock:
+    code = f" [{diagnostic.code}]" if with_code else ""
+    text = f"{shorten_path(diagnostic.place)}: {diagnostic.problem}{code}"
+    return NoticeBlock(diagnostic.severity, text, diagnostic.fix)
 
 
 def text_block(text: str, tone: Tone = "plain") -> LinesBlock:

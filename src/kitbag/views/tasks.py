@@ -16,10 +16,12 @@ from kitbag.messages import ToolResult, message_from_json, part_from_json
 from kitbag.store.journal import Journal
 from kitbag.tasks.board import Board
 from kitbag.tasks.reports import build_report
-from kitbag.tasks.task import Task
+from kitbag.tasks.task import Task, TaskRequest
+from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.text.human_format import format_cost, format_duration
 from kitbag.tools.delegation import TaskReport
 
+COSTS_TITLE: Final = "Cost, including subtasks"
 _MAX_COMMAND_CHARS: Final = 200
 
 
@@ -67,6 +69,23 @@ def compute_task_costs(board: Board, task: Task) -> TaskCosts:
         cost=report.cost,
         children=tuple(compute_task_costs(board, child) for child in children),
     )
+
+
+def cost_lines(costs: TaskCosts, indent: str = "") -> list[str]:
+    """The cost of a task, and below it those of its subtasks."""
+    own = f"{indent}{collapse_whitespace(costs.name)} {costs.id}: {costs.tokens:,} tokens, {format_cost(costs.cost)}"
+    total = f"  (total {costs.all_tokens:,}, {format_cost(costs.all_cost)})" if costs.children else ""
+    return [own + total, *(line for child in costs.children for line in cost_lines(child, f"{indent}  "))]
+
+
+def request_sections(request: TaskRequest) -> list[tuple[str, str]]:
+    """(title, text): the command or the prompt, and the last message to a resumed task."""
+    sections = [("Command", request.command) if request.command else ("Prompt", request.prompt)]
+    return [*sections, ("Follow-up", request.message)] if request.message else sections
+
+
+def output_title(task: Task) -> str:
+    return "Output so far" if not task.is_finished else "Output" if task.kind == "command" else "Answer"
 
 
 def describe_activity(board: Board, task: Task, report: TaskReport) -> str:

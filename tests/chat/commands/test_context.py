@@ -45,7 +45,7 @@ def test_the_live_session_is_counted_as_the_stored_one(furnished: World) -> None
             assert labels["loaded skills"] == found["skills"]["loaded"]
             assert sum(labels.values()) + found["left"] == bars.whole == found["window"]
             last = found["last_request"]
-            assert f"{last['provider']:,} tokens by the provider's count" in shown
+            assert f"{last['provider']:,} tokens counted by the provider" in shown
             sizes = [int(row[1].replace(",", "")) for row in talk.shown(TableBlock)[0].rows]
             assert sizes == sorted(sizes, reverse=True)
 
@@ -56,7 +56,7 @@ def test_before_the_first_word_there_is_only_the_prompt(furnished: World) -> Non
     async def look() -> None:
         async with talking(furnished) as talk:
             shown = await talk.command("/context")
-            assert "provider's count" not in shown
+            assert "counted by the provider" not in shown
             assert {bar.label for bar in talk.shown(BarsBlock)[0].bars}.isdisjoint(
                 {"messages", "results", "loaded skills"}
             )

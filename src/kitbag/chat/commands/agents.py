@@ -18,10 +18,10 @@ from kitbag.library.registry import Registry
 from kitbag.library.visibility import Verdict
 from kitbag.packing.catalog import catalog_name, parse_catalog_lines
 from kitbag.text.hidden_characters import collapse_whitespace
-from kitbag.text.human_format import format_count, shorten_home, shorten_path
+from kitbag.text.human_format import format_count, shorten_home
 from kitbag.text.tokens import estimate_tokens
 from kitbag.views.agent_card import agent_fields, format_tool_access, read_agent_body
-from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, Span, TableBlock, text_block
+from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, Span, TableBlock, diagnostic_block, text_block
 
 _ACTIONS: Final = (PanelAction(key="enter", label="show"), PanelAction(key="space", label="enable or disable"))
 _TITLE: Final = "Agents: mode, tokens (in prompt + at start), description"
@@ -174,11 +174,5 @@ def _card(library: Registry, name: str) -> list[Block]:
     blocks: list[Block] = [
         FieldsBlock(tuple(agent_fields(library, agent, verdict, read_agent_body(agent))), agent.full_name)
     ]
-    for diagnostic in library.diagnostics():
-        if diagnostic.file == agent.path:
-            blocks.append(
-                NoticeBlock(
-                    diagnostic.severity, f"{shorten_path(diagnostic.place)}: {diagnostic.problem}", diagnostic.fix
-                )
-            )
-    return blocks
+    problems = (diagnostic for diagnostic in library.diagnostics() if diagnostic.file == agent.path)
+    return [*blocks, *map(diagnostic_block, problems)]

@@ -7,6 +7,7 @@ from kitbag.chat.commands import CommandContext
 from kitbag.runtime.context_report import prepare_agent_report
 from kitbag.text.human_format import shorten_path
 from kitbag.views.blocks import Bar, BarsBlock, Block, NoticeBlock, TableBlock, Tone, text_block
+from kitbag.views.context import describe_last_request, describe_skill_tokens
 
 _SHARES: Final[tuple[tuple[str, Tone, frozenset[str]], ...]] = (
     ("memory", "good", frozenset(("memory",))),
@@ -28,14 +29,10 @@ async def context_command(chat: CommandContext, arguments: str) -> None:
     del arguments
     report = await asyncio.to_thread(prepare_agent_report(chat.agent))
     chat.show(context_bars(report), *_biggest(report))
-    skills = report["skills"]
-    if skills["each"]:
-        totals = f"{skills['listed']:,} tokens listed, {skills['loaded']:,} loaded, {skills['possible']:,} if all were"
+    if totals := describe_skill_tokens(report):
         chat.show(text_block(f"skills: {totals} · /skills shows each", "dim"))
-    last = report["last_request"]
-    if last["provider"]:
-        counts = f"{last['provider']:,} tokens by the provider's count, {last['ours']:,} by ours"
-        chat.show(text_block(f"last request: {counts} ({last['residual']:+,})", "dim"))
+    if last_request := describe_last_request(report):
+        chat.show(text_block(last_request, "dim"))
     chat.show(*(NoticeBlock("warning", warning) for warning in report["warnings"]))
 
 

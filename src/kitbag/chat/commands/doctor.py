@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Final
 from kitbag.chat.commands import CommandContext
 from kitbag.library.registry import Registry
 from kitbag.runtime.doctor import DoctorReport, diagnose
-from kitbag.text.human_format import shorten_path
-from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, TableBlock, text_block
-from kitbag.views.permissions import describe_protection
+from kitbag.views.blocks import Block, diagnostic_block, text_block
+from kitbag.views.doctor import root_table, sandbox_fields
 
 if TYPE_CHECKING:
     from kitbag.runtime.agent import Agent
@@ -32,22 +31,12 @@ def _diagnose(agent: "Agent") -> DoctorReport:
 
 def _blocks(findings: DoctorReport) -> list[Block]:
     shown = findings.diagnostics[:_MAX_DIAGNOSTICS]
-    blocks: list[Block] = [
-        NoticeBlock(
-            diagnostic.severity,
-            f"{shorten_path(diagnostic.place)}: {diagnostic.problem} [{diagnostic.code}]",
-            diagnostic.fix,
-        )
-        for diagnostic in shown
-    ]
+    blocks: list[Block] = [diagnostic_block(diagnostic, with_code=True) for diagnostic in shown]
     if len(findings.diagnostics) > len(shown):
         blocks.append(text_block(f"and {len(findings.diagnostics) - len(shown):,} more: kitbag doctor", "dim"))
-    rows = tuple((root.kind, root.scope, str(root.items), shorten_path(root.path)) for root in findings.roots)
-    if rows:
-        blocks.append(TableBlock(headers=("KIND", "SCOPE", "ITEMS", "FOUND IN"), rows=rows))
-    protection = findings.protection
-    sandbox = (("sandbox", describe_protection(protection)), ("note", protection.problem), ("better", protection.fix))
-    blocks.append(FieldsBlock(sandbox))
+    if findings.roots:
+        blocks.append(root_table(findings))
+    blocks.append(sandbox_fields(findings))
     blocks.append(
         text_block(f"{findings.summarize()} · all good", "good")
         if findings.is_healthy

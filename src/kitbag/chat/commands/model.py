@@ -18,6 +18,7 @@ from kitbag.runtime.model_list import (
 )
 from kitbag.settings import load_settings
 from kitbag.views.blocks import Block, FieldsBlock, TableBlock, text_block
+from kitbag.views.model import model_fields
 
 _CONNECT: Final = "c"
 _FREE_TEXT_HINT: Final = "another model, as provider/model"
@@ -28,7 +29,7 @@ async def model_command(chat: CommandContext, arguments: str) -> None:
     if requested:
         await change_model(chat, requested)
         return
-    chat.show(_model_fields(chat.agent.chosen))
+    chat.show(FieldsBlock(model_fields(chat.agent.chosen), f"{chat.agent.chosen.name} answers"))
     home = chat.agent.environment.places.kitbag_home
     sources, models = await asyncio.to_thread(_load_models, home)
     if chat.ui.is_plain:
@@ -103,20 +104,6 @@ def _load_models(kitbag_home: str) -> tuple[ModelSources, list[AvailableModel]]:
     """Reads keys and local servers again: they may have changed since the chat started."""
     sources, _ = load_model_sources(load_settings(kitbag_home, ()))
     return sources, list_available_models(sources)
-
-
-def _model_fields(chosen: SelectedModel) -> Block:
-    about = model_to_json(chosen)
-    return FieldsBlock(
-        (
-            ("chosen by", about["why"]),
-            ("window", f"{about['window']:,} tokens, replies up to {about['max_output']:,}"),
-            ("images", "yes" if about["images"] else "no"),
-            ("price", format_price(about["dollars_per_million"])),
-            ("known from", about["source"]),
-        ),
-        f"{about['name']} answers",
-    )
 
 
 def _label(model: AvailableModel) -> str:

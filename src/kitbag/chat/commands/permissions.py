@@ -14,18 +14,15 @@ from kitbag.permissions.model import Effect, PermissionDecision
 from kitbag.permissions.rules.rule import COMPANION_TOOLS
 from kitbag.permissions.rules.tool_use_syntax import arguments_from_subject, parse_tool_use
 from kitbag.text.human_format import format_count, shorten_path
-from kitbag.views.blocks import (
-    Block,
-    FieldsBlock,
-    LinesBlock,
-    NoticeBlock,
-    Span,
-    StyledLine,
-    TableBlock,
-    Tone,
-    text_block,
+from kitbag.views.blocks import Block, FieldsBlock, LinesBlock, Span, StyledLine, Tone, diagnostic_block, text_block
+from kitbag.views.permissions import (
+    EFFECT_LABELS,
+    describe_part,
+    describe_protection,
+    describe_sandbox,
+    ignored_table,
+    rule_table,
 )
-from kitbag.views.permissions import EFFECT_LABELS, describe_examples, describe_protection, describe_sandbox
 
 if TYPE_CHECKING:
     from kitbag.runtime.agent import Agent
@@ -69,9 +66,8 @@ def _explain(tool: str, decision: PermissionDecision, permissions: Permissions) 
     head = (Span(f"{tool}: ", "strong"), Span(EFFECT_LABELS[decision.effect], _TONES[decision.effect]))
     lines: list[StyledLine] = [(*head, Span(f": {decision.reason}"))]
     for part in decision.parts:
-        rule = f" `{part.rule}` ({shorten_path(part.source)})" if part.rule else ""
         lines.append((Span(f"  {part.effect:<5}  ", _TONES[part.effect]), Span(part.what)))
-        lines.append((Span(f"         {part.reason}{rule}", "dim"),))
+        lines.append((Span(f"         {describe_part(part)}", "dim"),))
     sandbox = describe_sandbox(decision, permissions.sandbox_support)
     return [LinesBlock(tuple(lines)), FieldsBlock((("mode", permissions.current_mode), ("sandbox", sandbox)))]
 
@@ -89,13 +85,9 @@ def _rule_blocks(agent: "Agent", permissions: Permissions) -> list[Block]:
         ("better", permissions.sandbox_support.fix),
     )
     blocks: list[Block] = [FieldsBlock(head, "What it may do")]
-    rows = tuple(
-        (rule.effect, rule.text, rule.scope, describe_examples(loaded, rule), shorten_path(rule.source))
-        for rule in permissions.current_rules.all
-    )
-    if rows:
-        title = f"{format_count(len(rows), 'rule')}: deny before ask before allow"
-        blocks.append(TableBlock(headers=("EFFECT", "RULE", "SCOPE", "EXAMPLES", "SOURCE"), rows=rows, title=title))
+    rules = permissions.current_rules.all
+    if rules:
+        blocks.append(rule_table(loaded, rules, f"{format_count(len(rules), 'rule')}: deny before ask before allow"))
     else:
         blocks.append(text_block("there are no rules: the mode alone decides"))
     if agent.approvals.approved_count:
@@ -105,13 +97,8 @@ def _rule_blocks(agent: "Agent", permissions: Permissions) -> list[Block]:
             )
         )
     if loaded.ignored:
-        ignored = tuple((one.setting, one.value, shorten_path(one.source), one.why) for one in loaded.ignored)
-        blocks.append(
-            TableBlock(headers=("IGNORED", "VALUE", "SOURCE", "WHY"), rows=ignored, title="What does not count")
-        )
-    blocks += [
-        NoticeBlock(one.severity, f"{shorten_path(one.place)}: {one.problem}", one.fix) for one in loaded.diagnostics
-    ]
+        blocks.append(ignored_table(loaded, "What does not count"))
+    blocks += map(diagnostic_block, loaded.diagnostics)
     user_file = shorten_path(agent.environment.library.settings.user_file)
     change = f"change them in {user_file}, under [permissions]: allow, ask, deny; they count at once"
     blocks.append(text_block(f"{change} · /permissions test Bash git push explains one", "dim"))

@@ -21,8 +21,8 @@ from kitbag.library.untrusted_items import UntrustedItem
 from kitbag.packing.catalog import Budget, catalog_budget
 from kitbag.packing.catalog_status import SkillStatus, skill_status, skill_statuses, skills_awaiting_trust
 from kitbag.settings import ITEM_STATES, ItemState
-from kitbag.text.human_format import did_you_mean, format_count, shorten_path
-from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, Span, TableBlock, Tone, text_block
+from kitbag.text.human_format import did_you_mean, format_count
+from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, Span, TableBlock, Tone, diagnostic_block, text_block
 
 _VERBS: Final = (*ITEM_STATES, "use", "unload", "all")
 _ACTIONS: Final = (
@@ -258,10 +258,7 @@ async def _show(chat: CommandContext, name: str) -> None:
                     headers=("BYTES", "TOKENS", "FILE"), rows=tuple((b, c, a) for a, b, c in skill_file_rows(card_data))
                 )
             )
-        for problem in card_data["problems"]:
-            one = Diagnostic(**problem)
-            blocks.append(NoticeBlock(one.severity, f"{shorten_path(one.place)}: {one.problem}", one.fix))
-        return blocks
+        return [*blocks, *(diagnostic_block(Diagnostic(**problem)) for problem in card_data["problems"])]
 
     chat.show(*await asyncio.to_thread(load))
 

@@ -7,8 +7,8 @@ from kitbag.agent.shield import run_ignoring_cancellation
 from kitbag.chat.commands import CommandContext
 from kitbag.library.item_states import ItemGroup, set_item_state
 from kitbag.settings import ItemState
-from kitbag.text.human_format import shorten_path
 from kitbag.views.blocks import Block, NoticeBlock, text_block
+from kitbag.views.item_states import describe_override, describe_state
 
 CATALOG_NOTICE: Final = "the catalog in the prompt updates on /reload, on compaction and on a persona switch"
 _OPEN: Final = frozenset(("on", "name-only"))
@@ -24,13 +24,9 @@ async def switch_item(
         switched = set_item_state(library, group, name, new_state)
         # Takes effect now; the next message tells the model.
         library.rescan()
-        blocks: list[Block] = [
-            text_block(f"{switched.full_name} is now {switched.effective} ({shorten_path(switched.file)})")
-        ]
-        if switched.overridden_by:
-            source = shorten_path(switched.overridden_by)
-            problem = f"still {switched.effective}: {source} sets it, and the stricter setting wins"
-            blocks.append(NoticeBlock("warning", problem))
+        blocks: list[Block] = [text_block(describe_state(switched))]
+        if override := describe_override(switched):
+            blocks.append(NoticeBlock("warning", override))
         blocks.append(
             text_block(_describe_switch(before, switched.effective, "load" if group == "skills" else "start"), "dim")
         )
