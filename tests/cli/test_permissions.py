@@ -113,7 +113,7 @@ def test_rules_are_listed_with_their_source_and_what_does_not_count(world: World
     assert [rule["scope"] for rule in trusted["rules"]] == ["user", "project", "command line", "user"]
     done = world.run("permissions", "list")
     assert done.returncode == 0
-    for word in ("plan", "locked", "default", "autonomous", "1 hold", "fails", "not trusted", "Bash(git log:*)"):
+    for word in ("plan", "locked", "default", "autonomous", "1 pass", "failing", "not trusted", "Bash(git log:*)"):
         assert word in done.stdout
     assert "unbalanced parentheses" in done.stderr
 
