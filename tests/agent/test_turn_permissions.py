@@ -96,7 +96,7 @@ def test_a_limit_holds_for_calls_of_the_same_reply_and_says_so(skills: World) ->
     text, refused, listed = made.results()
     assert text.endswith("only these tools are available: TodoWrite, ListLoadedSkills.]")
     assert "WebSearch can't be used now: the skill listing is in use" in refused
-    assert "Until the user speaks again there are ListLoadedSkills, TodoWrite." in refused
+    assert "Until the next user message, use only ListLoadedSkills, TodoWrite." in refused
     assert "listing" in listed
     made.run("Go on.")
     assert "Do it." in made.results()[-1]

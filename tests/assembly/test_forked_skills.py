@@ -34,7 +34,7 @@ def test_starting_the_agent_is_a_permission_of_its_own(world: World) -> None:
     world.skill("~/.kitbag/skills", "change", context="fork")
     house = House(world)
     house.ask("Change.", steps=script([call("change"), "Done."], ["Changed."]))
-    assert "runs as the agent general-purpose, which is not allowed" in results(house)
+    assert "runs as agent general-purpose, which is not allowed" in results(house)
     assert all_tasks(world) == []
 
 

@@ -138,7 +138,7 @@ class TestFiles:
         bench.write("a.py", "x\n" * 5_000)
         (block,) = name(bench, "@a.py").blocks
         assert 'lines="1-2,000 of 5,000"' in block
-        assert "Go on with offset=2001" in block
+        assert "Continue with offset=2001" in block
 
     def test_all_files_of_a_message_together_are_bounded(self, bench: Bench) -> None:
         for number in range(5):

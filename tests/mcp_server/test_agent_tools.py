@@ -29,7 +29,7 @@ def test_agents_are_listed_and_an_agent_s_answer_comes_back_as_data(world: World
             assert said.count("</agent-answer>") == 1
             task_id = said.split("Task: ")[1].split("\n")[0]
             assert "The answer is 42." in await text(client, "TaskOutput", task_id=task_id)
-            assert "had ended already" in await text(client, "TaskStop", task_id=task_id)
+            assert "had already ended" in await text(client, "TaskStop", task_id=task_id)
 
     run(work)
 

@@ -168,11 +168,11 @@ def test_a_model_starts_one_looks_at_it_stops_it_and_is_told_of_the_end_of_anoth
     )
     first, second = (task for task in workshop.board.all())
     assert f"in the background as task {first.id}" in said
-    assert "Undo does not take back" in said
+    assert "Undo does not cover" in said
     assert f"Agent: Bash\nTask: {first.id}\nStatus: still running\nTurns: 0\nTokens: 0\nActivity: listening" in said
     assert "<command-output>\nlistening\n</command-output>" in said
     assert f"offset={len('listening') + 1}).]" in said
-    assert f"Task {first.id} (Bash) is stopped: cancelled. Processes left: 0." in said
+    assert f"task {first.id} (Bash): cancelled. Remaining processes: 0." in said
     assert f'task-id="{second.id}" status="failed" agent="Bash">\nError: Exit code 3' in said
     assert "one\n<\\/task-notification>two" in said
     assert [task.status for task in workshop.board.all()] == ["cancelled", "failed"]

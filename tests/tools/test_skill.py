@@ -35,7 +35,7 @@ def test_loading_it_again_gives_a_receipt(bench: Bench) -> None:
     assert "How to deploy" not in text_of(outcome)
     assert "already loaded" in text_of(outcome)
     assert outcome.loaded_skill is None
-    assert "(already there)" in outcome.summary
+    assert "(already loaded)" in outcome.summary
 
 
 def test_an_unknown_skill_is_an_error_with_close_names(bench: Bench) -> None:
@@ -54,7 +54,7 @@ def test_a_skill_that_is_not_for_models_can_not_be_loaded_or_found(bench: Bench)
 def test_skills_are_found_by_words(bench: Bench) -> None:
     outcome = bench.use(SEARCH_SKILLS, query="review code")
     assert text_of(outcome).startswith("- review: Reviews changes of code.")
-    assert text_of(bench.use(SEARCH_SKILLS, query="zebra")).startswith("No skill matches")
+    assert text_of(bench.use(SEARCH_SKILLS, query="zebra")).startswith("No matching skills")
 
 
 def test_what_is_loaded_is_listed_until_it_is_unloaded(bench: Bench) -> None:

@@ -25,19 +25,19 @@ def test_the_person_sees_the_list_and_how_far_it_is(bench: Bench) -> None:
     outcome = bench.use(TODO_WRITE, todos=LIST)
     assert outcome.summary == "1 of 3 done: Writing tests"
     assert outcome.details.splitlines() == ["[x] Read the code", "[>] Write tests (high)", "[ ] Tell the user"]
-    assert text_of(outcome) == "The list is kept: 1 of 3 done."
+    assert text_of(outcome) == "Todo list updated: 1 of 3 done."
 
 
 def test_the_model_is_reminded_to_work_at_one_thing(bench: Bench) -> None:
     none, two = [item("a"), item("b")], [item("a", "in_progress"), item("b", "in_progress")]
-    assert text_of(bench.use(TODO_WRITE, todos=none)).endswith("None of the others is in_progress; have exactly one.")
-    assert text_of(bench.use(TODO_WRITE, todos=two)).endswith("2 of the others are in_progress; have exactly one.")
+    assert text_of(bench.use(TODO_WRITE, todos=none)).endswith("0 todos are in_progress; keep exactly one.")
+    assert text_of(bench.use(TODO_WRITE, todos=two)).endswith("2 todos are in_progress; keep exactly one.")
     done = bench.use(TODO_WRITE, todos=[item("a", "completed")])
-    assert (text_of(done), done.summary) == ("The list is kept: 1 of 1 done.", "1 of 1 done")
+    assert (text_of(done), done.summary) == ("Todo list updated: 1 of 1 done.", "1 of 1 done")
 
 
 def test_an_empty_list_ends_it(bench: Bench) -> None:
-    assert text_of(bench.use(TODO_WRITE, todos=[])) == "The list is empty now."
+    assert text_of(bench.use(TODO_WRITE, todos=[])) == "Todo list cleared."
 
 
 @pytest.mark.parametrize("mode", ["default", "plan", "locked", "acceptEdits", "autonomous"])

@@ -25,7 +25,7 @@ def test_an_agents_list_hides_everything_else(bench: Bench) -> None:  # D26
     made = Toolset(EVERY, permissions)
     assert made.names() == ("Read",)
     assert made.get("Grep") is None
-    assert made.explain_unavailable("Grep") == ("Grep is not available in this run", "Available are Read.")
+    assert made.explain_unavailable("Grep") == ("Grep is not available in this run", "Available tools: Read.")
 
 
 def test_an_agent_with_skills_can_unload_them(bench: Bench) -> None:
@@ -59,7 +59,7 @@ def test_only_the_exact_name_is_a_tool(bench: Bench, name: str) -> None:  # D26
 def test_a_name_that_is_nearly_right_gets_a_hint(bench: Bench) -> None:
     made = Toolset(EVERY, bench.context.permissions)
     assert made.explain_unavailable("read ")[1] == "Did you mean Read?"
-    assert made.explain_unavailable("frobnicate")[1].startswith("Available are Read, Glob")
+    assert made.explain_unavailable("frobnicate")[1].startswith("Available tools: Read, Glob")
 
 
 def test_what_is_closed_for_now_stays_advertised_and_can_not_be_had(bench: Bench) -> None:  # D26
@@ -71,8 +71,8 @@ def test_what_is_closed_for_now_stays_advertised_and_can_not_be_had(bench: Bench
     assert made.get("Grep") is None
     assert made.explain_unavailable("Grep") == (
         "Grep is closed by a skill",
-        "Until the user speaks again there are Read.",
+        "Until the next user message, use only Read.",
     )
     assert made.explain_unavailable("read")[1] == "Did you mean Read?"
     nothing = RestrictedToolset(inner, lambda name: "closed")
-    assert nothing.explain_unavailable("Read") == ("closed", "Finish without tools, and say so.")
+    assert nothing.explain_unavailable("Read") == ("closed", "Finish without tools and say so.")

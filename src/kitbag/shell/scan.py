@@ -177,7 +177,7 @@ class _CommandScanner(WordScanner):
             command.words.append((at - 2, at))
             frame.test = True
         elif raw == "coproc":
-            self.add_ambiguity("coproc, whose command is ambiguous")
+            self.add_ambiguity("`coproc` with an ambiguous command")
         elif raw == "!":
             frame.compound, frame.filled = True, False
         elif raw == "time":

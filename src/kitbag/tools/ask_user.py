@@ -24,18 +24,18 @@ from kitbag.tools.base import (
 MAX_QUESTIONS: Final = 4
 MAX_OPTIONS: Final = 10
 _MAX_ANSWER_CHARS: Final = 20_000
-_FIX: Final = "Decide yourself, and say in your answer what you assumed."
-_NO_ANSWER: Final = "the user did not answer; decide yourself, and say what you assumed"
+_FIX: Final = "Decide yourself and state your assumptions in your answer."
+_NO_ANSWER: Final = "no answer from the user; decide yourself and state your assumptions"
 
 
 class QuestionOption(Arguments, frozen=True):
     label: Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\S", description="1 to 5 words.")]
-    description: Annotated[str, Meta(max_length=1_000, description="What it means or costs.")] = ""
+    description: Annotated[str, Meta(max_length=1_000, description="Meaning and trade-offs.")] = ""
 
 
 class QuestionArguments(Arguments, frozen=True):
     question: Annotated[str, Meta(min_length=1, max_length=2_000, pattern=r"\S")]
-    header: Annotated[str, Meta(max_length=60, description="Topic, in a word.")] = ""
+    header: Annotated[str, Meta(max_length=60, description="Topic, one word.")] = ""
     options: Annotated[tuple[QuestionOption, ...], Meta(max_length=MAX_OPTIONS)] = ()
     multiSelect: Annotated[bool, Meta(description="Allow several answers.")] = False  # noqa: N815 - its name
 
@@ -49,12 +49,12 @@ class AskUserArguments(Arguments, frozen=True):
             labels = [collapse_whitespace(option.label).casefold() for option in asked.options]
             twice = next((label for label in labels if labels.count(label) > 1), "")
             if twice:
-                raise ValueError(f"two options of one question are called {twice!r}")
+                raise ValueError(f"duplicate option {twice!r} in one question")
 
 
 async def _ask_user(arguments: AskUserArguments, context: ToolContext) -> ToolOutput:
     if context.asker is None:
-        return error_output("nobody can be asked in this run", _FIX)
+        return error_output("this run is not interactive, so the user cannot be asked", _FIX)
     questions = tuple(
         UserQuestion(
             text=asked.question,
@@ -67,7 +67,7 @@ async def _ask_user(arguments: AskUserArguments, context: ToolContext) -> ToolOu
     try:
         answers = await context.asker.ask(questions)
     except KitbagError as error:
-        return error_output(f"nobody can be asked: {error.problem}", _FIX)
+        return error_output(f"could not ask the user: {error.problem}", _FIX)
     replies = [reveal_hidden(text).strip()[:_MAX_ANSWER_CHARS] for text in (*answers, *[""] * len(questions))]
     pairs = list(zip(questions, replies, strict=False))
     blocks = [f"{_visible_line(asked.text)}\n-> {text or _NO_ANSWER}" for asked, text in pairs]

@@ -45,7 +45,7 @@ async def _load_skill(arguments: SkillArguments, context: ToolContext) -> ToolOu
             return await run_forked_skill(fork, context, context.delegation)
     delivered = await asyncio.to_thread(context.skills.load, arguments.skill.lstrip("/"), arguments.args)
     warnings = [problem.problem for problem in delivered.problems if problem.severity != "info"]
-    already_loaded = "" if delivered.loaded else " (already there)"
+    already_loaded = "" if delivered.loaded else " (already loaded)"
     summary = f"{delivered.name}, {delivered.tokens} tokens{already_loaded}" + (f"; {warnings[0]}" if warnings else "")
     limits = delivered.permissions.model_notice() if delivered.permissions is not None else ""
     text = f"{delivered.text}\n\n{limits}" if limits else delivered.text
@@ -57,7 +57,7 @@ async def run_forked_skill(fork: SkillFork, context: ToolContext, delegation: De
     request = DelegationRequest(agent=fork.agent, prompt=fork.text, description=f"skill {fork.name}", model=fork.model)
     denial = await delegation.request_permission(request, context.permissions, context.directory)
     if denial:
-        return error_output(f"the skill {fork.name} runs as the agent {fork.agent}, which is not allowed: {denial}")
+        return error_output(f"skill {fork.name} runs as agent {fork.agent}, which is not allowed: {denial}")
     return render_report(await delegation.start(request, context.progress))
 
 
@@ -66,7 +66,7 @@ async def _search_skills(arguments: SearchSkillsArguments, context: ToolContext)
 
     hits = search_skills(context.library, arguments.query, MAX_SEARCH_RESULTS)
     if not hits:
-        return text_output("No skill matches these words. Try others, or work without one.", "nothing found")
+        return text_output("No matching skills. Try other words, or continue without a skill.", "no skills found")
     lines = [render_entry(hit.skill) for hit in hits]
     return text_output("\n".join(lines), f"{len(hits)} found")
 
@@ -76,16 +76,16 @@ async def _list_loaded_skills(_: NoArguments, context: ToolContext) -> ToolOutpu
     if not loaded:
         return text_output("No skills are loaded.", "none")
     lines = [f"- {one.name}: {one.tokens} tokens, loaded {one.loaded_at}" for one in loaded]
-    lines.append(f"{len(loaded)} loaded, {sum(one.tokens for one in loaded)} tokens in all.")
+    lines.append(f"{len(loaded)} loaded, {sum(one.tokens for one in loaded)} tokens in total.")
     return text_output("\n".join(lines), f"{len(loaded)} loaded")
 
 
 async def _unload_skill(arguments: UnloadSkillArguments, context: ToolContext) -> ToolOutput:
     name = context.skills.unload(arguments.skill)
     if name is None:
-        return text_output(f"{visible_line(arguments.skill)} is not loaded.", "was not loaded")
+        return text_output(f"{visible_line(arguments.skill)} is not loaded.", "not loaded")
     return structs.replace(
-        text_output(f"The skill {name} is unloaded; its text is no longer in the conversation.", name),
+        text_output(f"Unloaded skill {name}; its text is no longer in the conversation.", name),
         unloaded_skill=name,
     )
 

@@ -44,14 +44,14 @@ class TaskArguments(Arguments, frozen=True):
     run_in_background: bool = False
     model: Annotated[str, Meta(max_length=200, description="Such as sonnet, opus or haiku.")] = ""
     max_turns: Annotated[int, Meta(ge=0, le=10_000, description="0: the agent's own limit.")] = 0
-    resume: Annotated[str, Meta(max_length=100, description="Task id to continue.")] = ""
+    resume: Annotated[str, Meta(max_length=100, description="Task ID to continue.")] = ""
 
 
 class TaskOutputArguments(Arguments, frozen=True):
     task_id: Annotated[str, Meta(min_length=1, max_length=100)]
     block: bool = True
     timeout: Annotated[float, Meta(ge=0, le=MAX_WAIT_MS, description="Milliseconds.")] = 30_000
-    offset: Annotated[int, Meta(ge=0, description="Start in the output, from an earlier result.")] = 0
+    offset: Annotated[int, Meta(ge=0, description="Output offset, from an earlier result.")] = 0
 
 
 class TaskStopArguments(Arguments, frozen=True):
@@ -59,7 +59,7 @@ class TaskStopArguments(Arguments, frozen=True):
 
 
 def _delegation(context: ToolContext) -> Delegation:
-    assert context.delegation is not None, "the tools are there only where it is"
+    assert context.delegation is not None, "task tools need a delegation"
     return context.delegation
 
 
@@ -81,7 +81,7 @@ async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOut
     if not report.is_finished:
         text = (
             f"Agent: {report.name}\nTask: {report.id}\nStatus: started in the background\n\n"
-            f'You will be told when it ends. Look at it with TaskOutput(task_id="{report.id}", block=false), stop it'
+            f'You will be notified when it ends. Check it with TaskOutput(task_id="{report.id}", block=false), stop it'
             f' with TaskStop(task_id="{report.id}").'
         )
         text += "".join(f"\nWarning: {collapse_whitespace(warning)}" for warning in report.warnings)
@@ -99,15 +99,17 @@ async def _stop_task(arguments: TaskStopArguments, context: ToolContext) -> Tool
     stopped = await _delegation(context).stop(arguments.task_id)
     report = stopped.report
     if stopped.was_finished:
-        return text_output(f"Task {report.id} had ended already: {report.status}.", f"{report.id} had ended already")
-    others = f" {stopped.subtask_count} tasks that it had begun were stopped with it." if stopped.subtask_count else ""
+        return text_output(f"Task {report.id} had already ended: {report.status}.", f"{report.id} had already ended")
+    others = f" {stopped.subtask_count} subtasks were stopped with it." if stopped.subtask_count else ""
     text = (
-        f"Task {report.id} ({report.name}) is stopped: {report.status}.{others} Processes left:"
+        f"Stopped task {report.id} ({report.name}): {report.status}.{others} Remaining processes:"
         f" {stopped.process_count}."
     )
-    output_hint = f'\nWhat it had done until then: TaskOutput(task_id="{report.id}").' if report.text else ""
+    output_hint = f'\nRead its output so far with TaskOutput(task_id="{report.id}").' if report.text else ""
     warnings = "".join(f"\nWarning: {collapse_whitespace(escape_tags(warning))}" for warning in report.warnings)
-    return text_output(text + output_hint + warnings, f"{report.name} stopped, {stopped.process_count} processes left")
+    return text_output(
+        text + output_hint + warnings, f"{report.name} stopped, {stopped.process_count} processes remaining"
+    )
 
 
 def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
@@ -139,9 +141,9 @@ def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
         lines += ["", "(no more output)" if offset else "(no output)"]
     if truncation:
         follows = report.next_offset if report.is_command else offset + len(shown)
-        lines.append(f'[{truncation} Go on with TaskOutput(task_id="{report.id}", offset={follows}).]')
+        lines.append(f'[{truncation} Continue with TaskOutput(task_id="{report.id}", offset={follows}).]')
     elif report.is_command and not report.is_finished:
-        lines.append(f'[What it prints from now on: TaskOutput(task_id="{report.id}", offset={report.next_offset}).]')
+        lines.append(f'[For further output, use TaskOutput(task_id="{report.id}", offset={report.next_offset}).]')
     if not report.is_finished:
         lines += [
             "",
@@ -178,7 +180,7 @@ def _describe_remaining_output(report: TaskReport) -> str:
     left = report.output_size - report.next_offset
     if left <= MAX_ANSWER_CHARS:
         return f"{left:,} more bytes." if left else ""
-    return f"{left:,} more bytes; the last of them begin at offset={report.output_size - MAX_ANSWER_CHARS}."
+    return f"{left:,} more bytes; the last part starts at offset={report.output_size - MAX_ANSWER_CHARS}."
 
 
 def escape_tags(text: str) -> str:

@@ -37,12 +37,12 @@ async def _write_todos(arguments: TodoArguments, context: ToolContext) -> ToolOu
     del context
     todos = arguments.todos
     if not todos:
-        return text_output("The list is empty now.", "the list is empty")
+        return text_output("Todo list cleared.", "todo list cleared")
     active = [todo for todo in todos if todo.status == "in_progress"]
     left = sum(todo.status != "completed" for todo in todos)
-    text = f"The list is kept: {len(todos) - left} of {len(todos)} done."
+    text = f"Todo list updated: {len(todos) - left} of {len(todos)} done."
     if left and len(active) != 1:
-        text += f" {len(active) or 'None'} of the others {'is' if not active else 'are'} in_progress; have exactly one."
+        text += f" {len(active)} todos are in_progress; keep exactly one."
     return structs.replace(text_output(text, _summary(todos)), details="\n".join(_format_todo(todo) for todo in todos))
 
 
@@ -81,7 +81,7 @@ def render_last_todos(calls: dict[str, ToolCall], started_ids: Collection[str], 
         lines = [*open_ones[:_MAX_REMINDER_TODOS], more]
     if not lines:
         return ""
-    return "\n".join(("<todo-list>", "As TodoWrite left it last:", *lines, "</todo-list>"))
+    return "\n".join(("<todo-list>", "The current todo list:", *lines, "</todo-list>"))
 
 
 TODO_WRITE = Tool(

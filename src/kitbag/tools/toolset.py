@@ -53,11 +53,11 @@ class Toolset:
 
         known = list(self._tools)
         if name in self._hidden:
-            return f"{name} is not available in this run", f"Available are {', '.join(known)}."
+            return f"{name} is not available in this run", f"Available tools: {', '.join(known)}."
         folded = {tool.lower(): tool for tool in known}
         close = get_close_matches(name.lower().strip(), folded, 1)
-        hint = f"Did you mean {folded[close[0]]}?" if close else f"Available are {', '.join(known)}."
-        return f"there is no tool called {name[:80]!r}", hint
+        hint = f"Did you mean {folded[close[0]]}?" if close else f"Available tools: {', '.join(known)}."
+        return f"no tool named {name[:80]!r}", hint
 
 
 class RestrictedToolset:
@@ -86,5 +86,5 @@ class RestrictedToolset:
         available = ", ".join(self.names())
         return (
             reason,
-            f"Until the user speaks again there are {available}." if available else "Finish without tools, and say so.",
+            f"Until the next user message, use only {available}." if available else "Finish without tools and say so.",
         )

@@ -45,5 +45,5 @@ def test_the_line_ends_are_those_that_every_line_has(data: bytes, newline: str) 
 
 def test_what_no_file_can_hold_is_named_with_its_line() -> None:
     assert find_unwritable("a\nb\0") == ("a NUL character", 2)
-    assert find_unwritable("\udfff") == ("half a character (U+DFFF)", 1)
+    assert find_unwritable("\udfff") == ("an unpaired surrogate (U+DFFF)", 1)
     assert find_unwritable("🙂\n\x1b") is None

@@ -63,7 +63,7 @@ def test_the_lines_are_numbered_and_windows_count_them(bench: Bench) -> None:
     outcome = bench.use(READ, file_path="a.ipynb", offset=4, limit=3)
     assert text_of(outcome).startswith("     4\t--- cell 2: code ---\n     5\tx = 1\n     6\t\n")
     assert "lines 4-6 of 150 lines" in outcome.truncation
-    assert text_of(outcome).endswith("Go on with offset=7.]")
+    assert text_of(outcome).endswith("Continue with offset=7.]")
 
 
 def test_errors_results_and_colours_of_outputs_are_shown_as_text(bench: Bench) -> None:
@@ -79,7 +79,7 @@ def test_errors_results_and_colours_of_outputs_are_shown_as_text(bench: Bench) -
     saved(bench, code("f()", error, result, only_html, bare))
     shown = lines_of(bench)[2:-1]
     assert shown == [
-        "--- output ---", "Trace", "back", "--- output ---", "42", "--- output ---", "[left out: text/html]",
+        "--- output ---", "Trace", "back", "--- output ---", "42", "--- output ---", "[omitted: text/html]",
         "--- output ---", "KeyError: 'x'",
     ]  # fmt: skip
 
@@ -98,8 +98,8 @@ def test_pictures_are_passed_on_up_to_a_few_and_the_others_are_said(bench: Bench
     assert [base64.b64decode(one.data) for one in pictures] == [
         PNG + bytes([number]) for number in range(MAX_NOTEBOOK_IMAGES)
     ]
-    assert "[picture 1: image/png]" in text_of(outcome)
-    assert "[2 pictures of the notebook left out" in text_of(outcome)
+    assert "[image 1: image/png]" in text_of(outcome)
+    assert "[2 images omitted from the notebook" in text_of(outcome)
     assert "Figure" not in text_of(outcome)
 
 
@@ -114,7 +114,7 @@ def test_a_picture_that_is_none_is_left_out(bench: Bench, data: bytes) -> None:
     saved(bench, code("plot()", picture(data)))
     outcome = bench.use(READ, file_path="a.ipynb")
     assert not [part for part in outcome.content if isinstance(part, Image)]
-    assert "1 picture of the notebook left out" in text_of(outcome)
+    assert "1 image omitted from the notebook" in text_of(outcome)
 
 
 def test_an_older_notebook_is_read_too(bench: Bench) -> None:
@@ -145,7 +145,7 @@ def test_what_is_no_notebook_is_shown_as_text_with_a_note(bench: Bench, text: st
     bench.write("a.ipynb", text)
     shown = text_of(bench.use(READ, file_path="a.ipynb"))
     assert text[:1_000] in shown
-    assert "[It can't be shown as a notebook, so this is its text: " in shown
+    assert "[Shown as plain text, because it cannot be parsed as a notebook: " in shown
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ def test_without_pages_the_first_twenty_are_shown_and_the_end_says_how_to_go_on(
     first = bench.use(READ, file_path="a.pdf")
     assert "this is page 20" in text_of(first)
     assert "this is page 21" not in text_of(first)
-    assert text_of(first).endswith('[This is pages 1-20 of 45; go on with pages="21-40".]')
-    assert first.truncation == 'this is pages 1-20 of 45; go on with pages="21-40"'
+    assert text_of(first).endswith('[Showing pages 1-20 of 45; continue with pages="21-40".]')
+    assert first.truncation == 'showing pages 1-20 of 45; continue with pages="21-40"'
     rest = bench.use(READ, file_path="a.pdf", pages="41-")
     assert text_of(rest).startswith("--- page 41 of 45 ---")
     assert rest.truncation == ""
@@ -64,7 +64,7 @@ def test_pages_that_can_not_be_read_are_an_error_that_says_how(bench: Bench, pag
     bench.write("a.pdf", numbered(5))
     outcome = bench.use(READ, file_path="a.pdf", pages=pages)
     assert outcome.is_error
-    assert 'Write them as "3"' in text_of(outcome)
+    assert 'Use a form such as "3"' in text_of(outcome)
 
 
 def test_a_page_that_is_not_there_is_an_error_that_says_how_many_there_are(bench: Bench) -> None:
@@ -100,16 +100,16 @@ def test_long_documents_are_cut_between_pages(bench: Bench) -> None:
     bench.write("a.pdf", document(*[full_page(15_000)] * 5))
     outcome = bench.use(READ, file_path="a.pdf")
     assert len(text_of(outcome)) < MAX_CHARS + 300
-    assert outcome.truncation == 'this is pages 1-3 of 5; go on with pages="4-5"'
+    assert outcome.truncation == 'showing pages 1-3 of 5; continue with pages="4-5"'
     asked = bench.use(READ, file_path="a.pdf", pages="2-")
-    assert asked.truncation == 'this is pages 2-4 of 5; go on with pages="5"'
+    assert asked.truncation == 'showing pages 2-4 of 5; continue with pages="5"'
 
 
 def test_a_page_that_is_too_long_by_itself_is_cut(bench: Bench) -> None:
     bench.write("a.pdf", document(full_page(60_000), HELLO))
     outcome = bench.use(READ, file_path="a.pdf")
-    assert "page 1 has more than 50,000 characters and is cut" in outcome.truncation
-    assert 'go on with pages="2"' in outcome.truncation
+    assert "page 1 has more than 50,000 characters and is truncated" in outcome.truncation
+    assert 'continue with pages="2"' in outcome.truncation
     assert len(text_of(outcome)) < MAX_CHARS + 300
 
 
@@ -119,7 +119,7 @@ def test_scanned_pages_are_said_to_have_no_text(bench: Bench) -> None:
     assert not outcome.is_error
     assert "there is no text on pages 1-2. It may be scanned" in text_of(outcome)
     bench.write("b.pdf", document(b"", HELLO))
-    assert "--- page 1 of 2 ---\n[no text: blank, or a picture]\n" in text_of(bench.use(READ, file_path="b.pdf"))
+    assert "--- page 1 of 2 ---\n[no text: blank page or image]\n" in text_of(bench.use(READ, file_path="b.pdf"))
 
 
 def test_an_encrypted_document_is_said_to_need_a_password(bench: Bench) -> None:
@@ -182,9 +182,9 @@ def test_a_stream_that_unpacks_without_end_is_stopped_and_the_other_pages_can_be
         outcome = bench.use(READ, file_path="a.pdf")
         assert growth() < 100 << 20
     assert "Hello there" in text_of(outcome)
-    assert outcome.truncation.startswith("page 2 can't be read: it needs too much memory, or is damaged")
-    assert 'go on with pages="3"' in outcome.truncation
-    assert "page 2 of a.pdf can't be read" in text_of(bench.use(READ, file_path="a.pdf", pages="2"))
+    assert outcome.truncation.startswith("page 2 could not be read: it needs too much memory or is damaged")
+    assert 'continue with pages="3"' in outcome.truncation
+    assert "cannot read page 2 of a.pdf" in text_of(bench.use(READ, file_path="a.pdf", pages="2"))
     assert not children()
 
 
@@ -199,7 +199,7 @@ def endless() -> bytes:
 def test_a_document_that_never_ends_is_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pdf_text, "TIMEOUT_SECONDS", 0.5)
     bench.write("a.pdf", endless())
-    assert "takes more than 0.5 s" in text_of(bench.use(READ, file_path="a.pdf"))
+    assert "takes longer than 0.5 s" in text_of(bench.use(READ, file_path="a.pdf"))
     assert not children()
 
 
@@ -221,7 +221,7 @@ def test_a_huge_document_is_refused_at_once(bench: Bench) -> None:
     with open(bench.root / "a.pdf", "wb") as file:
         file.write(b"%PDF-1.4\n")
         file.truncate(5 << 30)
-    assert "more than 500 MB" in text_of(bench.use(READ, file_path="a.pdf"))
+    assert "larger than 500 MB" in text_of(bench.use(READ, file_path="a.pdf"))
 
 
 def test_without_the_package_the_model_is_told_how_to_get_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

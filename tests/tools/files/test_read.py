@@ -44,7 +44,7 @@ def test_an_offset_and_a_limit_choose_lines_and_the_end_says_how_to_go_on(bench:
         "    41\tline 41",
         "    42\tline 42",
         "    43\tline 43",
-        "[These are lines 41-43 of 100 lines. Go on with offset=44.]",
+        "[Showing lines 41-43 of 100 lines. Continue with offset=44.]",
     ]
     assert outcome.truncation == "lines 41-43 of 100 lines"
 
@@ -67,7 +67,7 @@ def test_two_thousand_lines_at_most_come_by_themselves(bench: Bench) -> None:
     bench.write("a.txt", "x\n" * 5_000)
     lines = text_of(bench.use(READ, file_path="a.txt")).splitlines()
     assert len(lines) == 2_001
-    assert lines[-1] == "[These are lines 1-2,000 of 5,000 lines. Go on with offset=2001.]"
+    assert lines[-1] == "[Showing lines 1-2,000 of 5,000 lines. Continue with offset=2001.]"
 
 
 def test_a_long_line_is_cut_and_says_by_how_much(bench: Bench) -> None:
@@ -76,7 +76,7 @@ def test_a_long_line_is_cut_and_says_by_how_much(bench: Bench) -> None:
     first, second = text_of(outcome).splitlines()
     assert first == "     1\t" + "é" * MAX_LINE_CHARS + " [3,000 more characters in this line]"
     assert second == "     2\tnext"
-    assert outcome.truncation == "1 long line cut"
+    assert outcome.truncation == "1 long line truncated"
 
 
 def test_a_result_stays_within_its_limit_and_says_where_to_go_on(bench: Bench) -> None:
@@ -84,7 +84,7 @@ def test_a_result_stays_within_its_limit_and_says_where_to_go_on(bench: Bench) -
     text = text_of(bench.use(READ, file_path="a.txt"))
     assert len(text) < MAX_CHARS + 200
     last = int(text.splitlines()[-2].split("\t")[0])
-    assert f"Go on with offset={last + 1}." in text
+    assert f"Continue with offset={last + 1}." in text
 
 
 def test_an_empty_file_is_said_to_be_empty(bench: Bench) -> None:
@@ -117,7 +117,7 @@ def test_what_is_not_utf_8_is_shown_as_windows_1252_and_says_so(bench: Bench) ->
     bench.write("a.txt", b"gr\xfcn\n")
     assert text_of(bench.use(READ, file_path="a.txt")).splitlines() == [
         "     1\tgrün",
-        "[The file is not UTF-8; it is shown as Windows-1252.]",
+        "[The file is not UTF-8; decoded as Windows-1252.]",
     ]
 
 
@@ -141,7 +141,7 @@ def test_whatever_bytes_a_file_has_reading_it_gives_an_answer(data: bytes, offse
     ("data", "kind"),
     [
         (b"abc\0def", "a binary file of 7 bytes"),
-        (b"%PDF-1.7\n...", "a PDF document"),
+        (b"%PDF-1.7\n...", " PDF"),
         (b"PK\x03\x04....", "a ZIP archive"),
         (b"\x7fELF\x02\x01", "a program"),
     ],
@@ -180,7 +180,7 @@ def test_for_a_folder_glob_is_suggested(bench: Bench) -> None:
     bench.write("src/a.py")
     outcome = bench.use(READ, file_path="src")
     assert outcome.is_error
-    assert "is a folder. Use Glob" in text_of(outcome)
+    assert "is a directory. Use Glob" in text_of(outcome)
 
 
 def test_for_a_missing_file_close_names_are_suggested_but_none_that_may_not_be_read(bench: Bench) -> None:

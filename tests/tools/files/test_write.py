@@ -69,7 +69,7 @@ def test_what_was_not_read_is_not_overwritten(bench: Bench) -> None:
     outcome = bench.use(WRITE, file_path="a.txt", content="new")
     assert outcome.is_error
     assert text_of(outcome) == (
-        "Error: a.txt exists and has not been read in this session. Read it first, or change it with Edit."
+        "Error: a.txt exists and has not been read in this session. Read it first, or use Edit."
     )
     assert path.read_text() == "precious"
 
@@ -79,7 +79,7 @@ def test_what_changed_since_it_was_read_is_not_overwritten(bench: Bench) -> None
     bench.use(READ, file_path="a.txt")
     path.write_text("two")
     outcome = bench.use(WRITE, file_path="a.txt", content="new")
-    assert text_of(outcome) == "Error: a.txt has changed since it was last read. Read it again before you change it."
+    assert text_of(outcome) == "Error: a.txt has changed since it was last read. Read it again before changing it."
     assert path.read_text() == "two"
     bench.use(READ, file_path="a.txt")
     assert not bench.use(WRITE, file_path="a.txt", content="new").is_error
@@ -118,7 +118,7 @@ def test_an_empty_file_needs_no_reading_and_the_same_content_no_writing(bench: B
     path = bench.write("same", "abc\n")
     before = path.stat()
     outcome = bench.use(WRITE, file_path="same", content="abc\n")
-    assert text_of(outcome) == "same has exactly this content already."
+    assert text_of(outcome) == "same already has exactly this content."
     assert (path.stat().st_ino, path.stat().st_mtime) == (before.st_ino, before.st_mtime)
     assert len(keeper.kept) == 1
 
@@ -158,8 +158,8 @@ def test_what_was_kept_of_the_way_is_said(bench: Bench) -> None:
     bench.write("a.txt", b"gr\xfcn\r\n")
     bench.use(READ, file_path="a.txt")
     text = text_of(bench.use(WRITE, file_path="a.txt", content="blä\n"))
-    assert "its lines end in \\r\\n, as before; it is Windows-1252, as before" in text
-    assert "it was Windows-1252 and is UTF-8 now" in text_of(bench.use(WRITE, file_path="a.txt", content="→\n"))
+    assert "\\r\\n line endings preserved; Windows-1252 preserved" in text
+    assert "converted from Windows-1252 to UTF-8" in text_of(bench.use(WRITE, file_path="a.txt", content="→\n"))
 
 
 def test_what_is_about_to_change_is_kept_first(bench: Bench) -> None:
@@ -199,9 +199,7 @@ def test_a_file_that_changes_in_this_moment_is_left_alone(bench: Bench, meanwhil
 def test_a_file_that_appears_in_this_moment_is_left_alone(bench: Bench) -> None:
     bench.allowing(mode="acceptEdits", change_recorder=Keeper(lambda: bench.write("a.txt", "theirs")))
     outcome = bench.use(WRITE, file_path="a.txt", content="mine")
-    assert text_of(outcome) == (
-        "Error: a.txt appeared in this moment; nothing was written. Look at it again with Read."
-    )
+    assert text_of(outcome) == ("Error: a.txt was created during this edit; nothing was written. Read it again.")
     assert every_file(bench.root) == {"a.txt": b"theirs"}
 
 
@@ -218,10 +216,10 @@ def test_where_nothing_can_be_kept_nothing_is_changed(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("a\nb\0c", "content holds a NUL character in line 2"),
-        ("\ud800", "content holds half a character (U+D800) in line 1"),
-        ("x" * (MAX_BYTES + 1), "content has 10,000,001 characters; at most 10,000,000"),
-        ("ß" * (MAX_BYTES // 2 + 1), "it would have 10.0 MB; files of up to 10.0 MB"),
+        ("a\nb\0c", "content contains a NUL character on line 2"),
+        ("\ud800", "content contains an unpaired surrogate (U+D800) on line 1"),
+        ("x" * (MAX_BYTES + 1), "content is too long: 10,000,001 characters, maximum 10,000,000"),
+        ("ß" * (MAX_BYTES // 2 + 1), "the file would be too large: 10.0 MB, maximum 10.0 MB"),
     ],
     ids=["NUL", "surrogate", "characters", "bytes"],
 )
@@ -242,11 +240,11 @@ def test_what_can_not_be_a_file_is_refused_with_the_reason(bench: Bench) -> None
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(bench.root / "socket"))
     reasons = {
-        "folder": "is a folder",
-        "folder/": "names a folder",
-        "folder/x/y": "is no folder",
+        "folder": "is a directory",
+        "folder/": "is a directory, not a file",
+        "folder/x/y": "is not a directory",
         "picture": "is a binary file of 11 bytes",
-        "large": "has 10.0 MB",
+        "large": "too large to edit: 10.0 MB",
         "pipe": "named pipe",
         "to-pipe": "named pipe",
         "socket": "socket",
@@ -276,7 +274,7 @@ def test_without_the_right_to_write_the_reason_is_said_before_anything_is_kept(b
     bench.write("a.txt", "x").chmod(0o444)
     assert "a.txt is read-only" in text_of(bench.use(WRITE, file_path="a.txt", content="y"))
     (bench.root / "closed").mkdir(mode=0o555)
-    assert "no right to write in the folder" in text_of(bench.use(WRITE, file_path="closed/new/a.txt", content="y"))
+    assert "no write permission for directory" in text_of(bench.use(WRITE, file_path="closed/new/a.txt", content="y"))
     assert keeper.kept == []
     assert every_file(bench.root) == {"a.txt": b"x"}
 
@@ -412,7 +410,7 @@ def test_others_see_the_old_or_the_new_content(bench: Bench) -> None:
 def test_a_long_diff_is_cut_and_says_so(bench: Bench) -> None:
     outcome = bench.use(WRITE, file_path="a.txt", content="x\n" * 5_000)
     assert outcome.summary == "a.txt +5000 (new)"
-    assert outcome.truncation == "4,703 of 5,003 lines of the diff are left out"
+    assert outcome.truncation == "4,703 of 5,003 lines of the diff omitted"
     assert outcome.details.splitlines()[-1] == f"[{outcome.truncation}]"
 
 

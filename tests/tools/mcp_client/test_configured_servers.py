@@ -276,13 +276,13 @@ class TestOfAnAgent:
     @pytest.mark.parametrize(
         ("server", "problem"),
         [
-            ("s: npx", "no table"),
-            ("s: {command: a, includeTools: [b]}", "`includeTools` is not known"),
+            ("s: npx", "must be a table"),
+            ("s: {command: a, includeTools: [b]}", "unknown key `includeTools`"),
             ("s: {type: sse, url: 'http://x'}", "type 'sse'"),
-            ("s: {command: a, cwd: /}", "`cwd` is not known"),
+            ("s: {command: a, cwd: /}", "unknown key `cwd`"),
             ("s: {command: a, timeout: soon}", "`timeout`"),
             ("s: {command: a, enabled: perhaps}", "`enabled`"),
-            ("s: {command: a, env: {K: '${{ secrets.K }}'}}", "a secret of GitHub"),
+            ("s: {command: a, env: {K: '${{ secrets.K }}'}}", "a GitHub secret"),
         ],
     )
     def test_what_is_wrong_with_one_is_said(self, world: World, server: str, problem: str) -> None:

@@ -42,17 +42,17 @@ def test_what_it_says_is_understood(definition: dict[str, Any], expected: dict[s
 @pytest.mark.parametrize(
     ("definition", "problem"),
     [
-        ("npx", "no table"),
-        ({}, "no `command`"),
-        ({"command": ["a"]}, "no `command`"),
-        ({"command": " "}, "no `command`"),
+        ("npx", "must be a table"),
+        ({}, "`command` is missing"),
+        ({"command": ["a"]}, "`command` is missing"),
+        ({"command": " "}, "`command` is missing"),
         ({"command": "a", "args": "b"}, "`args`"),
         ({"command": "a", "args": [1]}, "`args`"),
         ({"command": "a", "args": ["\0"]}, "`args`"),
         ({"command": "a", "env": ["B"]}, "`env`"),
         ({"command": "a", "env": {"B=C": "d"}}, "`env`"),
-        ({"command": "a", "url": "http://x"}, "only one"),
-        ({"url": "file:///etc/passwd"}, "no address"),
+        ({"command": "a", "url": "http://x"}, "cannot be combined"),
+        ({"url": "file:///etc/passwd"}, "must start with http"),
         ({"type": "sse", "url": "http://x"}, "'sse'"),
         ({"url": "http://x", "headers": {"A\nB": "c"}}, "headers"),
         ({"command": "a", "timeout": "long"}, "timeout"),
@@ -83,7 +83,7 @@ def test_variables_are_filled_in_wherever_they_stand() -> None:
     server, _ = read({"command": "${A}/run", "args": ["${B:-none}"], "env": {"K": "x${A}"}})
     filled = substitute_variables(server, {"A": "/a"}.get)
     assert (filled.command, filled.arguments, filled.environment) == ("/a/run", ("none",), (("K", "x/a"),))
-    with pytest.raises(UsageError, match="A that it needs is not set"):
+    with pytest.raises(UsageError, match="environment variable A is not set"):
         substitute_variables(server, {}.get)
 
 

@@ -53,7 +53,7 @@ def test_where_room_is_short_each_server_gets_its_share_and_the_rest_is_named() 
     assert {"mcp__few__one", "mcp__few__two"} < set(found)
     assert 5 < len(found) < 20
     assert len(remarks) == 1
-    assert "of the 1,000 tools of the server many are left out" in remarks[0]
+    assert "of 1,000 tools of MCP server many omitted" in remarks[0]
 
 
 def test_it_tells_the_model_the_server_s_schema_and_a_person_the_server() -> None:

@@ -49,5 +49,5 @@ def test_plain_names_are_given_only_when_every_wanted_file_has_one(glob: str, na
 def test_every_type_can_be_used_and_another_is_refused_with_those_there_are() -> None:
     for name in FILE_TYPES:
         assert FileFilter("", name).name_patterns() or name == "make"
-    with pytest.raises(GlobError, match="there are c, config"):
+    with pytest.raises(GlobError, match="known types: c, config"):
         FileFilter("", "klingon")

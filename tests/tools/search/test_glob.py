@@ -78,7 +78,7 @@ def test_nothing_found_says_where_and_what_is_not_searched(bench: Bench) -> None
     bench.write("src/a.py")
     text = text_of(bench.use(GLOB, pattern="*.none", path="src"))
     assert text.startswith("No files match in src.")
-    assert "Hidden files and what git ignores" in text
+    assert "Hidden and git-ignored files" in text
 
 
 def test_names_that_may_not_be_read_are_left_out_and_counted(bench: Bench) -> None:
@@ -87,10 +87,10 @@ def test_names_that_may_not_be_read_are_left_out_and_counted(bench: Bench) -> No
     bench.allowing(deny="Read(secret/**)")
     outcome = bench.use(GLOB, pattern="**/*")
     assert listed(outcome) == ["a.txt"]
-    assert "3 left out that may not be read" in outcome.truncation
+    assert "3 omitted: no permission to read" in outcome.truncation
     text = text_of(bench.use(GLOB, pattern="**/.*"))
     assert ".env" not in text
-    assert "1 left out" in text
+    assert "1 omitted" in text
 
 
 def test_in_locked_mode_only_what_a_rule_allows_is_named(bench: Bench) -> None:
@@ -191,7 +191,7 @@ def test_folders_that_can_not_be_opened_are_said_with_their_names(bench: Bench) 
     outcome = without_override(lambda: bench.use(GLOB, context, pattern="**/*.txt"))
     for name in ("closed", "secret"):
         (bench.root / name).chmod(0o755)
-    assert text_of(outcome) == "a.txt\n[2 files or folders could not be opened: closed, 1 more]"
+    assert text_of(outcome) == "a.txt\n[2 files or directories could not be opened: closed, 1 more]"
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_a_pattern_that_can_not_be_read_is_an_error_that_says_so(bench: Bench, p
 @with_both
 def test_a_pattern_across_lines_without_the_option_is_told_about_it(bench: Bench) -> None:
     bench.write("a.txt", "a\nb\n")
-    assert "needs multiline" in text_of(bench.use(GREP, pattern=r"a\nb"))
+    assert "set multiline" in text_of(bench.use(GREP, pattern=r"a\nb"))
     assert listed(bench.use(GREP, pattern=r"a\nb", multiline=True)) == ["a.txt"]
 
 
@@ -180,7 +180,7 @@ def test_limits_are_held_and_said(bench: Bench) -> None:
         bench.write(f"f{number:02}.txt", "hit\n" * 30, age=number)
     content = bench.use(GREP, pattern="hit", output_mode="content", head_limit=7)
     assert len(listed(content)) == 7
-    assert content.truncation == "more match: narrow the search or raise head_limit"
+    assert content.truncation == "more lines match: narrow the search or raise head_limit"
     files = bench.use(GREP, pattern="hit", head_limit=4)
     assert listed(files) == ["f00.txt", "f01.txt", "f02.txt", "f03.txt"]
     assert files.truncation.startswith("26 more files match")
@@ -195,11 +195,11 @@ def test_long_lines_are_cut_and_long_results_too(bench: Bench) -> None:
     bench.write("a.txt", ("x" * 3_000 + "\n") * 300)
     bench.write("b.txt", "ü" * 900)
     outcome = bench.use(GREP, pattern="x", path="a.txt", output_mode="content", head_limit=1_000)
-    assert listed(outcome)[0] == "a.txt:1:" + "x" * MAX_LINE_CHARS + " [line cut]"
+    assert listed(outcome)[0] == "a.txt:1:" + "x" * MAX_LINE_CHARS + " [line truncated]"
     assert len(text_of(outcome)) < MAX_CHARS + 1_000
     assert outcome.truncation
     assert listed(bench.use(GREP, pattern="ü", output_mode="content")) == [
-        "b.txt:1:" + "ü" * MAX_LINE_CHARS + " [line cut]"
+        "b.txt:1:" + "ü" * MAX_LINE_CHARS + " [line truncated]"
     ]
 
 
@@ -235,7 +235,7 @@ def test_nothing_of_a_file_that_may_not_be_read_is_shown(bench: Bench) -> None:
     for mode in ("content", "count", "files_with_matches"):
         outcome = bench.use(GREP, pattern="needle", output_mode=mode)
         assert [line.partition(":")[0] for line in listed(outcome)] == ["a.txt"]
-        assert outcome.truncation == "3 left out that may not be read"
+        assert outcome.truncation == "3 omitted: no permission to read"
     for path in ("secret", "secret/b.txt"):
         outcome = bench.use(GREP, pattern="needle", path=path, output_mode="content")
         assert outcome.is_error
@@ -342,7 +342,7 @@ def test_what_can_not_be_opened_is_said_with_its_name(bench: Bench, mode: str) -
     outcome = without_override(lambda: bench.use(GREP, pattern="needle", output_mode=mode))
     (bench.root / "closed").chmod(0o755)
     assert [line.partition(":")[0] for line in listed(outcome)] == ["a.txt"]
-    assert "2 files or folders could not be opened: " in outcome.truncation
+    assert "2 files or directories could not be opened: " in outcome.truncation
     assert set(outcome.truncation.partition(": ")[2].split(", ")) == {"closed", "shut.txt"}
     assert text_of(outcome).endswith(f"[{outcome.truncation}]")
 
@@ -354,7 +354,7 @@ def test_nothing_that_may_not_be_read_is_named_among_what_could_not_be_opened(be
     bench.write("secret/plans.txt", "needle").chmod(0)
     context = bench.allowing(deny="Read(./secret/**)")
     outcome = without_override(lambda: bench.use(GREP, context, pattern="needle"))
-    assert text_of(outcome).startswith("No matches (9 files or folders could not be opened: ")
+    assert text_of(outcome).startswith("No matches (9 files or directories could not be opened: ")
     assert "more" in outcome.truncation
     assert "plans" not in text_of(outcome)
 
@@ -372,7 +372,7 @@ def test_lines_come_in_the_order_of_their_paths(bench: Bench, many: int) -> None
     ]
     assert shown == expected[: len(shown)]
     assert (len(shown) == len(expected)) == (many == 3)
-    assert ("more match" in outcome.truncation) == (many == 3_000)
+    assert ("more lines match" in outcome.truncation) == (many == 3_000)
 
 
 @with_both
@@ -388,7 +388,7 @@ def test_a_pattern_that_never_ends_is_stopped(bench: Bench, monkeypatch: pytest.
     bench.write("a.txt", "a" * 5_000 + "\n")
     for path in ({}, {"path": "a.txt"}):
         outcome = bench.use(GREP, pattern="(a+)+b", **path)
-        assert "took too long" in text_of(outcome)
+        assert "timed out" in text_of(outcome)
         assert not children()
 
 

@@ -122,15 +122,15 @@ def test_a_failure_names_its_code_first_and_the_signal(shell: Shell, command: st
 @pytest.mark.parametrize(
     ("command", "answer"),
     [
-        ("grep nothing src/deep/a.py", "nothing matched"),
-        ("cd src && grep -rn nothing .", "nothing matched"),
-        ("cat src/deep/a.py | grep nothing", "nothing matched"),
-        ("ls; grep nothing src/deep/a.py", "nothing matched"),
-        ("diff src/deep/a.py /dev/null", "they differ"),
+        ("grep nothing src/deep/a.py", "no matches"),
+        ("cd src && grep -rn nothing .", "no matches"),
+        ("cat src/deep/a.py | grep nothing", "no matches"),
+        ("ls; grep nothing src/deep/a.py", "no matches"),
+        ("diff src/deep/a.py /dev/null", "the inputs differ"),
         ("[ -f missing ]", "the condition is false"),
         ("test -d missing", "the condition is false"),
         ("[[ a = b ]]", "the condition is false"),
-        ("command -v no-such-program", "there is none"),
+        ("command -v no-such-program", "none found"),
     ],
 )
 def test_a_code_that_is_an_answer_is_no_failure(shell: Shell, command: str, answer: str) -> None:
@@ -206,7 +206,7 @@ def test_outside_the_workspace_nothing_starts(shell: Shell, sandbox: SandboxProf
     for place in ("/", "/etc", str(shell.bench.outside), ".."):
         done = shell.run(f"cd {place} && echo there", sandbox)
         if "there" in text_of(done):  # in a sandbox not every place is to be seen
-            assert f"[Back in {shell.root}: " in text_of(done)
+            assert f"[Working directory is still {shell.root}: " in text_of(done)
         assert done.new_directory == ""
     (shell.root / "link").symlink_to(shell.bench.outside)
     assert shell.run("cd link; true", sandbox).new_directory == ""
@@ -262,14 +262,14 @@ def test_a_directory_that_is_gone_or_leads_out_is_left_for_the_root(shell: Shell
         os.system(f"cd {shell.root} && {spoil}")
         done = shell.run("touch new")
         assert done.is_error
-        assert "nothing was run" in text_of(done)
+        assert "did not run" in text_of(done)
         assert done.new_directory == str(shell.root)
         assert shell.says("pwd") == str(shell.root)
         with contextlib.suppress(OSError):
             (shell.root / "src").unlink()
     assert shell.tripwire() == ["tripwire:untouched\n"]
     shutil.rmtree(shell.root)
-    assert "is not there any more" in shell.says("ls")
+    assert "no longer exists" in shell.says("ls")
 
 
 # --- output -----------------------------------------------------------------------------------------------------
@@ -282,10 +282,10 @@ def test_of_a_long_output_the_middle_is_left_out_and_it_is_said_how_much(shell: 
     assert len(text) <= 30_000
     assert lines[:3] == ["Exit code 1", "1", "2"]
     assert lines[lines.index("FAILED") - 1] == "200000"
-    left = next(line for line in lines if "left out here" in line)
+    left = next(line for line in lines if "omitted ..." in line)
     shown = [line for line in lines if line.isdigit()]
     assert left.startswith(f"[... {200_000 - len(shown):,} lines (")
-    assert done.truncation == left[5:].partition(" left")[0] + " in the middle of the output"
+    assert done.truncation == left[5:].partition(" omitted")[0] + " omitted from the middle of the output"
     assert done.summary == "exit 1, 200,001 lines"
 
 
@@ -296,7 +296,7 @@ def test_what_fits_is_whole_and_one_endless_line_is_cut(shell: Shell) -> None:
     done = shell.run("head -c 3000000 /dev/zero | tr '\\0' x; echo end")
     assert len(text_of(done)) <= 30_000
     assert "xend\n" in text_of(done)
-    assert done.truncation == "3.0 MB in the middle of the output"
+    assert done.truncation == "3.0 MB omitted from the middle of the output"
 
 
 def test_D35_output_without_end_is_stopped(
@@ -305,7 +305,7 @@ def test_D35_output_without_end_is_stopped(
     monkeypatch.setattr(command_runner, "MAX_OUTPUT_BYTES", 1 << 22)
     done = shell.run("yes", sandbox)
     assert done.is_error
-    assert text_of(done).startswith("Stopped after it had printed ")
+    assert text_of(done).startswith("Stopped after printing ")
     assert len(text_of(done)) <= 30_000
 
 
@@ -317,14 +317,14 @@ def test_output_is_plain_text_in_which_nothing_hides(shell: Shell) -> None:
 def test_of_a_progress_bar_the_last_state_stays(shell: Shell) -> None:
     text = shell.says(r"for i in $(seq 0 5 100); do printf '\r%3d%%' $i; done; printf '\r\033[Kdone\n'; echo more")
     assert text.splitlines()[:2] == ["done", "more"]
-    assert "21 lines that were overwritten" in text
+    assert "21 overwritten lines" in text
     assert shell.says(r"printf 'one\r\ntwo\r\r\n'") == "one\ntwo"
 
 
 def test_what_is_no_text_is_not_shown_at_length(shell: Shell) -> None:
     done = shell.run("head -c 200000 /dev/urandom")
     assert len(text_of(done)) < 1_000
-    assert "not text" in done.truncation
+    assert "binary" in done.truncation
     assert "größe" in shell.says("printf 'gr\\xc3\\xb6\\xc3\\x9fe'")
 
 
@@ -354,7 +354,7 @@ def test_what_takes_too_long_is_stopped_and_says_what_it_printed(
     context = structs.replace(shell.context(sandbox), progress=hear)
     done = shell.run(f"echo begun; cd src; trap '' TERM; sleep {long}", context=context, timeout=600_000)
     lines = text_of(done).splitlines()
-    assert lines[:2] == ["Stopped after 600 s, when its time was over.", "begun"]
+    assert lines[:2] == ["Timed out after 600 s.", "begun"]
     assert any("run_in_background" in line for line in lines)
     assert (done.is_error, done.new_directory) == (True, "")
     assert processes_with(long) == []
@@ -381,7 +381,7 @@ def test_nothing_is_left_of_a_command_and_nothing_holds_it(
     assert processes_with(long) == []
     if "echo done" in command and "> done" not in command:
         assert "done" in text
-        assert "[What it left running was ended with it." in text
+        assert "[Background processes it started were stopped." in text
 
 
 def test_D60_cancelling_ends_all_of_it(shell: Shell, sandbox: SandboxProfile, long: str) -> None:
@@ -420,18 +420,18 @@ def test_the_read_only_sandbox_writes_and_reaches_nothing_and_says_why(shell: Sh
     needs.bubblewrap()
     done = shell.run(f"touch made; touch {shell.bench.outside}/made; exec 3<>/dev/tcp/1.1.1.1/53", "read-only")
     assert done.is_error
-    assert text_of(done).endswith("[Ran in: bubblewrap, read-only, no network]")
+    assert text_of(done).endswith("[Sandbox: bubblewrap, read-only, no network]")
     assert not (shell.root / "made").exists()
     assert shell.tripwire() == ["tripwire:untouched\n"]
-    assert "[Ran in: " in shell.says("touch made || true", "read-only")
-    assert "[Ran in: " not in shell.says("ls", "read-only")
+    assert "[Sandbox: " in shell.says("touch made || true", "read-only")
+    assert "[Sandbox: " not in shell.says("ls", "read-only")
 
 
 def test_the_sandbox_of_the_workspace_writes_there_and_nowhere_else(shell: Shell) -> None:
     needs.bubblewrap()
     wires = f"{shell.bench.outside}/tripwire ~/.bashrc ../made .git/config .mcp.json"
     done = shell.run(f"echo x > src/new; for f in {wires}; do echo evil > $f; done", "workspace")
-    assert text_of(done).endswith("[Ran in: bubblewrap, workspace writable, no network]")
+    assert text_of(done).endswith("[Sandbox: bubblewrap, workspace writable, no network]")
     assert (shell.root / "src/new").read_text() == "x\n"
     assert shell.tripwire() == ["tripwire:untouched\n"]
     assert not (shell.root / ".mcp.json").exists()
@@ -545,7 +545,7 @@ class Delegating:
 def test_work_in_the_background_is_handed_over_or_refused(shell: Shell) -> None:
     done = shell.run("make serve", run_in_background=True)
     assert done.is_error
-    assert "Run it in the foreground, with a timeout" in text_of(done)
+    assert "Run it in the foreground with a timeout" in text_of(done)
     delegation = Delegating()
     given = structs.replace(shell.context(), delegation=delegation)
     done = shell.run("make serve", context=given, run_in_background=True, description="Serves.")
@@ -580,10 +580,10 @@ def test_D58_wrong_arguments_are_told_before_anything_runs(arguments: dict[str, 
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        (" \n\t", "there is no command"),
+        (" \n\t", "command is empty"),
         ("ls \0 x", "NUL"),
         ("echo \ud800", "U+D800"),
-        ("echo " + "ä" * (MAX_COMMAND_BYTES // 2), "Write it to a file"),
+        ("echo " + "ä" * (MAX_COMMAND_BYTES // 2), "Save it to a file"),
     ],
 )
 def test_a_command_that_no_shell_can_be_given_is_told(shell: Shell, command: str, problem: str) -> None:
@@ -671,7 +671,7 @@ def test_D23_in_plan_mode_no_command_changes_anything(house: House) -> None:
     evil = f"open('made', 'w'); open('{house.world.outside}/made', 'w')"
     told = results(house, [f'python3 -c "{evil}"', "touch made", "ls"], mode="plan")
     assert "Read-only file system" in told[0]
-    assert told[0].endswith("[Ran in: bubblewrap, read-only, no network]")
+    assert told[0].endswith("[Sandbox: bubblewrap, read-only, no network]")
     assert told[1].startswith("Error: Bash is not allowed: plan mode is read-only")
     assert told[2] == "src"
     assert sorted(os.listdir(house.world.outside)) == ["tripwire"]

@@ -36,7 +36,7 @@ def test_what_is_shown_and_what_is_left_out_is_all_there_was(length: int, line: 
         assert (shown.text, shown.truncation) == (data.rstrip("\n"), "")
         return
     first, _, rest = shown.text.partition("\n\n[... ")
-    left, _, last = rest.partition(" left out here ...]\n\n")
+    left, _, last = rest.partition(" omitted ...]\n\n")
     assert data.startswith(first)
     assert data.rstrip("\n").endswith(last)
     assert HEAD_CHARS // 2 <= len(first) <= HEAD_CHARS

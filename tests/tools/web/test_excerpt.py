@@ -12,7 +12,7 @@ def test_windows_end_with_a_line_and_join() -> None:
     text = "".join(f"line {number}\n" for number in range(20_000))
     first = excerpt_window(text, 0)
     assert first.text.endswith("\n")
-    assert f"Go on with offset={len(first.text)}." in first.note
+    assert f"Continue with offset={len(first.text)}." in first.note
     assert text.startswith(first.text + excerpt_window(text, len(first.text)).text)
 
 

@@ -137,7 +137,7 @@ def test_an_image_comes_as_an_image_and_other_binary_data_is_refused(web: Web) -
     assert outcome.content == (Image(media_type="image/png", data=base64.b64encode(PNG).decode()),)
     assert "application/zip" in web.refused(web.html(b"PK\x03\x04\0\0", "application/zip"))
     assert "not text" in web.refused(web.html(b"\x7fELF\0\0", "application/octet-stream"))
-    assert "images may have" in web.refused(web.html(PNG + b"\0" * 4_000_000, "image/png"))
+    assert "the maximum is" in web.refused(web.html(PNG + b"\0" * 4_000_000, "image/png"))
 
 
 def test_a_pdf_comes_as_text_and_its_offset_counts_pages(web: Web) -> None:
@@ -147,7 +147,7 @@ def test_a_pdf_comes_as_text_and_its_offset_counts_pages(web: Web) -> None:
     assert text_of(outcome).startswith(f'<web-page url="{url}" type="application/pdf">')
     assert "Words of page 20" in text_of(outcome)
     assert "Words of page 21" not in text_of(outcome)
-    assert "go on with offset=20" in outcome.truncation
+    assert "continue with offset=20" in outcome.truncation
     assert "offset=20.]" in text_of(outcome)
     assert text_of(outcome).count("</web-page>") == 1
     rest = web.read(url, offset=20)
@@ -162,15 +162,15 @@ def test_a_pdf_that_is_none_is_an_error(web: Web) -> None:
 @pytest.mark.parametrize(
     ("status", "wanted"),
     [
-        ("404 Not Found", "search for where it is"),
-        ("403 Forbidden", "sign-in"),
+        ("404 Not Found", "search for"),
+        ("403 Forbidden", "authentication"),
         ("500 Oops", "Try again later"),
         ("418 Teapot", "another URL"),
     ],
 )
 def test_an_error_of_the_server_is_an_error_that_shows_what_it_said(web: Web, status: str, wanted: str) -> None:
     found = web.refused(web.html("<p>Says why", "text/html", status))
-    assert f"answered {status[:3]}" in found
+    assert f"returned {status[:3]}" in found
     assert wanted in found
     assert "Says why\n</web-page>" in found
 
@@ -180,7 +180,7 @@ def test_when_to_come_again_is_told(web: Web) -> None:
 
 
 def test_a_page_without_text_says_so(web: Web) -> None:
-    assert "only a browser's scripts" in web.read(web.html("<div id=app></div><script>x</script>"))
+    assert "require JavaScript" in web.read(web.html("<div id=app></div><script>x</script>"))
 
 
 # What it says is data
@@ -223,7 +223,7 @@ def test_a_long_page_is_read_in_windows_that_join_without_a_gap(web: Web) -> Non
         assert len(text) < 51_000
         body = text.partition(">\n")[2].rpartition("\n</web-page>")[0]
         found += body
-        _, says, rest = outcome.truncation.partition("Go on with offset=")
+        _, says, rest = outcome.truncation.partition("Continue with offset=")
         offset = int(rest.rstrip(".")) if says else None
     assert found.startswith("# Top")
     assert found.count("\n## Part 99\n") == 2
@@ -236,14 +236,14 @@ def test_a_prompt_brings_the_parts_that_fit(web: Web) -> None:
     outcome = web.get(url, prompt="How are the Zebra settings configured?")
     assert "ZEBRA_MODE" in text_of(outcome)
     assert text_of(outcome).count("# Top") == 1
-    assert "characters left out here, from offset=" in text_of(outcome)
+    assert "characters omitted, from offset=" in text_of(outcome)
     assert "offset" in outcome.truncation
     assert len(text_of(outcome)) < 52_000
-    assert "Go on with offset=" in web.read(url, prompt="xylophone"), "nothing fits"
+    assert "Continue with offset=" in web.read(url, prompt="xylophone"), "nothing fits"
 
 
 def test_an_offset_behind_the_end_is_an_error(web: Web) -> None:
-    assert "has 5 characters" in web.refused(web.html("hello"), offset=5)
+    assert "(5 characters)" in web.refused(web.html("hello"), offset=5)
 
 
 def test_what_failed_is_not_kept(web: Web) -> None:
@@ -274,7 +274,7 @@ def test_D45_a_redirect_to_another_host_is_told_and_not_followed(web: Web, statu
     server = web.serve(redirect(f"{web.url(other, '/x?y=1', 'other.example')}", status))
     found = web.read(web.url(server))
     assert f"call WebFetch with this URL:\n{web.url(other, '/x?y=1', 'other.example')}" in found
-    assert "other.example, which was not asked about" in found
+    assert "other.example, which is not approved" in found
     assert other.heads == []
 
 
@@ -402,7 +402,7 @@ def test_D45_a_bomb_and_a_flood_are_cut_in_bounded_memory(web: Web) -> None:
     with memory_growth() as growth:
         for url in urls:
             outcome = web.get(url)
-            assert "not whole" in outcome.truncation
+            assert "incomplete" in outcome.truncation
             assert "word" in text_of(outcome)
     assert growth() < 100 << 20
 

@@ -30,7 +30,7 @@ MAX_FILES: Final = 100
 _BATCH_SIZE: Final = 20
 _MAX_LINES: Final = 2_000
 _READ_LINES, _MAX_LISTED = 7, 30
-_CUT: Final = " [line cut]"
+_CUT: Final = " [line truncated]"
 _NOT_ALL: Final = "head_limit"
 
 

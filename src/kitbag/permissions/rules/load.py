@@ -137,7 +137,7 @@ def resolve_workspace(places: Places, settings: Settings) -> tuple[Workspace, li
             reason = (
                 "contains your entire home directory"
                 if written.startswith(("/", "~"))
-                else "is neither absolute nor starts with `~/`"
+                else "is not absolute and does not start with `~/`"
             )
             problem = f"`sandbox.writable`: ignored `{written}`, which {reason}"
             problems.append(Diagnostic("error", "setting", source, 0, problem, "use a directory such as `~/out`"))

@@ -148,7 +148,7 @@ def trust_workspace(places: Places, reviewed: WorkspaceTrust) -> str:
     """
     if not reviewed.is_complete:
         problem_text = f"cannot trust {reviewed.root}: the scan is incomplete ({'; '.join(reviewed.problems)})"
-        raise InvalidError(problem_text, "fix the problems above, or use --trust-workspace for one run")
+        raise InvalidError(problem_text, "fix the listed problems, or use --trust-workspace for one run")
     if problem := _store_in_workspace(places, reviewed.root):
         raise InvalidError(problem, "set KITBAG_HOME to a directory outside the workspace")
     owner = _owner(reviewed.root)

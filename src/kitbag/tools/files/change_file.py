@@ -60,13 +60,13 @@ def _catch_file_errors(work: Callable[[], T]) -> T | ToolOutput:
     except InvalidError as error:
         return error_to_output(error)
     except OSError as error:  # another process changed the folder
-        return error_output(f"the file can't be used: {error.strerror or error}", "Look at it again.")
+        return error_output(f"cannot access the file: {error.strerror or error}", "Check it again.")
 
 
 def find_target(context: ToolContext, tool: str, file_path: str) -> FileTarget:
     """Raises InvalidError if it is known in advance that the file can't be changed."""
     if file_path.endswith("/"):
-        raise InvalidError(f"{visible_line(file_path)} names a folder, not a file", "Leave out the slash at its end.")
+        raise InvalidError(f"{visible_line(file_path)} is a directory, not a file", "Remove the trailing slash.")
     authorized = authorize_path(context, tool, {"file_path": file_path}, file_path)
     path = display_path(authorized.facts.requested, context)
     before = _read_content(context, authorized.facts.resolved, path)
@@ -74,7 +74,7 @@ def find_target(context: ToolContext, tool: str, file_path: str) -> FileTarget:
     if before is not None and is_binary(before):
         raise InvalidError(
             f"{path} is a binary file of {format_size(len(before))}, not text",
-            "Use a command to change it, or remove it first.",
+            "Change it with a command, or delete it first.",
         )
     return FileTarget(authorized, path, before)
 
@@ -85,14 +85,14 @@ def _read_content(context: ToolContext, resolved: str, path: str) -> bytes | Non
     except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISDIR(status.st_mode):
-        raise InvalidError(f"{path} is a folder", "Name a file in it.")
+        raise InvalidError(f"{path} is a directory", "Give the path of a file.")
     descriptor = open_for_reading(resolved, context.workspace, expected_resolved=resolved)
     with open(descriptor, "rb", buffering=0) as file:
         size = os.fstat(descriptor).st_size
         data = _read_all(file.fileno(), size) if size <= MAX_BYTES else b""
     if max(size, len(data)) > MAX_BYTES:
-        problem = f"{path} has {format_size(max(size, len(data)))}; files of up to {format_size(MAX_BYTES)} are changed"
-        raise InvalidError(problem, "Use a command such as sed for it.")
+        problem = f"{path} is too large to edit: {format_size(max(size, len(data)))}, maximum {format_size(MAX_BYTES)}"
+        raise InvalidError(problem, "Use a command such as sed.")
     return data
 
 
@@ -109,12 +109,12 @@ def _read_all(descriptor: int, size: int) -> bytes:
 def _check_writable(resolved: str, path: str, exists: bool) -> None:
     """Checked before the change is recorded. If access changes later, the write itself fails."""
     if exists and not os.access(resolved, os.W_OK, follow_symlinks=False):
-        raise InvalidError(f"{path} is read-only", "Make it writable first if it is meant to be changed.")
+        raise InvalidError(f"{path} is read-only", "Make it writable first if you intend to change it.")
     folder, mode = _nearest_existing(os.path.dirname(resolved))
     if not stat.S_ISDIR(mode):
-        raise InvalidError(f"{path} can't be made: {visible_line(folder)} is no folder")
+        raise InvalidError(f"cannot create {path}: {visible_line(folder)} is not a directory")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise InvalidError(f"{path} can't be changed: there is no right to write in the folder {visible_line(folder)}")
+        raise InvalidError(f"cannot write {path}: no write permission for directory {visible_line(folder)}")
 
 
 def _nearest_existing(folder: str) -> tuple[str, int]:
@@ -130,15 +130,17 @@ def _write_change(change: FileChange, context: ToolContext, stop: threading.Even
     target, resolved = change.target, change.target.authorized.facts.resolved
     with _CHECK_AND_WRITE_LOCK:
         if stop.is_set():
-            return error_output("it was cancelled; nothing was changed")
+            return error_output("canceled; nothing was changed")
         now = _read_content(context, resolved, target.shown_path)
         if now != target.before:
             what = (
-                "vanished" if now is None else "appeared" if target.before is None else "was changed by somebody else"
+                "was deleted"
+                if now is None
+                else "was created"
+                if target.before is None
+                else "was changed by another process"
             )
-            return error_output(
-                f"{target.shown_path} {what} in this moment; nothing was written", "Look at it again with Read."
-            )
+            return error_output(f"{target.shown_path} {what} during this edit; nothing was written", "Read it again.")
         write_file(resolved, change.after, context.workspace, expected_resolved=resolved)
     if context.seen_files is not None:
         context.seen_files.record(resolved, change.after)
@@ -152,11 +154,11 @@ def unseen_problem(context: ToolContext, target: FileTarget, *, must_be_seen: bo
     state = context.seen_files.compare(target.authorized.facts.resolved, target.before)
     if state == "changed":
         return error_output(
-            f"{target.shown_path} has changed since it was last read", "Read it again before you change it."
+            f"{target.shown_path} has changed since it was last read", "Read it again before changing it."
         )
     if state == "unseen" and must_be_seen:
         return error_output(
             f"{target.shown_path} exists and has not been read in this session",
-            "Read it first, or change it with Edit.",
+            "Read it first, or use Edit.",
         )
     return None

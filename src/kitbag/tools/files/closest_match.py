@@ -194,25 +194,25 @@ def _describe_difference(wanted: str, similar: str) -> str:
         return _describe_whitespace(wanted, similar)
     plain, plain_similar = (_collapse_whitespace(text.translate(_QUOTES)) for text in (wanted, similar))
     if plain in plain_similar:
-        return "quotation marks, dashes or special blanks differ"
+        return "quotation marks, dashes or special spaces differ"
     if plain.casefold() in plain_similar.casefold():
-        return "capital letters differ"
+        return "letter case differs"
     if find_hidden(similar) and _collapse_whitespace(wanted) in _collapse_whitespace(reveal_hidden(similar)):
-        return "`[U+...]` stands for one hidden character, which has to be sent as it is"
+        return "`[U+...]` represents one hidden character; send the character itself"
     return ""
 
 
 def _describe_whitespace(wanted: str, similar: str) -> str:
     if wanted in "\n".join(line.rstrip() for line in similar.split("\n")):
-        return "the file has blanks at the ends of lines"
+        return "the file has trailing whitespace"
     if "\n".join(line.rstrip() for line in wanted.split("\n")) in similar:
-        return "the file has no blanks at the ends of lines"
+        return "the file has no trailing whitespace"
     if ("\t" in wanted) != ("\t" in similar):
-        has, sent = ("tabs", "blanks") if "\t" in similar else ("blanks", "tabs")
+        has, sent = ("tabs", "spaces") if "\t" in similar else ("spaces", "tabs")
         return f"the file has {has} where you sent {sent}"
     if [line.strip() for line in wanted.split("\n")] == [line.strip() for line in similar.split("\n")]:
-        return "the indentation differs"
-    return "only white space differs"
+        return "indentation differs"
+    return "only whitespace differs"
 
 
 def _diff_rows(wanted: list[str], similar: list[str], first: int, marked: bool) -> Iterator[str]:
@@ -248,7 +248,7 @@ def _trim_equal_rows(rows: list[str], before: bool, after: bool) -> list[str]:
     if len(rows) <= 2 * _CONTEXT_ROWS + 1:
         return rows
     head, tail = rows[: _CONTEXT_ROWS * before], rows[len(rows) - _CONTEXT_ROWS * after :]
-    return [*head, f"  [{len(rows) - len(head) - len(tail)} lines are the same]", *tail]
+    return [*head, f"  [{len(rows) - len(head) - len(tail)} unchanged lines]", *tail]
 
 
 def _format_row(line: str, marked: bool = False) -> str:

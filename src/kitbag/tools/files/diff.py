@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from kitbag.text.hidden_characters import reveal_hidden
+from kitbag.text.human_format import format_count
 
 MAX_ROWS: Final = 300
 MAX_ROW_CHARS: Final = 500
@@ -217,8 +218,8 @@ class _DiffRows:
     @property
     def truncation(self) -> str:
         every = len(self.rows) + self.omitted_rows
-        parts = [f"{self.omitted_rows:,} of {every:,} lines of the diff are left out"] if self.omitted_rows else []
-        parts += [f"{self.truncated_rows:,} of its lines are cut"] if self.truncated_rows else []
+        parts = [f"{self.omitted_rows:,} of {every:,} lines of the diff omitted"] if self.omitted_rows else []
+        parts += [f"{format_count(self.truncated_rows, 'long line')} truncated"] if self.truncated_rows else []
         return "; ".join(parts)
 
     def add_lines(self, sign: str, lines: Sequence[str], start: int, end: int) -> None:

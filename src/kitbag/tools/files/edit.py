@@ -28,7 +28,7 @@ MAX_ROW_CHARS: Final = 200
 _LINE_NUMBER = re.compile(r"^ *\d+\t", re.MULTILINE)
 _MIN_DISTINCTIVE_CHARS = 8
 """A shorter new text may occur in the file by coincidence."""
-_QUOTE_EXACTLY = "Quote it exactly as it stands there, without line numbers; Read shows it."
+_QUOTE_EXACTLY = "Read the file and quote its text exactly, without line numbers."
 
 
 class EditArguments(Arguments, frozen=True):
@@ -49,20 +49,21 @@ def _prepare(arguments: EditArguments, context: ToolContext) -> FileChange | Too
     if problem:
         return problem
     if old == new and old:
-        return error_output("old_string and new_string are the same, so there is nothing to change")
+        return error_output("old_string and new_string are identical")
     if not target.before:
         return _prepare_new_file(target, context, old, new)
     if not old:
         return error_output(
-            f"old_string is empty, and {target.shown_path} exists",
-            "Name the text that is to be replaced, or use Write to replace the whole file.",
+            f"old_string is empty, but {target.shown_path} already exists",
+            "Give the text to replace, or use Write to replace the whole file.",
         )
     if problem := unseen_problem(context, target, must_be_seen=False):
         return problem
     file = decode_file(target.before)
     if file is None:
         return error_output(
-            f"{target.shown_path} is damaged: it begins like UTF-16 and is not", "Use a command to change it."
+            f"{target.shown_path} starts with a UTF-16 byte order mark but is not valid UTF-16",
+            "Change it with a command.",
         )
     return _prepare_replacement(target, context, file, arguments)
 
@@ -74,7 +75,7 @@ def _prepare_new_file(target: FileTarget, context: ToolContext, old: str, new: s
     if target.before is None:
         return missing_path_output(context, target.authorized.facts)
     return error_output(
-        f"{target.shown_path} is empty, so old_string is not in it", "Use Write, or an empty old_string."
+        f"{target.shown_path} is empty, so it does not contain old_string", "Use Write, or an empty old_string."
     )
 
 
@@ -90,28 +91,29 @@ def _prepare_replacement(
             ", ..." if replaced.occurrences > MAX_POSITIONS else ""
         )
         return error_output(
-            f"old_string occurs {replaced.occurrences:,} times in {target.shown_path}, in lines {lines}",
-            "Take more lines around the one that is meant into old_string, or set replace_all to change them all.",
+            f"old_string occurs {replaced.occurrences:,} times in {target.shown_path}, on lines {lines}",
+            "Add surrounding lines to old_string to make it unique, or set replace_all to change all of them.",
         )
     if isinstance(replaced, ReplacementTooLong):
         return error_output(
-            f"{target.shown_path} would have {replaced.length:,} characters; at most {MAX_BYTES:,} are written"
+            f"{target.shown_path} would be too large: {replaced.length:,} characters, maximum {MAX_BYTES:,}"
         )
     try:
         after = file.encode(replaced.text)
     except UnicodeEncodeError as error:
-        character = f"U+{ord(error.object[error.start]):04X}"
+        character, encoding = f"U+{ord(error.object[error.start]):04X}", ENCODING_NAMES[file.encoding]
         return error_output(
-            f"new_string holds {character}, which {target.shown_path} can't: it is {ENCODING_NAMES[file.encoding]}",
+            f"new_string contains {character}, which {target.shown_path} cannot store: it is {encoding}",
             "Use another character, or convert the file to UTF-8 first.",
         )
     if len(after) > MAX_BYTES:
         return error_output(
-            f"{target.shown_path} would have {format_size(len(after))}; files of up to {format_size(MAX_BYTES)}"
-            " are written"
+            f"{target.shown_path} would be too large: {format_size(len(after))}, maximum {format_size(MAX_BYTES)}"
         )
     if after == target.before:
-        return error_output("only line ends differ between old_string and new_string, and those of the file are kept")
+        return error_output(
+            "old_string and new_string differ only in line endings, and the file's line endings are preserved"
+        )
     return FileChange(target, after, _render_output(target, context, file, replaced))
 
 
@@ -119,9 +121,9 @@ def _render_output(target: FileTarget, context: ToolContext, file: FileText, rep
     changes = diff(file.text, replaced.text, target.shown_path)
     text = f"Edited {target.shown_path}"
     if replaced.occurrences > 1:
-        text = f"Replaced {replaced.occurrences:,} places in {target.shown_path}"
+        text = f"Replaced {replaced.occurrences:,} occurrences in {target.shown_path}"
     readable = can_read(context, target.authorized.facts.resolved, target.authorized)
-    text += f". Now it reads:\n{_render_rows(replaced, changes)}" if readable else "."
+    text += f". It now reads:\n{_render_rows(replaced, changes)}" if readable else "."
     summary = f"{target.shown_path} +{changes.added} -{changes.removed}"
     return structs.replace(text_output(text, summary, changes.truncation), details=changes.text)
 
@@ -137,7 +139,7 @@ def _render_rows(replaced: Replacement, changes: UnifiedDiff) -> str:
         half = MAX_ROWS // 2
         rows = [*rows[:half], f"[{len(rows) - 2 * half:,} more lines]", *rows[-half:]]
     if replaced.occurrences > len(replaced.spans):
-        rows.append(f"[and {format_count(replaced.occurrences - len(replaced.spans), 'more place')}]")
+        rows.append(f"[and {format_count(replaced.occurrences - len(replaced.spans), 'more occurrence')}]")
     return "\n".join(rows)
 
 
@@ -169,7 +171,7 @@ def _truncate_line(line: str) -> str:
 
 
 def _not_found_output(target: FileTarget, context: ToolContext, file: FileText, old: str, new: str) -> ToolOutput:
-    problem = f"old_string is not in {target.shown_path}"
+    problem = f"old_string was not found in {target.shown_path}"
     if not can_read(context, target.authorized.facts.resolved, target.authorized):
         return error_output(problem, _QUOTE_EXACTLY)
     if reason := _explain_misquote(file.text.replace("\r\n", "\n"), old.replace("\r\n", "\n"), new):
@@ -178,13 +180,13 @@ def _not_found_output(target: FileTarget, context: ToolContext, file: FileText, 
 
     near = find_closest_match(file.text, old)
     if near is None:
-        return error_output(f"{problem}, and nothing in it comes near", _QUOTE_EXACTLY)
+        return error_output(f"{problem}, and no similar text was found", _QUOTE_EXACTLY)
     lines = f"line {near.first:,}" if near.first == near.last else f"lines {near.first:,}-{near.last:,}"
     differs = f": {near.difference}" if near.difference else ""
-    marks = " (· is a blank, → a tab)" if near.whitespace_only else ""
+    marks = " (· is a space, → a tab)" if near.whitespace_only else ""
     rows = "\n".join(near.rows)
     return error_output(
-        problem, f"It comes near at {lines}{differs}. After - what you sent, after + what is there{marks}:\n{rows}"
+        problem, f"Closest match at {lines}{differs}. - is what you sent, + is what the file contains{marks}:\n{rows}"
     )
 
 
@@ -194,18 +196,16 @@ def _explain_misquote(text: str, old: str, new: str) -> str:
 
     lines = [line for line in old.split("\n") if line.strip()]
     if all(_LINE_NUMBER.match(line) for line in lines) and (plain := _LINE_NUMBER.sub("", old)) in text:
-        return f"It is at {_line_of(text, plain)} without the line numbers, which Read puts there: leave them out."
+        return f"It is at {_line_of(text, plain)} without the line numbers that Read adds: remove them."
     unescaped = (
         old.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\'", "'").replace("\\\\", "\\")
     )
     if unescaped != old and unescaped in text:
-        return f"It is at {_line_of(text, unescaped)} without the backslashes: send line breaks and quotes as they are."
+        return f"It is at {_line_of(text, unescaped)} without the backslashes: send line breaks and quotes unescaped."
     if (plain := unescape(old)) != old and plain in text:
         return f"It is at {_line_of(text, plain)} with &, < and > instead of &amp;, &lt; and &gt;."
     if len(new.strip()) >= _MIN_DISTINCTIVE_CHARS and new in text:
-        return (
-            f"But new_string is, at {_line_of(text, new)}: perhaps this was changed before. Read shows what is there."
-        )
+        return f"new_string is already at {_line_of(text, new)}; this edit may already be done. Read the file."
     return ""
 
 

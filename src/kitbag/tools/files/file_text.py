@@ -60,5 +60,5 @@ def find_unwritable(text: str) -> tuple[str, int] | None:
     found = re.search("[\0\ud800-\udfff]", text)
     if found is None:
         return None
-    name = "a NUL character" if found[0] == "\0" else f"half a character (U+{ord(found[0]):04X})"
+    name = "a NUL character" if found[0] == "\0" else f"an unpaired surrogate (U+{ord(found[0]):04X})"
     return name, text.count("\n", 0, found.start()) + 1

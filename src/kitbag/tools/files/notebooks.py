@@ -63,7 +63,7 @@ class Notebook:
     def __init__(self, data: bytes) -> None:
         """Raises NotebookError."""
         if data.count(b",") + data.count(b"{") + data.count(b"[") > _MAX_VALUES:
-            raise NotebookError("it has too many parts")
+            raise NotebookError("it is too complex")
         try:
             read = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"), type=_Notebook)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -89,7 +89,7 @@ class Notebook:
         execution_count = cell.execution_count if cell.execution_count != _NULL else cell.prompt_number
         run_number = _short_text(execution_count)
         cell_id = _short_text(cell.id)
-        kind = _short_text(cell.cell_type) or "unknown kind"
+        kind = _short_text(cell.cell_type) or "unknown type"
         run = f", run {run_number}" if run_number else ""
         return f"--- cell {number}: {kind}{run}{f', id {cell_id}' if cell_id else ''} ---"
 
@@ -107,7 +107,7 @@ class Notebook:
         has_image = any(name in _IMAGE_TYPES for name in output.data)
         for name, value in output.data.items():
             if name in _IMAGE_TYPES:
-                placeholder = f"[picture {len(self.images) + 1}: {name}]"
+                placeholder = f"[image {len(self.images) + 1}: {name}]"
                 self.images[placeholder.encode()] = name, value
                 yield placeholder
             elif name == "text/plain":
@@ -118,7 +118,7 @@ class Notebook:
             else:
                 others.append(name[:60])
         if others and not has_image and "text/plain" not in output.data:
-            yield f"[left out: {', '.join(others[:5])}]"
+            yield f"[omitted: {', '.join(others[:5])}]"
 
 
 def decode_image(value: Raw) -> bytes:
@@ -141,14 +141,14 @@ def _decode_outputs(value: Raw) -> list[_Output]:
     try:
         return msgspec.json.decode(value, type=list[_Output] | None) or []
     except (msgspec.DecodeError, RecursionError):
-        return [_Output(text=Raw(b'"[these outputs are damaged]"'))]
+        return [_Output(text=Raw(b'"[invalid outputs]"'))]
 
 
 def _decode_text(value: Raw) -> str:
     """A string, or a list of strings, as notebooks store lines."""
     size = len(memoryview(value))
     if size > _MAX_TEXT_BYTES:
-        return f"[{size / 1e6:.1f} MB, too long to be shown]"
+        return f"[{size / 1e6:.1f} MB, too long to show]"
     found = _decode_json(value)
     if isinstance(found, list):
         lines = [str(one) for one in cast("list[object]", found)]

@@ -47,13 +47,13 @@ def parse_page_ranges(text: str) -> PageRanges:
     for part in text.replace(";", ",").split(","):
         one = _RANGE.fullmatch(part.strip())
         if one is None:
-            raise PageRangeError(f"`{part.strip()}` is no page and no range of pages")
+            raise PageRangeError(f"`{part.strip()}` is not a page or page range")
         first = int(one[1])
         last = first if one[2] is None else int(one[2] or 0)
         if not first or (one[2] and not last):
-            raise PageRangeError("pages are counted from 1")
+            raise PageRangeError("page numbers start at 1")
         if last and last < first:
-            raise PageRangeError(f"`{part.strip()}` runs backwards")
+            raise PageRangeError(f"`{part.strip()}` is a reversed range")
         found.append((first, last))
     merged: PageRanges = []
     for first, last in sorted(found):
@@ -74,16 +74,14 @@ def read_pdf(descriptor: int, path: str, pages: str, stop: threading.Event) -> T
     """`path` is the display path. A child process reads the descriptor from its start."""
     packages = _find_pypdfium2()
     if not packages:
-        fix = "Ask the user to run `pip install 'kitbag[documents]'`, or use a program that turns it into text."
-        return error_output(f"{path} is a PDF document, and what reads them is not installed", fix)
+        fix = "Ask the user to run `pip install 'kitbag[documents]'`, or convert it to text with a command."
+        return error_output(f"{path} is a PDF, and PDF support is not installed", fix)
     if os.fstat(descriptor).st_size > MAX_BYTES:
-        return error_output(
-            f"{path} is a PDF document of more than {MAX_BYTES >> 20} MB", "Split it into smaller ones."
-        )
+        return error_output(f"{path} is a PDF larger than {MAX_BYTES >> 20} MB", "Split it into smaller files.")
     try:
         ranges = parse_page_ranges(pages) if pages.strip() else [(1, MAX_PAGES)]
     except PageRangeError as error:
-        return error_output(f"pages can't be read: {error}", 'Write them as "3", "1-5", "2,7" or "10-".')
+        return error_output(f"invalid pages: {error}", 'Use a form such as "3", "1-5", "2,7" or "10-".')
     records, ended = _run_pdf_process(descriptor, packages, ranges, stop)
     return _PdfPages(path, ranges, records, ended).output(requested=bool(pages.strip()))
 
@@ -129,34 +127,34 @@ class _PdfPages:
     def output(self, *, requested: bool) -> ToolOutput:
         path = self._path
         if self._problem == "password":
-            return error_output(f"{path} is encrypted and needs a password", "Ask the user for a copy without one.")
+            return error_output(f"{path} is encrypted and needs a password", "Ask the user for an unencrypted copy.")
         if self._problem or self._count == 0:
-            return error_output(f"{path} is damaged: it can't be read as a PDF document")
+            return error_output(f"{path} is not a valid PDF")
         if self._count < 0:
-            return error_output(f"{path} can't be read: {self._abort_reason or 'it broke what reads it'}")
+            return error_output(f"cannot read {path}: {self._abort_reason or 'the PDF reader crashed'}")
         count = format_count(self._count, "page")
         if not self._pages and self._abort_reason:
             others = format_page_ranges(self._remaining_ranges(self._ranges[0][0], requested=requested))
-            problem = f"page {self._ranges[0][0]} of {path} can't be read: {self._abort_reason}"
-            return error_output(problem, f'Try the others: pages="{others}".' if others else "")
+            problem = f"cannot read page {self._ranges[0][0]} of {path}: {self._abort_reason}"
+            return error_output(problem, f'Try the other pages: pages="{others}".' if others else "")
         if not self._pages:
             first = self._ranges[0][0]
             return error_output(f"{path} has {count}, so there is no page {first}", f"Use pages up to {self._count}.")
         rows, last, notes = self._render_rows()
         remaining = self._remaining_ranges(last, requested=requested)
         if remaining and last == self._pages[-1].page and self._abort_reason:
-            notes.append(f"page {remaining[0][0]} can't be read: {self._abort_reason}")
+            notes.append(f"page {remaining[0][0]} could not be read: {self._abort_reason}")
             remaining = self._remaining_ranges(remaining[0][0], requested=requested)
         shown = [page for page in self._pages if page.page <= last]
         if remaining:
             pages = format_page_ranges(remaining)
-            notes.append(f'this is {_describe_pages(shown)} of {self._count:,}; go on with pages="{pages}"')
+            notes.append(f'showing {_describe_pages(shown)} of {self._count:,}; continue with pages="{pages}"')
         truncation = "; ".join(notes)
         if not any((page.text or "").strip() for page in shown) and None not in [page.text for page in shown]:
             note = f" ({truncation})" if truncation else ""
             what = f"{path} has {count}; there is no text on {_describe_pages(shown)}{note}"
             return text_output(
-                f"{what}. It may be scanned: Read shows the text of a PDF, not its pictures.", what, truncation
+                f"{what}. It may be scanned: Read shows the text of a PDF, not its images.", what, truncation
             )
         text = "\n".join([*rows, f"[{truncation[0].upper()}{truncation[1:]}.]"] if truncation else rows)
         return text_output(text, f"{format_count(len(shown), 'page')} of {path}", truncation)
@@ -165,9 +163,9 @@ class _PdfPages:
     def _abort_reason(self) -> str:
         """Why the process ended early; empty if it did not."""
         if self._ended.stop_reason == "time":
-            return f"it takes more than {TIMEOUT_SECONDS:g} s"
+            return f"it takes longer than {TIMEOUT_SECONDS:g} s"
         if self._ended.stop_reason or self._ended.status:
-            return "it needs too much memory, or is damaged"
+            return "it needs too much memory or is damaged"
         return ""
 
     def _render_rows(self) -> tuple[list[str], int, list[str]]:
@@ -182,8 +180,8 @@ class _PdfPages:
                 break
             if len(text) > MAX_CHARS:
                 text = text[:MAX_CHARS]
-                notes.append(f"page {page.page} has more than {MAX_CHARS:,} characters and is cut")
-            rows += [page_mark, text or "[no text: blank, or a picture]"]
+                notes.append(f"page {page.page} has more than {MAX_CHARS:,} characters and is truncated")
+            rows += [page_mark, text or "[no text: blank page or image]"]
             remaining_chars -= len(page_mark) + len(text) + 2
             last = page.page
         return rows, last, notes

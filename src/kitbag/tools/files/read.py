@@ -73,7 +73,7 @@ def _read_blocking(arguments: ReadArguments, context: ToolContext, stop: threadi
         except (FileNotFoundError, NotADirectoryError):
             return missing_path_output(context, facts)
         if stat.S_ISDIR(status.st_mode):
-            return error_output(f"{path} is a folder", f'Use Glob with path "{path}" to list it.')
+            return error_output(f"{path} is a directory", f'Use Glob with path "{path}" to list it.')
         descriptor = open_for_reading(facts.resolved, context.workspace, expected_resolved=facts.resolved)
     except InvalidError as error:
         return error_to_output(error)
@@ -96,9 +96,10 @@ def _read_opened(descriptor: int, path: str, arguments: ReadArguments, stop: thr
     kind = next((kind for magic, kind in _BINARY_SIGNATURES if head.startswith(magic)), "")
     if kind or is_binary(head):
         return error_output(
-            f"{path} is {kind or 'a binary file'} of {format_size(size)}, not text", "Read shows text, PDF and images."
+            f"{path} is {kind or 'a binary file'} of {format_size(size)}, not text",
+            "Read supports text, PDF and images.",
         )
-    notes = ["[pages are for PDF documents; this is none.]"] if arguments.pages else []
+    notes = ["[pages was ignored: this is not a PDF.]"] if arguments.pages else []
     first = max(1, arguments.offset)
     notebook = _parse_notebook(descriptor, size, notes) if path.lower().endswith(".ipynb") else None
     text = _TextReader(read_chunks(descriptor) if notebook is None else notebook.render_cells(), stop)
@@ -112,13 +113,15 @@ def _parse_notebook(descriptor: int, size: int, notes: list[str]) -> Notebook | 
     """None if it is shown as plain text; then a note says why."""
     try:
         if size > MOST_NOTEBOOK_BYTES:
-            raise NotebookError(f"it has {format_size(size)}")
+            raise NotebookError(f"it is too large ({format_size(size)})")
         with open(descriptor, "rb", closefd=False) as file:
             data = file.read(MOST_NOTEBOOK_BYTES + 1)
         return Notebook(data)
     except NotebookError as error:
         os.lseek(descriptor, 0, os.SEEK_SET)
-        notes.append(f"[It can't be shown as a notebook, so this is its text: {visible_line(str(error))[:300]}.]")
+        notes.append(
+            f"[Shown as plain text, because it cannot be parsed as a notebook: {visible_line(str(error))[:300]}.]"
+        )
         return None
 
 
@@ -146,8 +149,8 @@ def _image_output(descriptor: int, path: str, media_type: str, size: int) -> Too
     with open(descriptor, "rb", closefd=False) as file:
         data = file.read(MAX_IMAGE_BYTES + 1)
     if len(data) > MAX_IMAGE_BYTES:
-        limit = f"images may have {format_size(MAX_IMAGE_BYTES)}"
-        return error_output(f"{path} is an image of {format_size(size)}; {limit}", "Make a smaller copy of it.")
+        limit = f"the maximum is {format_size(MAX_IMAGE_BYTES)}"
+        return error_output(f"{path} is an image of {format_size(size)}; {limit}", "Create a smaller copy.")
     return ToolOutput(
         content=(Image(media_type=media_type, data=base64.b64encode(data).decode()),),
         summary=f"{path}, {media_type}, {format_size(len(data))}",
@@ -208,7 +211,9 @@ class _TextReader:
 def _no_such_line_output(text: _TextReader, path: str, first: int, size: int) -> ToolOutput:
     if text.timed_out:
         problem = f"line {first:,} of {path} ({format_size(size)}) was not reached in {TIMEOUT_SECONDS} s"
-        return error_output(f"{problem}; it is after line {text.line_count:,}", "Use Grep to find what you need in it.")
+        return error_output(
+            f"{problem}; reading stopped at line {text.line_count:,}", "Use Grep to find what you need."
+        )
     count = format_count(text.line_count, "line")
     return error_output(f"{path} has {count}, so there is no line {first:,}", f"Use an offset up to {text.line_count}.")
 
@@ -234,7 +239,7 @@ def _numbered_output(
     unfinished = text.timed_out and not text.has_more
     body = _render_rows(window, first, unfinished)
     notes = [*notes, body.encoding_note] if body.encoding_note else notes
-    truncation = [f"{format_count(body.truncated_rows, 'long line')} cut"] if body.truncated_rows else []
+    truncation = [f"{format_count(body.truncated_rows, 'long line')} truncated"] if body.truncated_rows else []
     if text.has_more or body.last < first + len(window) - 1:
         text.count_remaining()
         whole = (
@@ -243,7 +248,7 @@ def _numbered_output(
             else f"{text.line_count:,} lines"
         )
         truncation.append(f"lines {first:,}-{body.last:,} of {whole}")
-        notes.append(f"[These are {truncation[-1]}. Go on with offset={body.last + 1}.]")
+        notes.append(f"[Showing {truncation[-1]}. Continue with offset={body.last + 1}.]")
     pictures = _notebook_images(notebook, window[: body.last - first + 1], notes) if notebook else []
     summary = f"{format_count(body.last - first + 1, 'line')} of {path}"
     shown_text = text_output("\n".join([*body.rows, *notes]), summary, "; ".join(truncation))
@@ -261,7 +266,7 @@ def _notebook_images(notebook: Notebook, window: list[TextLine], notes: list[str
             images.append(Image(media_type=media_type, data=base64.b64encode(data).decode()))
             remaining_bytes -= len(data)
     if omitted := len(found) - len(images):
-        notes.append(f"[{format_count(omitted, 'picture')} of the notebook left out: damaged, too large, or too many.]")
+        notes.append(f"[{format_count(omitted, 'image')} omitted from the notebook: damaged, too large or too many.]")
     return images
 
 
@@ -290,7 +295,7 @@ def _decode_lines(window: list[TextLine]) -> tuple[list[str], str]:
         return [decode_utf8(line.data, line.missing_chars > 0) for line in window], ""
     except UnicodeDecodeError:
         texts = [line.data.decode("cp1252", "replace") for line in window]
-        return texts, "[The file is not UTF-8; it is shown as Windows-1252.]"
+        return texts, "[The file is not UTF-8; decoded as Windows-1252.]"
 
 
 READ = Tool(name="Read", description=load_description("Read"), arguments=ReadArguments, run=_read, read_only=True)

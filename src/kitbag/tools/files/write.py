@@ -32,7 +32,7 @@ def _prepare(file_path: str, content: str, context: ToolContext) -> FileChange |
         return problem
     written = encode_content(target.before, content)
     if written.data == target.before:
-        return text_output(f"{target.shown_path} has exactly this content already.", f"{target.shown_path} unchanged")
+        return text_output(f"{target.shown_path} already has exactly this content.", f"{target.shown_path} unchanged")
     return unseen_problem(context, target, must_be_seen=True) or prepare_whole_file(target, written)
 
 
@@ -40,12 +40,12 @@ def check_text(argument: str, text: str) -> ToolOutput | None:
     """An error for text that a file can't contain."""
     if len(text) > MAX_BYTES:
         return error_output(
-            f"{argument} has {len(text):,} characters; at most {MAX_BYTES:,} are written at a time",
-            "Write it in parts, or let a command make it.",
+            f"{argument} is too long: {len(text):,} characters, maximum {MAX_BYTES:,}",
+            "Write it in parts, or generate it with a command.",
         )
     if found := find_unwritable(text):
         return error_output(
-            f"{argument} holds {found[0]} in line {found[1]:,}, which no text file can", "Leave it out."
+            f"{argument} contains {found[0]} on line {found[1]:,}, which is not valid in a text file", "Remove it."
         )
     return None
 
@@ -62,27 +62,27 @@ def encode_content(before: bytes | None, content: str) -> EncodedContent:
     """Encode as the existing file is: its encoding, byte order mark and line ends, which the model does not see."""
     old = decode_file(before) if before else FileText("")
     if old is None:  # not text, so nothing to keep
-        return EncodedContent(content.encode(), content, "it is UTF-8 now")
+        return EncodedContent(content.encode(), content, "now UTF-8")
     notes: list[str] = []
     # The kernel does not find the interpreter of a script whose first line ends in a carriage return.
     if old.line_ending == "\r\n" and "\r" not in content and not content.startswith("#!"):
         content = content.replace("\n", "\r\n")
-        notes.append("its lines end in \\r\\n, as before")
+        notes.append("\\r\\n line endings preserved")
     try:
         data = old.encode(content)
     except UnicodeEncodeError:
         return EncodedContent(
-            content.encode(), content, "; ".join((*notes, f"it was {ENCODING_NAMES[old.encoding]} and is UTF-8 now"))
+            content.encode(), content, "; ".join((*notes, f"converted from {ENCODING_NAMES[old.encoding]} to UTF-8"))
         )
     if old.bom or (old.encoding != "utf-8" and not content.isascii()):
-        notes.append(f"it is {ENCODING_NAMES[old.encoding]}{' with a byte order mark' if old.bom else ''}, as before")
+        notes.append(f"{ENCODING_NAMES[old.encoding]}{' with byte order mark' if old.bom else ''} preserved")
     return EncodedContent(data, content, "; ".join(notes))
 
 
 def prepare_whole_file(target: FileTarget, written: EncodedContent) -> FileChange | ToolOutput:
     if len(written.data) > MAX_BYTES:
         return error_output(
-            f"it would have {format_size(len(written.data))}; files of up to {format_size(MAX_BYTES)} are written"
+            f"the file would be too large: {format_size(len(written.data))}, maximum {format_size(MAX_BYTES)}"
         )
     before = None
     if target.before is not None:

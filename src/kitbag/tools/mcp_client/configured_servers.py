@@ -65,9 +65,9 @@ def configured_servers(places: Places, trust: WorkspaceTrust, settings: Settings
         if first is one.server:
             continue
         if not first.enabled and one.server.enabled:
-            reason, state = f"switched off in {first.source}", "off"
+            reason, state = f"disabled in {first.source}", "off"
         else:
-            reason, state = f"the one of {first.source} has the same name", "hidden"
+            reason, state = f"shadowed by the server of the same name in {first.source}", "hidden"
         found[at] = structs.replace(one, state=state, reason=reason, fix="")
     servers = assign_labels([one.server for one in found])
     return [structs.replace(one, server=server) for one, server in zip(found, servers, strict=True)]
@@ -82,9 +82,9 @@ def _user_server(name: str, table: Mapping[str, Any], file: str, places: Places)
 
 def _determine_state(server: ServerConfig, wrong: str) -> ConfiguredServer:
     if wrong:
-        return ConfiguredServer(server=server, state="wrong", reason=wrong, fix=f"correct it in {server.source}")
+        return ConfiguredServer(server=server, state="wrong", reason=wrong, fix=f"fix it in {server.source}")
     if not server.enabled:
-        return ConfiguredServer(server=server, state="off", reason=f"switched off in {server.source}")
+        return ConfiguredServer(server=server, state="off", reason=f"disabled in {server.source}")
     return ConfiguredServer(server=server, state="ready")
 
 
@@ -98,9 +98,7 @@ def _read_server_file(path: str, directory: str, trust: WorkspaceTrust) -> list[
         problem = error.problem if isinstance(error, SourceError) else "not valid JSON"
         unread = ServerConfig(name="(all)", source=path, scope="project", label="all")
         return [
-            ConfiguredServer(
-                server=unread, state="wrong", reason=f"nothing in it is used: {problem}", fix=f"mend {path}"
-            )
+            ConfiguredServer(server=unread, state="wrong", reason=f"the file is ignored: {problem}", fix=f"fix {path}")
         ]
     found: list[ConfiguredServer] = []
     for name, definition in list(servers.items())[:MAX_SERVERS]:
@@ -147,7 +145,7 @@ def _parse_agent_servers(path: str, described: Metadata, scope: ServerScope, dir
     for name, definition in list(described.items())[:MAX_SERVERS]:
         server, wrong = parse_server(name, coerce_definition(definition, scope), path, scope, directory)
         if not wrong and any("${{" in text for text in collect_strings(definition)):
-            wrong = "it wants a secret of GitHub (`${{ … }}`), which can't be had here"
+            wrong = "it needs a GitHub secret (`${{ … }}`), which is not available here"
         directory_of = os.path.join(directory, os.path.expanduser(server.directory))
         found.append(_determine_state(structs.replace(server, directory=directory_of), wrong))
     return found
@@ -157,22 +155,20 @@ def _apply_user_server(one: ConfiguredServer, users: ServerConfig | None) -> Con
     if users is None:
         return one
     if not users.enabled:
-        return ConfiguredServer(server=one.server, state="off", reason=f"switched off in {users.source}")
+        return ConfiguredServer(server=one.server, state="off", reason=f"disabled in {users.source}")
     return ConfiguredServer(
-        server=one.server, state="hidden", reason=f"the one of {users.source} has the same name, and counts"
+        server=one.server, state="hidden", reason=f"shadowed by the server of the same name in {users.source}"
     )
 
 
-_TRUST_FIX: Final = (
-    "`kitbag trust` shows what the workspace would run, and asks; --trust-workspace trusts it for one run"
-)
+_TRUST_FIX: Final = "review and trust the workspace with `kitbag trust`, or use --trust-workspace for one run"
 
 
 def _untrusted_server(server: ServerConfig, trust: WorkspaceTrust) -> ConfiguredServer:
     if trust.state == "untrusted":
         return ConfiguredServer(server=server, state="untrusted", reason="the workspace is not trusted", fix=_TRUST_FIX)
     return ConfiguredServer(
-        server=server, state="changed", reason="it is not as it was when the workspace was trusted", fix=_TRUST_FIX
+        server=server, state="changed", reason="changed since the workspace was trusted", fix=_TRUST_FIX
     )
 
 
@@ -204,7 +200,7 @@ def check_still_trusted(server: ServerConfig, places: Places, trust: WorkspaceTr
     if trust.only_fingerprint:  # there is no record to compare with
         changed = trust.capability_digests(relative) != now.capability_digests(relative)
     if now.state not in ("trusted", "changed") or changed or not _is_unchanged(server, now):
-        raise UsageError("it, or a script it runs, has changed since the workspace was trusted", _TRUST_FIX)
+        raise UsageError("the server or a script it runs has changed since the workspace was trusted", _TRUST_FIX)
 
 
 def _is_unchanged(server: ServerConfig, now: WorkspaceTrust) -> bool:
@@ -235,9 +231,9 @@ def resolve_variables(server: ServerConfig, places: Places, settings: Settings) 
         if name in fixed:
             return fixed[name]
         if name in environment and (name not in harmless or harmless[name] != environment[name]):
-            why = "looks like a secret's" if is_secret_name(name) else "is one that projects are not given"
-            fix = f"if it may have it, add it to your settings: kitbag config set mcp.environment '[\"{name}\"]'"
-            raise UsageError(f"it wants the variable {name}, whose name or value {why}", fix)
+            why = "looks like a secret" if is_secret_name(name) else "is not passed to project servers"
+            fix = f"to pass it, run: kitbag config set mcp.environment '[\"{name}\"]'"
+            raise UsageError(f"it needs the environment variable {name}, which {why}", fix)
         return harmless.get(name)
 
     return substitute_variables(server, find)

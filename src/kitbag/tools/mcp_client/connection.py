@@ -104,7 +104,7 @@ class ServerConnection:
     async def _ensure_open(self) -> _LiveConnection:
         async with self._connecting:
             if self._closed:
-                raise ServerError("connect", f"the server {self.server.label} is closed")
+                raise ServerError("connect", f"MCP server {self.server.label} is closed")
             if self._live is not None and not self._live.end_reason:
                 return self._live
             await self._shut_down()
@@ -151,7 +151,7 @@ class ServerConnection:
                 live.end_reason = live.end_reason or _describe_error(error)
         finally:
             if live is not None:
-                live.end_reason = live.end_reason or "it was closed"
+                live.end_reason = live.end_reason or "connection closed"
             if not ready.done():
                 ready.cancel()
             if setup is not None and setup.stderr is not None and setup.stderr.total:
@@ -195,19 +195,19 @@ class ServerConnection:
             return error
         label = self.server.label
         if isinstance(error, KitbagError):
-            return ServerError("connect", f"the server {label} can't be used: {error.problem}", error.fix)
+            return ServerError("connect", f"cannot use MCP server {label}: {error.problem}", error.fix)
         if isinstance(error, TimeoutError):
-            reason = f"it did not answer in {CONNECT_TIMEOUT_SECONDS:g} s"
+            reason = f"no response within {CONNECT_TIMEOUT_SECONDS:g} s"
         else:
             reason = (end_reasons[0] if end_reasons and end_reasons[0] else "") or _describe_error(error)
         if setup is not None and setup.http_state is not None and setup.http_state.status in (401, 403):
-            reason = f"it answered {setup.http_state.status}: it wants a sign-in"
+            reason = f"HTTP {setup.http_state.status}: authentication required"
         last_line = (
             setup.stderr.text.strip().rpartition("\n")[2] if setup is not None and setup.stderr is not None else ""
         )
-        stderr_note = f'; it said "{bounded_line(last_line, 200)}"' if last_line else ""
-        fix = f"see what is wrong with `kitbag servers test {label}`"
-        return ServerError("connect", f"the server {label} can't be connected to: {reason}{stderr_note}", fix)
+        stderr_note = f'; stderr: "{bounded_line(last_line, 200)}"' if last_line else ""
+        fix = f"diagnose it with `kitbag servers test {label}`"
+        return ServerError("connect", f"cannot connect to MCP server {label}: {reason}{stderr_note}", fix)
 
     async def close(self) -> None:
         """Ends the connection and its program. May be called twice."""
@@ -265,17 +265,17 @@ class ServerConnection:
 
         result_type: TypeAdapter[Any] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
-        result = await self._send(request, result_type, f"the tool {tool!r}", seconds, progress)
+        result = await self._send(request, result_type, f"tool {tool!r}", seconds, progress)
         if isinstance(result, types.InputRequiredResult):
-            fix = "Try it with all that it may need in the arguments."
-            raise ServerError("refused", f"the tool {tool!r} asks back, which is not possible here", fix)
+            fix = "Retry with all required information in the arguments."
+            raise ServerError("refused", f"tool {tool!r} requests user input, which is not supported", fix)
         return result
 
     async def get_prompt(self, name: str, arguments: dict[str, str], seconds: float) -> Any:
         import mcp_types as types
 
         request = types.GetPromptRequest(params=types.GetPromptRequestParams(name=name, arguments=arguments))
-        return await self._send(request, types.GetPromptResult, f"the prompt {name!r}", seconds, lambda _: None)
+        return await self._send(request, types.GetPromptResult, f"prompt {name!r}", seconds, lambda _: None)
 
     async def _send(self, request: Any, result_type: Any, what: str, seconds: float, progress: ServerProgress) -> Any:
         """Not with the SDK's `call_tool`, which runs a server's patterns over its answer."""
@@ -284,7 +284,7 @@ class ServerConnection:
         except ServerError as error:
             if error.kind != "undelivered":
                 raise
-        progress(f"connecting to {self.server.label} again")
+        progress(f"reconnecting to {self.server.label}")
         return await self._send_once(request, result_type, what, seconds, progress)
 
     async def _send_once(
@@ -309,39 +309,37 @@ class ServerConnection:
         from mcp_types import CONNECTION_CLOSED
         from pydantic import ValidationError
 
-        server = f"the server {self.server.label}"
+        server = f"MCP server {self.server.label}"
         try:
             yield
         except TimeoutError:
-            problem = f"{what} of {server} gave no answer in {seconds:g} s, and was told to stop"
+            problem = f"{what} of {server} timed out after {seconds:g} s and was canceled"
             raise ServerError("time", problem, "It may have taken effect, wholly or in part.") from None
         except MCPError as error:
             http_state = live.setup.http_state
             if http_state is not None and http_state.session_lost:
-                live.end_reason = live.end_reason or "it has forgotten the session"
+                live.end_reason = live.end_reason or "session lost"
                 self._ending.set()
-                raise ServerError("undelivered", f"{server} has forgotten the session") from None
+                raise ServerError("undelivered", f"{server} lost the session") from None
             if error.code != CONNECTION_CLOSED:
                 raise ServerError(
-                    "refused", f"{server} refused: {bounded_line(error.message, _MAX_ERROR_CHARS)}"
+                    "refused", f"{server} returned an error: {bounded_line(error.message, _MAX_ERROR_CHARS)}"
                 ) from None
             raise await self._broken_error(live, what, server) from None
         except ValidationError:
-            raise ServerError("answer", f"{server} sent an answer that can't be understood") from None
+            raise ServerError("answer", f"{server} sent an invalid response") from None
 
     async def _broken_error(self, live: _LiveConnection, what: str, server: str) -> ServerError:
         holder = self._holder
         self._ending.set()
         if holder is not None:
             await asyncio.wait([holder], timeout=_CLOSE_TIMEOUT_SECONDS)
-        reason = live.end_reason or "the connection broke"
+        reason = live.end_reason or "connection lost"
         live.end_reason = reason
         if reason.startswith("ConnectError"):
-            return ServerError("undelivered", f"{server} can't be reached")
-        problem = f"the connection to {server} broke while {what} ran: {reason}"
-        return ServerError(
-            "broken", problem, "It may have taken effect, wholly or in part. The next call connects again."
-        )
+            return ServerError("undelivered", f"cannot reach {server}")
+        problem = f"lost the connection to {server} while {what} was running: {reason}"
+        return ServerError("broken", problem, "It may have taken effect, wholly or in part. The next call reconnects.")
 
 
 async def _fetch_pages(ask: Callable[..., Awaitable[Any]], kind: str, limit: int, params: Any) -> list[Any]:

@@ -61,7 +61,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
         async for chunk in self._inner:
             size += len(chunk)
             if size > self._most:
-                what = f"its answer has more than {self._most:,} bytes" if self._most else "its answer is compressed"
+                what = f"response larger than {self._most:,} bytes" if self._most else "response is compressed"
                 raise httpx2.StreamError(what)
             yield chunk
 

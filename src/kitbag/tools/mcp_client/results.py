@@ -36,17 +36,17 @@ def render_result(server: str, tool: str, result: Any) -> ToolOutput:
         else:
             omitted.append("an image")
     if len(parts) > _MAX_PARTS:
-        omitted.append(f"{len(parts) - _MAX_PARTS:,} further parts")
+        omitted.append(f"{len(parts) - _MAX_PARTS:,} more parts")
     if not texts and not images and result.structured_content is not None:
         texts.append(json.dumps(result.structured_content, ensure_ascii=False))
     text, truncation = truncate_middle("\n".join(texts))
     if omitted:
-        truncation = ", ".join(filter(None, (truncation, f"{len(omitted)} parts are left out: {omitted[0]}")))
+        truncation = ", ".join(filter(None, (truncation, f"{len(omitted)} parts omitted: {omitted[0]}")))
     content: list[Text | Image] = []
     if text or not images:
-        content.append(Text(untrusted_block("server-output", {"server": server, "tool": tool}, text or "(nothing)")))
+        content.append(Text(untrusted_block("server-output", {"server": server, "tool": tool}, text or "(empty)")))
     if truncation:
-        content.append(Text(f"[{truncation}. Ask for less.]"))
+        content.append(Text(f"[{truncation}. Request less data.]"))
     size = f"{len(text):,} characters" if text else "no text"
     summary = f"{size}, {len(images)} images" if images else size
     is_error = bool(result.is_error)
@@ -60,7 +60,7 @@ def truncate_middle(text: str) -> tuple[str, str]:
     if len(text) <= MAX_CHARS:
         return text, ""
     head = text[: MAX_CHARS - _TAIL_CHARS]
-    truncation = f"{len(text) - MAX_CHARS:,} characters were cut from the middle"
+    truncation = f"{len(text) - MAX_CHARS:,} characters omitted from the middle"
     return f"{head}\n[… {truncation} …]\n{text[-_TAIL_CHARS:]}", truncation
 
 
@@ -71,7 +71,7 @@ def _render_part(part: Any) -> str | Image:
     if kind == "image":
         return _decode_image(part.data, part.mime_type)
     if kind == "audio":
-        return f"[sound, {collapse_whitespace(part.mime_type)[:60]}, which can't be heard here]"
+        return f"[audio, {collapse_whitespace(part.mime_type)[:60]}: not supported]"
     if kind == "resource_link":
         about = collapse_whitespace(part.description or part.title or "")[:300]
         return (
@@ -80,7 +80,7 @@ def _render_part(part: Any) -> str | Image:
         )
     if kind == "resource":
         return _render_resource(part.resource)
-    return f"[a part of the type {collapse_whitespace(str(kind))[:60]}, which can't be shown]"
+    return f"[content of type {collapse_whitespace(str(kind))[:60]}: not supported]"
 
 
 def _render_resource(resource: Any) -> str | Image:
@@ -96,14 +96,14 @@ def _decode_image(data: str, called: str) -> str | Image:
     what = collapse_whitespace(called)[:60] or "data"
     if len(data) > MAX_IMAGE_BYTES * 4 // 3 + 4:
         size = format_size(len(data) * 3 // 4)
-        return f"[{what}, {size}, which is too much: images may have {format_size(MAX_IMAGE_BYTES)}]"
+        return f"[{what}, {size}: too large, the maximum is {format_size(MAX_IMAGE_BYTES)}]"
     try:
         raw = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        return f"[{what}, which can't be read]"
+        return f"[{what}: invalid base64]"
     media_type = image_type(raw)
     if not media_type:
-        return f"[{what}, {format_size(len(raw))}, which is no image that can be shown]"
+        return f"[{what}, {format_size(len(raw))}: not a supported image]"
     return Image(media_type=media_type, data=base64.b64encode(raw).decode())
 
 
@@ -112,8 +112,8 @@ def render_prompt(server: str, name: str, result: Any) -> str:
     texts: list[str] = []
     for message in list(result.messages)[:_MAX_PARTS]:
         rendered = _render_part(message.content)
-        text_part = rendered if isinstance(rendered, str) else "[an image, which can't be shown here]"
-        texts.append(text_part if message.role == "user" else f"[the assistant:] {text_part}")
+        text_part = rendered if isinstance(rendered, str) else "[image: not supported in prompts]"
+        texts.append(text_part if message.role == "user" else f"[assistant:] {text_part}")
     text, truncation = truncate_middle("\n\n".join(texts))
     note = f"\n[{truncation}.]" if truncation else ""
-    return untrusted_block("server-output", {"server": server, "prompt": name}, text or "(nothing)") + note
+    return untrusted_block("server-output", {"server": server, "prompt": name}, text or "(empty)") + note

@@ -81,7 +81,7 @@ def parse_server(
     """Returns the server and what is wrong with it, or an empty string."""
     server = ServerConfig(name=name, source=source, scope=scope, directory=directory, label=make_label(name))
     if not isinstance(definition, dict):
-        return server, "its description is no table"
+        return server, "the definition must be a table"
     fields = cast("dict[str, object]", definition)
     known_keys = _KEYS | {"cwd"} if scope == "user" else _KEYS
     unknown = [key for key in fields if key not in known_keys and key not in _IGNORED_KEYS]
@@ -94,8 +94,7 @@ def parse_server(
     if unknown:
         return (
             server,
-            f"`{collapse_whitespace(unknown[0])[:60]}` is not known, and a description is followed wholly or"
-            " not at all",
+            f"unknown key `{collapse_whitespace(unknown[0])[:60]}`",
         )
     try:
         return _parse_fields(server, fields), ""
@@ -107,7 +106,7 @@ def _parse_fields(server: ServerConfig, fields: dict[str, object]) -> ServerConf
     kind = fields.get("type", fields.get("transport", "http" if "url" in fields else "stdio"))
     transport = _TRANSPORTS.get(str(kind).lower())
     if transport is None:
-        raise UsageError(f"servers of the type {str(kind)[:40]!r} can't be used; there are stdio and http", _FIX)
+        raise UsageError(f"unsupported server type {str(kind)[:40]!r}; use stdio or http", _FIX)
     server = structs.replace(
         server,
         environment=_string_pairs(fields, "env"),
@@ -123,18 +122,18 @@ def _parse_fields(server: ServerConfig, fields: dict[str, object]) -> ServerConf
         else:
             first = ()
         if not isinstance(command, str) or not command.strip() or "\0" in command:
-            raise UsageError("it has no `command`", _FIX)
+            raise UsageError("`command` is missing", _FIX)
         if "url" in fields:
-            raise UsageError("it has a `command` and a `url`, and can be only one of them", _FIX)
+            raise UsageError("`command` and `url` cannot be combined", _FIX)
         return structs.replace(server, command=command, arguments=(*first, *_string_list(fields, "args")))
     url = fields.get("url")
     if not isinstance(url, str) or not url.startswith(("http://", "https://", "${")):
-        raise UsageError("its `url` is no address: write http://… or https://…", _FIX)
+        raise UsageError("`url` must start with http:// or https://", _FIX)
     if "command" in fields:
-        raise UsageError("it has a `command` and a `url`, and can be only one of them", _FIX)
+        raise UsageError("`command` and `url` cannot be combined", _FIX)
     headers = _string_pairs(fields, "headers")
     if wrong := next((name for name, _ in headers if not _HEADER.fullmatch(name)), None):
-        raise UsageError(f"`headers` has {wrong[:40]!r}, which can't be the name of one", _FIX)
+        raise UsageError(f"invalid header name {wrong[:40]!r} in `headers`", _FIX)
     return structs.replace(server, url=url, headers=headers)
 
 
@@ -142,7 +141,7 @@ def _string_list(fields: dict[str, object], key: str) -> tuple[str, ...]:
     value = fields.get(key, [])
     items = cast("list[object]", value) if isinstance(value, list) else [None]
     if not all(isinstance(one, str) and "\0" not in one for one in items):
-        raise UsageError(f"`{key}` must be a list of texts", _FIX)
+        raise UsageError(f"`{key}` must be a list of strings", _FIX)
     return tuple(cast("list[str]", items))
 
 
@@ -154,7 +153,7 @@ def _string_pairs(fields: dict[str, object], key: str) -> tuple[tuple[str, str],
         if isinstance(one, bool):
             one = "true" if one else "false"
         if not name or "=" in name or not isinstance(one, str | int | float) or "\0" in f"{name}{one}":
-            raise UsageError(f"`{key}` must be a table of texts", _FIX)
+            raise UsageError(f"`{key}` must be a table of strings", _FIX)
         pairs.append((name, str(one)))
     return tuple(pairs)
 
@@ -194,7 +193,7 @@ def substitute_variables(server: ServerConfig, find: Callable[[str], str | None]
         if variable:
             return variable
         if match[2] is None:
-            raise UsageError(f"the variable {match[1]} that it needs is not set", f"set {match[1]} in your environment")
+            raise UsageError(f"environment variable {match[1]} is not set", f"set {match[1]} in your environment")
         return match[2]
 
     return structs.replace(

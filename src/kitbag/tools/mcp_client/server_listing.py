@@ -60,18 +60,16 @@ def build_listing(tools: Iterable[Any], prompts: Iterable[Any]) -> ServerListing
     tools_by_name: dict[str, OfferedTool] = {}
     for tool in tools:
         if len(tools_by_name) >= MAX_TOOLS:
-            problems.append(f"it has more than {MAX_TOOLS:,} tools; the others are not looked at")
+            problems.append(f"more than {MAX_TOOLS:,} tools; the rest are ignored")
             break
         if not 0 < len(tool.name) <= _MAX_NAME_CHARS or tool.name in tools_by_name:
             problems.append(
-                f"the tool {sanitize_text(tool.name, 60)!r} is left out: its name is empty, too long or taken"
+                f"tool {sanitize_text(tool.name, 60)!r} omitted: its name is empty, too long or a duplicate"
             )
             continue
         schema = flatten_schema(tool.input_schema)
         if schema is None:
-            problems.append(
-                f"the tool {sanitize_text(tool.name, 60)!r} is left out: what it takes is described at too great length"
-            )
+            problems.append(f"tool {sanitize_text(tool.name, 60)!r} omitted: its input schema is too large")
             continue
         description = sanitize_text(tool.description or getattr(tool, "title", None) or "", MAX_DESCRIPTION_CHARS)
         tools_by_name[tool.name] = OfferedTool(tool.name, description, schema)

@@ -77,8 +77,8 @@ def build_server_tools(offers: Sequence[ServerOffer], max_chars: int) -> tuple[l
                 open_ones = True
         at += 1
     notes = [
-        f"{len(tools) - len(selected):,} of the {len(tools):,} tools of the server {offer.server.label} are left out: "
-        f"a model is told at most {max_chars:,} characters about such tools"
+        f"{len(tools) - len(selected):,} of {len(tools):,} tools of MCP server {offer.server.label} omitted: "
+        f"descriptions of MCP tools are limited to {max_chars:,} characters in total"
         for offer, tools, selected in zip(offers, candidates, chosen, strict=True)
         if len(selected) < len(tools)
     ]
@@ -99,7 +99,7 @@ def _build_tool(offer: ServerOffer, tool: OfferedTool, taken: set[str]) -> Serve
 
     return ServerTool(
         name=make_tool_name(server.label, tool.name, taken),
-        description=tool.description or f"The tool {tool.name} of the server {server.label}.",
+        description=tool.description or f"Tool {tool.name} of MCP server {server.label}.",
         arguments=arguments,
         run=_ServerToolCall(offer.connection, tool.name, offer.timeout_seconds),
         approval_facts=facts,

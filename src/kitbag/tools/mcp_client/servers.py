@@ -88,7 +88,7 @@ class McpServers:
         """Returns when all listings are known, or after the timeout. Raises nothing."""
         for one in self.configured:
             if one.state == "wrong":
-                what = f"the server {one.server.label} is not used: {one.reason}"
+                what = f"MCP server {one.server.label} is not used: {one.reason}"
                 self._notices.append(Notice(severity="warning", text=what, fix=one.fix))
         if not self._servers:
             return
@@ -112,9 +112,9 @@ class McpServers:
         for server in unlisted:
             if server.connecting is not None and not server.connecting.done():
                 what = (
-                    f"the server {server.server.label} has not answered in {timeout_seconds:g} s; it goes on connecting"
+                    f"MCP server {server.server.label} did not respond within {timeout_seconds:g} s; still connecting"
                 )
-                fix = "its tools are there from the next request on; a longer wait: kitbag config set mcp.wait 30"
+                fix = "its tools become available once it connects; to wait longer: kitbag config set mcp.wait 30"
                 self._notices.append(Notice(severity="warning", text=what, fix=fix))
 
     async def _load_sdk(self) -> bool:
@@ -122,8 +122,8 @@ class McpServers:
 
         if find_spec("mcp") is None:
             names = ", ".join(self._servers)
-            what = f"servers are not used, because the `mcp` package is missing: {names}"
-            self._notices.append(Notice(severity="warning", text=what, fix="pip install 'kitbag[mcp]'"))
+            what = f"MCP servers are not used because the `mcp` package is not installed: {names}"
+            self._notices.append(Notice(severity="warning", text=what, fix="run `pip install 'kitbag[mcp]'`"))
             return False
         await asyncio.to_thread(_import_sdk)  # slow, which is not the servers' fault
         return True
@@ -145,7 +145,7 @@ class McpServers:
         server = self._servers[label]
         server.connection = server.connection or self._make_connection(server)
         if not await self._load_sdk():
-            raise ServerError("connect", "the `mcp` package is missing", "pip install 'kitbag[mcp]'")
+            raise ServerError("connect", "the `mcp` package is not installed", "run `pip install 'kitbag[mcp]'`")
         await server.connection.open()
         assert server.listing is not None
         return server.listing
@@ -182,7 +182,7 @@ class McpServers:
                 if server.listing is not None and server.connection is not None
             ]
             self._tools, notes = build_server_tools(offers, int(self._environment.settings.get("mcp.characters")))
-            fix = 'choose some with `tools = ["name", "list_*"]` in its description'
+            fix = 'choose some with `tools = ["name", "list_*"]` in its definition'
             self._notices += [Notice(severity="warning", text=remark, fix=fix) for remark in notes]
         chosen = [
             server.server
@@ -235,7 +235,7 @@ class McpServers:
                 server.listing = listing
                 self.version += 1
                 self._notices += [
-                    Notice(severity="warning", text=f"the server {server.server.label}: {problem}")
+                    Notice(severity="warning", text=f"MCP server {server.server.label}: {problem}")
                     for problem in listing.problems[:3]
                 ]
             save_listing(home, server.server, listing)
@@ -250,7 +250,7 @@ class McpServers:
     async def _open_transport(self, server: ServerConfig, on_end: Callable[[str], None]) -> TransportSetup:
         environment = self._environment
         if not await self._load_sdk():
-            raise UsageError("the `mcp` package is missing", "pip install 'kitbag[mcp]'")
+            raise UsageError("the `mcp` package is not installed", "run `pip install 'kitbag[mcp]'`")
         await asyncio.to_thread(check_still_trusted, server, environment.places, environment.trust)
         return create_transport(resolve_variables(server, environment.places, environment.settings), on_end)
 
@@ -261,7 +261,7 @@ def create_transport(server: ServerConfig, on_end: Callable[[str], None]) -> Tra
         from kitbag.tools.mcp_client.http_transport import HttpState, connect_http
 
         if not server.url.startswith(("http://", "https://")):
-            raise UsageError("its `url` is no address", "write http://… or https://…")
+            raise UsageError("`url` must start with http:// or https://", "fix the URL")
         http_state = HttpState()
         return TransportSetup(
             connect_http(server.url, dict(server.headers), _READ_TIMEOUT_SECONDS, http_state), http_state=http_state
@@ -304,7 +304,7 @@ def _parse_prompt_arguments(name: str, prompt: OfferedPrompt, text: str) -> dict
     missing = [one for one in prompt.needed if one not in arguments]
     if missing:
         usage = " ".join(f"<{one}>" if one in prompt.needed else f"[{one}]" for one in prompt.arguments)
-        raise UsageError(f"/{name} needs {', '.join(missing)}", f"write /{name} {usage}")
+        raise UsageError(f"/{name}: missing {', '.join(missing)}", f"usage: /{name} {usage}")
     return arguments
 
 

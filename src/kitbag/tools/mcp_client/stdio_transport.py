@@ -166,16 +166,16 @@ async def _deliver_messages(process: asyncio.subprocess.Process, to_us: Any, std
                 non_message_bytes += size
                 stderr.feed(line[:1000] + b"\n")
                 if non_message_bytes > MAX_NON_MESSAGE_BYTES:
-                    raise FloodError(f"it printed {non_message_bytes >> 20:,} MiB that are no messages")
+                    raise FloodError(f"it printed {non_message_bytes >> 20:,} MiB of output that is not MCP messages")
                 continue
             if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
                 now = time.monotonic()
                 unsolicited, window = (1, now) if now - window > _WINDOW_SECONDS else (unsolicited + 1, window)
                 if unsolicited > MAX_UNSOLICITED_MESSAGES:
-                    raise FloodError(f"it sent more than {MAX_UNSOLICITED_MESSAGES:,} messages that nobody asked for")
+                    raise FloodError(f"it sent more than {MAX_UNSOLICITED_MESSAGES:,} unsolicited messages")
             await to_us.send(SessionMessage(message))
         if lines.size > MAX_LINE_BYTES:
-            raise FloodError("it printed a line without end")
+            raise FloodError("it printed an overlong line")
 
 
 def _parse_message(line: bytes, size: int) -> types.JSONRPCMessage | None:
@@ -184,7 +184,7 @@ def _parse_message(line: bytes, size: int) -> types.JSONRPCMessage | None:
         found = _ID.search(line[:200])
         if found is None:
             return None
-        error = types.ErrorData(code=types.INTERNAL_ERROR, message=f"its answer has {size:,} bytes, which is too much")
+        error = types.ErrorData(code=types.INTERNAL_ERROR, message=f"response too large: {size:,} bytes")
         return types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)
     try:
         return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -197,8 +197,8 @@ async def _describe_exit(process: asyncio.subprocess.Process) -> str:
         async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
             status = await process.wait()
             if status < 0:
-                return f"it was ended by {signal.Signals(-status).name}"
-            return f"it ended with the status {status}"
+                return f"it was terminated by {signal.Signals(-status).name}"
+            return f"it exited with status {status}"
     return "it closed its output"
 
 
@@ -225,7 +225,7 @@ async def _write_messages(
     except OSError:
         # It may still run, but can't receive anything: pending requests fail.
         to_us.close()
-        on_end("it takes no more messages")
+        on_end("it closed its input")
 
 
 async def _stop_program(process: asyncio.subprocess.Process, tracker: DescendantTracker) -> None:

@@ -78,7 +78,7 @@ class FileFilter:
         self._prefix = prefix
         type_name = _TYPE_ALIASES.get(file_type.lower(), file_type.lower())
         if file_type and type_name not in FILE_TYPES:
-            raise GlobError(f"there is no type {file_type[:80]!r}; there are {', '.join(FILE_TYPES)}")
+            raise GlobError(f"unknown type {file_type[:80]!r}; known types: {', '.join(FILE_TYPES)}")
         globs = _split_globs(glob)
         self._type_globs = FILE_TYPES[type_name].split() if file_type else []
         self._globs = [one for one in globs if not one.startswith("!")]

@@ -70,7 +70,7 @@ async def _glob(arguments: GlobArguments, context: ToolContext) -> ToolOutput:
 def _glob_blocking(arguments: GlobArguments, context: ToolContext, stop: threading.Event) -> ToolOutput:
     fixed, rest = split_fixed_prefix(arguments.pattern)
     if ".." in re.split(r"[/{},]", rest):
-        return error_output("`..` may stand only at the beginning of a pattern", "Give the folder as path.")
+        return error_output("`..` is only allowed at the start of a pattern", "Pass the directory as path.")
     start = os.path.join(arguments.path or context.directory, fixed)
     if fixed.startswith("~"):
         start = fixed
@@ -85,7 +85,7 @@ def _glob_blocking(arguments: GlobArguments, context: ToolContext, stop: threadi
     try:
         return _find_files(rest, authorized, folder, context, stop)
     except GlobError as error:
-        return error_output(f"the pattern can't be used: {visible_line(str(error))}", "Write it in a simpler way.")
+        return error_output(f"invalid pattern: {visible_line(str(error))}", "Use a simpler pattern.")
     finally:
         os.close(folder.descriptor)
 
@@ -99,10 +99,12 @@ def open_search_folder(context: ToolContext, authorized: AuthorizedPath) -> Open
         return missing_path_output(context, facts)
     except NotADirectoryError:
         if os.path.lexists(facts.resolved):
-            return error_output(f"{display_path(facts.requested, context)} is not a folder", "Give its folder as path.")
+            return error_output(
+                f"{display_path(facts.requested, context)} is not a directory", "Pass its directory as path."
+            )
         return missing_path_output(context, facts)
     except OSError as error:
-        return error_output(f"{display_path(facts.requested, context)} can't be searched: {error.strerror or error}")
+        return error_output(f"cannot search {display_path(facts.requested, context)}: {error.strerror or error}")
 
 
 def _find_files(
@@ -182,11 +184,11 @@ def incomplete_notes(withheld: int, listed: ListingStatus, readable: ReadFilter)
     """What is missing from a result, and why."""
     notes: list[str] = []
     if withheld:
-        notes.append(f"{withheld:,} left out that may not be read")
+        notes.append(f"{withheld:,} omitted: no permission to read")
     if listed.unopened_count:
         notes.append(readable.describe_unopened(listed.unopened, listed.unopened_count))
     if listed.stopped == "time":
-        notes.append("stopped because it took too long, so more may match")
+        notes.append("timed out; more may match")
     return notes
 
 
@@ -201,8 +203,8 @@ def _render_output(
         note = f" ({truncation})" if truncation else ""
         is_working_directory = authorized.facts.requested == context.directory
         inside = "" if is_working_directory else f" in {display_path(authorized.facts.requested, context)}"
-        text = f"No files match{inside}{note}. Hidden files and what git ignores are not searched unless named."
-        return text_output(text, "nothing found", truncation)
+        text = f"No files match{inside}{note}. Hidden and git-ignored files are not searched unless named."
+        return text_output(text, "no files found", truncation)
     lines = [*chosen.paths, f"[{truncation}]"] if truncation else chosen.paths
     return text_output("\n".join(lines), format_count(len(chosen.paths), "file"), truncation)
 

@@ -44,7 +44,7 @@ def expand_braces(pattern: str) -> list[str]:
             start, end, choices = group
             pending.extend(text[:start] + choice + text[end:] for choice in reversed(choices))
         if len(done) + len(pending) > MAX_ALTERNATIVES:
-            raise GlobError(f"its braces stand for more than {MAX_ALTERNATIVES} patterns")
+            raise GlobError(f"its braces expand to more than {MAX_ALTERNATIVES} patterns")
     return list(dict.fromkeys(done))
 
 
@@ -154,7 +154,7 @@ def _character_class_regex(text: str) -> str:
         if chars[at + 1 : at + 2] == "-" and at + 2 < len(chars):
             low, high = chars[at], chars[at + 2]
             if low > high:
-                raise GlobError(f"`[{text}]` is no set of characters: {low}-{high} runs backwards")
+                raise GlobError(f"`[{text}]` is not a valid character set: {low}-{high} is a reversed range")
             items.append(f"{re.escape(low)}-{re.escape(high)}")
             at += 3
         else:

@@ -70,7 +70,7 @@ async def _grep(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
 
 def _grep_blocking(arguments: GrepArguments, context: ToolContext, stop: threading.Event) -> ToolOutput:
     if "\0" in arguments.pattern or not _is_encodable(arguments.pattern):
-        return error_output("the pattern has a character that no text has", "Leave out NUL and half surrogate pairs.")
+        return error_output("the pattern contains a NUL character or an unpaired surrogate", "Remove it.")
     checked_arguments = {"pattern": arguments.pattern, "path": arguments.path, "glob": arguments.glob}
     try:
         authorized = authorize_path(
@@ -90,7 +90,7 @@ def _grep_blocking(arguments: GrepArguments, context: ToolContext, stop: threadi
     except InvalidError as error:
         return error_to_output(error)
     except GlobError as error:
-        return error_output(visible_line(str(error)), "Correct `glob` or `type`.")
+        return error_output(visible_line(str(error)), "Fix `glob` or `type`.")
 
 
 def _is_encodable(text: str) -> bool:
@@ -171,7 +171,8 @@ def _search_file(
     with open(descriptor, "rb", buffering=0):
         if is_binary(os.pread(descriptor, SNIFF_BYTES, 0)):
             return error_output(
-                f"{display_path(authorized.facts.requested, context)} is a binary file", "Grep searches text."
+                f"{display_path(authorized.facts.requested, context)} is a binary file",
+                "Grep searches text files only.",
             )
         feeder = _FileFeeder(descriptor, stop, MAX_MULTILINE_BYTES if arguments.multiline else 0)
 
@@ -210,11 +211,11 @@ class _FileFeeder:
         sent = 0
         for chunk in read_chunks(self._descriptor):
             if (text_ends := chunk.find(b"\0")) >= 0:
-                self.notes.append(f"it is binary from byte {sent + text_ends:,} on, and was searched up to there")
+                self.notes.append(f"searched only up to byte {sent + text_ends:,}, where binary data starts")
                 yield chunk[:text_ends]
                 return
             if self._most and sent >= self._most:
-                self.notes.append(f"only its first {self._most >> 20} MB were searched")
+                self.notes.append(f"searched only the first {self._most >> 20} MB")
                 return
             if self._stop.is_set():
                 return
@@ -222,7 +223,7 @@ class _FileFeeder:
             sent += len(chunk)
 
     def _cut(self) -> None:
-        note = f"of long lines only the first {MAX_LINE_BYTES:,} bytes were searched"
+        note = f"searched only the first {MAX_LINE_BYTES:,} bytes of long lines"
         if note not in self.notes:
             self.notes.append(note)
 
@@ -277,7 +278,7 @@ def ripgrep_command(program: str, job: SearchJob) -> list[str]:
 
 def _multiline_hint(arguments: GrepArguments) -> list[str]:
     across = not arguments.multiline and ("\\n" in arguments.pattern or "\n" in arguments.pattern)
-    return ["a pattern that spans lines needs multiline"] if across else []
+    return ["set multiline for a pattern that spans lines"] if across else []
 
 
 def _note_large_files(
@@ -303,7 +304,7 @@ def _note_large_files(
         take,
         stop,
     )
-    limit = f"over {MAX_FILE_BYTES >> 20} MB were not searched: give one as path to search it"
+    limit = f"over {MAX_FILE_BYTES >> 20} MB were not searched; pass one as path to search it"
     if large_count:
         return [f"{'at least ' if checked >= MAX_SIZE_CHECKS else ''}{large_count:,} files {limit}"]
     return [f"files {limit}"] if checked >= MAX_SIZE_CHECKS else []

@@ -161,11 +161,11 @@ class GrepResults:
         """`notes`: what else is missing."""
         error = _error_message(ended)
         if error and not self.has_matches:
-            return error_output(f"the search failed: {visible_line(error)}", "Correct the pattern.")
+            return error_output(f"the search failed: {visible_line(error)}", "Fix the pattern.")
         mode = self._request.mode
         if mode == "content":
             rows, summary = self._rows, format_count(self._lines, "line")
-            limit = "more match: narrow the search or raise head_limit" if self._is_full else ""
+            limit = "more lines match: narrow the search or raise head_limit" if self._is_full else ""
         elif mode == "count":
             rows, limit, summary = self._count_rows(stop)
         else:
@@ -174,7 +174,7 @@ class GrepResults:
         unopened = parse_unopened(ended.errors)
         listed = ListingStatus(ended.stop_reason, unopened[:MAX_UNOPENED], len(unopened))
         all_notes += incomplete_notes(self._denied, listed, self._readable)
-        all_notes += [*notes, f"the search broke off: {visible_line(error)}"] if error else notes
+        all_notes += [*notes, f"the search stopped early: {visible_line(error)}"] if error else notes
         truncation = "; ".join(all_notes)
         if not rows:
             return text_output(f"No matches{f' ({truncation})' if truncation else ''}.", "no matches", truncation)
@@ -227,7 +227,7 @@ def _format_line(data: bytes) -> str:
         text = decode_utf8(data)
     except UnicodeDecodeError:
         text = data.decode("cp1252", "replace")
-    note = " [line cut]" if len(text) > MAX_LINE_CHARS else ""
+    note = " [line truncated]" if len(text) > MAX_LINE_CHARS else ""
     return reveal_hidden(text[:MAX_LINE_CHARS]) + note
 
 

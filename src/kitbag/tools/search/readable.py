@@ -56,5 +56,5 @@ class ReadFilter:
         named = [name for path in paths[:MAX_NAMED] if (name := self.display_name(path))]
         rest = count - len(named)
         names = ", ".join([*named, *([f"{rest:,} more"] if rest and named else [])])
-        what = "file or folder" if count == 1 else "files or folders"
+        what = "file or directory" if count == 1 else "files or directories"
         return f"{count:,} {what} could not be opened{f': {names}' if names else ''}"

@@ -86,20 +86,20 @@ async def _bash(arguments: BashArguments, context: ToolContext) -> ToolOutput:
 
 def _check_command(command: str) -> ToolOutput | None:
     if not command.strip():
-        return error_output("there is no command", "Give one.")
+        return error_output("command is empty", "Provide a command.")
     if "\0" in command:
-        return error_output(
-            "the command has a NUL character, which no command can have", "Write it as \\0 inside printf."
-        )
+        return error_output("the command contains a NUL character", "Use \\0 in printf instead.")
     try:
         size = len(command.encode())
     except UnicodeEncodeError as error:
-        problem = f"character {error.start + 1:,} of the command is half of one (U+{ord(command[error.start]):04X})"
-        return error_output(problem, "Write the whole character.")
+        problem = (
+            f"character {error.start + 1:,} of the command is an unpaired surrogate (U+{ord(command[error.start]):04X})"
+        )
+        return error_output(problem, "Use the complete character.")
     if size > MAX_COMMAND_BYTES:
         return error_output(
-            f"the command has {size:,} bytes, and {MAX_COMMAND_BYTES:,} are possible",
-            "Write it to a file with Write, and run that.",
+            f"the command is too long: {size:,} bytes, maximum {MAX_COMMAND_BYTES:,}",
+            "Save it to a file with Write and run the file.",
         )
     return None
 
@@ -107,7 +107,7 @@ def _check_command(command: str) -> ToolOutput | None:
 async def _start_in_background(arguments: BashArguments, command: AgentCommand, context: ToolContext) -> ToolOutput:
     delegation = context.delegation
     if delegation is None:
-        return error_output("background commands are not available here", "Run it in the foreground, with a timeout.")
+        return error_output("background commands are not available here", "Run it in the foreground with a timeout.")
     confinement_for(command)  # denies here what would be denied when it runs
     seconds = command.timeout_seconds if arguments.timeout else 0.0  # no timeout unless one was set
     report = await delegation.start_command(
@@ -119,14 +119,14 @@ async def _start_in_background(arguments: BashArguments, command: AgentCommand, 
     )
     if report.error:
         return error_output(f"the command was not started: {report.error}")
-    until = f", for {seconds:g} s at most" if seconds else ""
+    until = f" with a timeout of {seconds:g} s" if seconds else ""
     lines = [
-        f"It runs in the background as task {report.id}{until}. You will be told when it ends.",
-        f'See what it prints with TaskOutput(task_id="{report.id}", block=false), end it with'
-        f' TaskStop(task_id="{report.id}"). Undo does not take back what it changes.',
+        f"Running in the background as task {report.id}{until}. You will be notified when it ends.",
+        f'Check its output with TaskOutput(task_id="{report.id}", block=false), stop it with'
+        f' TaskStop(task_id="{report.id}"). Undo does not cover its changes.',
         *(f"Warning: {collapse_whitespace(warning)}" for warning in report.warnings),
     ]
-    return text_output("\n".join(lines), f"runs in the background as {report.id}")
+    return text_output("\n".join(lines), f"running in the background as {report.id}")
 
 
 def _missing_directory_output(context: ToolContext) -> ToolOutput:
@@ -134,10 +134,10 @@ def _missing_directory_output(context: ToolContext) -> ToolOutput:
     where = visible_line(context.directory)
     root = workspace_directory(context.workspace.root, context.workspace)
     if not root or context.directory == root:
-        return error_output(f"the directory {where} is not there any more", "Nothing can be run until it is.")
+        return error_output(f"the directory {where} no longer exists", "Commands cannot run until it is restored.")
     output = error_output(
-        f"the directory {where} is no folder of the workspace any more, so nothing was run",
-        f"From now on commands start in {visible_line(root)}.",
+        f"the command did not run: {where} is no longer a directory in the workspace",
+        f"Commands now start in {visible_line(root)}.",
     )
     return structs.replace(output, new_directory=root)
 
@@ -199,7 +199,7 @@ def _render_output(command: AgentCommand, done: _FinishedCommand, context: ToolC
         *about_directory,
     ]
     if not failed and leaves_background_jobs(command.text):
-        notes.append("[What it left running was ended with it. Use run_in_background for what is to go on.]")
+        notes.append("[Background processes it started were stopped. Use run_in_background for long-running commands.]")
     runner_notes = [visible_line(note) for note in result.notes]
     notes += [f"[{note}]" for note in runner_notes]
     if failed or _SANDBOX_ERROR.search(printed):
@@ -230,9 +230,9 @@ def _exit_code(result: CommandResult) -> int:
 
 def _describe_end(result: CommandResult, timeout_seconds: float) -> str:
     if result.stop_reason == "time":
-        return f"Stopped after {timeout_seconds:g} s, when its time was over."
+        return f"Timed out after {timeout_seconds:g} s."
     if result.stop_reason == "output":
-        return f"Stopped after it had printed {format_size(MAX_OUTPUT_BYTES)}."
+        return f"Stopped after printing {format_size(MAX_OUTPUT_BYTES)}."
     return format_exit_code(result.status)
 
 
@@ -242,20 +242,24 @@ def _find_new_directory(done: _FinishedCommand, context: ToolContext) -> tuple[s
     if end is None:
         return "", []
     if not end or done.result.stop_reason:
-        return "", [f"[Still in {visible_line(context.directory)}.]"]
+        return "", [f"[Working directory is still {visible_line(context.directory)}.]"]
     found = workspace_directory(end, context.workspace)
     if found:
-        return ("", []) if found == context.directory else (found, [f"[Now in {visible_line(found)}.]"])
-    return "", [f"[Back in {visible_line(context.directory)}: {visible_line(end)} is no folder of the workspace.]"]
+        return (
+            ("", []) if found == context.directory else (found, [f"[Working directory is now {visible_line(found)}.]"])
+        )
+    return "", [
+        f"[Working directory is still {visible_line(context.directory)}: {visible_line(end)} is not in the workspace.]"
+    ]
 
 
 def _advice(result: CommandResult, command: AgentCommand) -> list[str]:
     notes: list[str] = []
     if result.stop_reason == "time":
-        notes.append(f"[Use run_in_background, or a longer timeout: {MAX_TIMEOUT_MS} ms at most.]")
+        notes.append(f"[Use run_in_background or a longer timeout (up to {MAX_TIMEOUT_MS} ms).]")
     confinement = confinement_for(command)
     if confinement is not None and not result.stop_reason:
-        notes.append(f"[Ran in: {describe_confinement(confinement)}]")
+        notes.append(f"[Sandbox: {describe_confinement(confinement)}]")
     return notes
 
 

@@ -76,12 +76,12 @@ class CommandOutput:
             tail, below = clean_terminal_output(_trim_to_line_start(bytes(self._tail[-_TAIL_BYTES:])))
             overwritten = above + below
         if head.count(_REPLACEMENT_CHARACTER) * 5 > len(head) > _MAX_BINARY_CHARS:
-            truncation = f"all but the start of the output, which is not text ({format_size(self.size)})"
+            truncation = f"all but the start of the output, which is binary ({format_size(self.size)})"
             return RenderedOutput(
                 text=head[:_MAX_BINARY_CHARS],
                 lines=self._line_count(),
                 truncation=truncation,
-                notes=(f"[Left out: {truncation}.]",),
+                notes=(f"[Omitted: {truncation}.]",),
             )
         notes = (_overwritten_note(overwritten),) if overwritten else ()
         if is_complete and len(head) <= MAX_CHARS:
@@ -103,23 +103,21 @@ class CommandOutput:
         lines = line_count - first.count("\n") - last.count("\n") - 2
         size = format_size(max(1, self.size - len(first.encode()) - len(last.encode())))
         what = f"{format_count(lines, 'line')} ({size})" if lines > 0 else size
-        omission_mark = f"[... {what} left out here ...]"
+        omission_mark = f"[... {what} omitted ...]"
         return RenderedOutput(
             text=f"{first}\n\n{omission_mark}\n\n{last}",
             lines=line_count,
-            truncation=f"{what} in the middle of the output",
+            truncation=f"{what} omitted from the middle of the output",
             notes=(*notes, _TRUNCATION_HINT),
         )
 
 
-_TRUNCATION_HINT = (
-    "[To see what was left out, run it again with grep, head or tail behind it, or send the output to a file.]"
-)
+_TRUNCATION_HINT = "[To see the omitted output, filter it with grep, head or tail, or redirect it to a file.]"
 
 
 def _overwritten_note(count: int) -> str:
-    what = "1 line that was overwritten" if count == 1 else f"{count:,} lines that were overwritten"
-    return f"[Not shown: {what}, as by a progress bar. `| tr '\\r' '\\n'` shows them.]"
+    what = "1 overwritten line" if count == 1 else f"{count:,} overwritten lines"
+    return f"[Omitted: {what}, such as progress bars. Show them with `| tr '\\r' '\\n'`.]"
 
 
 def _trim_to_line_end(data: bytes) -> bytes:

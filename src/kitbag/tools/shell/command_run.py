@@ -44,7 +44,7 @@ def confinement_for(request: AgentCommand) -> Confinement | None:
     """None: runs unconfined, as the user approved. Raises InvalidError if the mode does not allow that."""
     decision = request.decision
     if decision.effect == "deny" or (decision.sandbox == "none" and request.mode in ("plan", "autonomous")):
-        raise InvalidError(f"{request.mode} mode does not run it: {decision.reason}")
+        raise InvalidError(f"not allowed in {request.mode} mode: {decision.reason}")
     return None if decision.sandbox == "none" else Confinement(profile=decision.sandbox, network=decision.network)
 
 

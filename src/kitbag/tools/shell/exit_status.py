@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kitbag.shell.scan_model import ScannedCommand, ShellScan
 
-_NOTHING_MATCHED, _DIFFERENT, _FALSE = "nothing matched", "they differ", "the condition is false"
+_NOTHING_MATCHED, _DIFFERENT, _FALSE = "no matches", "the inputs differ", "the condition is false"
 _MEANINGS: Final = {
     **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "git grep"), _NOTHING_MATCHED),
     **dict.fromkeys(("diff", "cmp", "git diff"), _DIFFERENT),
     **dict.fromkeys(("test", "[", "[["), _FALSE),
-    **dict.fromkeys(("which", "command -v", "pgrep"), "there is none"),
+    **dict.fromkeys(("which", "command -v", "pgrep"), "none found"),
 }
 """What exit status 1 means where it is not an error."""
 _HARMLESS = frozenset(("cd", "pushd", "echo", "printf", "true", ":", "pwd"))

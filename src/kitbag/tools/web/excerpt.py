@@ -37,7 +37,7 @@ def excerpt_window(text: str, offset: int) -> Excerpt:
         end = line_end + 1 if line_end >= 0 else end
     if offset == 0 and end == len(text):
         return Excerpt(text, "")
-    more = f" Go on with offset={end}." if end < len(text) else ""
+    more = f" Continue with offset={end}." if end < len(text) else ""
     return Excerpt(text[offset:end], f"Characters {offset + 1:,}-{end:,} of {len(text):,}.{more}")
 
 
@@ -63,11 +63,11 @@ def relevant_excerpt(text: str, query: str) -> Excerpt:
     for at in sorted(chosen):
         start = parts[at][0]
         if start > end:
-            shown_parts.append(f"[… {start - end:,} characters left out here, from offset={end} …]\n")
+            shown_parts.append(f"[… {start - end:,} characters omitted, from offset={end} …]\n")
         shown_parts.append(text[start : parts[at][1]])
         end = parts[at][1]
-    note = f"The page has {len(text):,} characters. Shown are its beginning and what fits the prompt best."
-    return Excerpt("".join(shown_parts), f"{note} Read on anywhere with offset, or without prompt in order.")
+    note = f"The page has {len(text):,} characters. Showing its start and the sections most relevant to the prompt."
+    return Excerpt("".join(shown_parts), f"{note} Use offset to read other parts, or omit prompt to read it in order.")
 
 
 def _words(text: str) -> list[str]:

@@ -139,9 +139,9 @@ class _Converter:
 
     def _stop_reason(self) -> str:
         if self._stop.is_set():
-            return "it was cancelled"
+            return "canceled"
         if time.monotonic() > self._deadline:
-            return f"reading it takes longer than {TIMEOUT_SECONDS:g} s"
+            return f"conversion takes longer than {TIMEOUT_SECONDS:g} s"
         if sum(scope.writer.size for scope in self._scopes) > MAX_CHARS:
             return f"it is longer than {MAX_CHARS:,} characters"
         return ""

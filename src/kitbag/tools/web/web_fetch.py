@@ -132,8 +132,8 @@ def _parse_url(url: str) -> FetchTarget:
     approved_host, problem = parse_host(url)
     if problem or normalize_host(approved_host) != target.host:
         raise FetchError(
-            f"The host of this URL can be read in two ways, {display_host(target.host)} is one.",
-            f"Write it as {target.url[:_MAX_LOCATION_CHARS]}",
+            f"the host of this URL is ambiguous; it may be {display_host(target.host)}",
+            f"Use {target.url[:_MAX_LOCATION_CHARS]}",
             "url",
         )
     return target
@@ -145,11 +145,11 @@ def _redirect_output(error: FetchError) -> ToolOutput | None:
     if last is None or error.kind != "policy":
         return None
     if len(last.url) > _MAX_LOCATION_CHARS:
-        return error_output("The page redirects to another host, by a URL that is too long to show")
+        return error_output("the page redirects to another host with a URL that is too long to show")
     host = display_host(parse_url(last.url).host)
     text = (
-        f"The page redirects ({last.status}) to another host, {host}, which was not asked about. Nothing was read. "
-        f"If that is what you want, call WebFetch with this URL:\n{last.url}"
+        f"The page redirects ({last.status}) to another host, {host}, which is not approved. Nothing was read. "
+        f"To follow the redirect, call WebFetch with this URL:\n{last.url}"
     )
     return text_output(text, f"redirects to {host}")
 
@@ -210,12 +210,10 @@ def _render_output(page: FetchedPage, arguments: WebFetchArguments, stop: thread
     if page.body:
         return _binary_output(page)
     if not page.text.strip():
-        reason = (
-            f" ({page.truncation})" if page.truncation else "; it may be one that only a browser's scripts can show"
-        )
+        reason = f" ({page.truncation})" if page.truncation else "; it may require JavaScript"
         return text_output(f"{page.url} has no text{reason}.", "no text", page.truncation)
     if arguments.offset >= len(page.text):
-        problem = f"the page has {len(page.text):,} characters, so there is nothing at offset {arguments.offset:,}"
+        problem = f"offset {arguments.offset:,} is past the end of the page ({len(page.text):,} characters)"
         return error_output(problem, "Use a smaller offset.")
     from kitbag.tools.web.excerpt import excerpt_window, relevant_excerpt
 
@@ -226,7 +224,7 @@ def _render_output(page: FetchedPage, arguments: WebFetchArguments, stop: thread
     )
     notes = [shown.note] if shown.note else []
     if page.truncation:
-        notes.append(f"The page is not whole: {page.truncation}.")
+        notes.append(f"The page is incomplete: {page.truncation}.")
     summary = f"{len(shown.text):,} characters of {untrusted_line(page.url, 200)}"
     return text_output(_page_block(page, shown.text, notes), summary, " ".join(notes))
 
@@ -242,16 +240,16 @@ def _http_error_output(page: FetchedPage) -> ToolOutput:
     """The server returned an error: its status and the start of its body."""
     from http.client import responses
 
-    problem = f"{parse_url(page.url).display_url} answered {page.status} {responses.get(page.status, '')}".rstrip()
+    problem = f"{parse_url(page.url).display_url} returned {page.status} {responses.get(page.status, '')}".rstrip()
     if page.status in (401, 403, 407):
-        fix = "It wants a sign-in, or does not answer programs. Look for the same elsewhere."
+        fix = "It requires authentication or blocks automated access. Look for another source."
     elif page.status in (404, 410):
-        fix = "Check the URL, or search for where it is now."
+        fix = "Check the URL, or search for its new location."
     elif page.status in (429, 503):
-        wait = f" in {page.retry_after} seconds" if page.retry_after.isdigit() else ""
-        fix = f"Try again later{wait}, or look for the same elsewhere."
+        when = f"in {page.retry_after} seconds" if page.retry_after.isdigit() else "later"
+        fix = f"Try again {when}, or look for another source."
     else:
-        fix = "Try another URL." if page.status < 500 else "Try again later, or look for the same elsewhere."
+        fix = "Try another URL." if page.status < 500 else "Try again later, or look for another source."
     failed = error_output(problem, fix)
     body_text = page.text.strip()[:_MAX_ERROR_CHARS]
     if not body_text:
@@ -264,12 +262,12 @@ def _binary_output(page: FetchedPage) -> ToolOutput:
     where = untrusted_line(parse_url(page.url).display_url, 200)
     if not media_type:
         kind = f"{page.content_type}, " if page.content_type else ""
-        fix = "WebFetch reads text, PDF and images. Download it with a command if it is needed."
+        fix = "WebFetch supports text, PDF and images. Download it with a command if you need it."
         return error_output(f"{where} is not text: {kind}{size}", fix)
     if page.truncation or len(page.body) > MAX_IMAGE_BYTES:
-        limit = f"images may have {format_size(MAX_IMAGE_BYTES)}"
+        limit = f"the maximum is {format_size(MAX_IMAGE_BYTES)}"
         return error_output(
-            f"{where} is an image of {size}{' or more' if page.truncation else ''}; {limit}", "Use a smaller one."
+            f"{where} is an image of {size}{' or more' if page.truncation else ''}; {limit}", "Use a smaller image."
         )
     image = Image(media_type=media_type, data=base64.b64encode(page.body).decode())
     return ToolOutput(content=(image,), summary=f"{where}, {media_type}, {size}")
@@ -280,9 +278,7 @@ def _pdf_output(page: FetchedPage, skipped: int, stop: threading.Event) -> ToolO
     from kitbag.tools.files.pdf_text import read_pdf
 
     if page.truncation:
-        return error_output(
-            f"the PDF did not come whole: {page.truncation}", "Download it with a command if it is needed."
-        )
+        return error_output(f"the PDF is incomplete: {page.truncation}", "Download it with a command if you need it.")
     where = untrusted_line(parse_url(page.url).display_url, 200)
     pages = f"{skipped + 1}-" if skipped else ""
     with open(os.memfd_create("page"), "w+b") as file:

@@ -40,7 +40,7 @@ class WebSearchArguments(Arguments, frozen=True):
 async def _search_web(arguments: WebSearchArguments, context: ToolContext) -> ToolOutput:
     query = " ".join(arguments.query.split())
     if len(query) < 2:
-        return error_output("the query is empty", "Say what to search for.")
+        return error_output("the query is empty", "Provide a search query.")
     where = ""
     try:
         allowed = tuple(map(_parse_domain, arguments.allowed_domains))
@@ -50,8 +50,8 @@ async def _search_web(arguments: WebSearchArguments, context: ToolContext) -> To
         search_query = backend.make_query(query, allowed, blocked, address, key)
         results = await backend.search(search_query)
     except FetchError as error:
-        fix = "The user's settings `search.backend` and `search.url` say where searches go."
-        return error_output(f"the search did not reach {where}: {error.problem}", f"{error.fix} {fix}")
+        fix = "The user can change the settings `search.backend` and `search.url`."
+        return error_output(f"cannot reach {where}: {error.problem}", f"{error.fix} {fix}")
     except KitbagError as error:
         return error_output(error.problem, error.fix)
     return _render_output(_filter_results(results, allowed, blocked), search_query)
@@ -64,7 +64,9 @@ def _parse_domain(written: str) -> str:
     try:
         return normalize_host(text)
     except ValueError:
-        raise KitbagError(f"{untrusted_line(written, 80)!r} is not a domain", "Write it as docs.python.org.") from None
+        raise KitbagError(
+            f"{untrusted_line(written, 80)!r} is not a domain", "Use a form such as docs.python.org."
+        ) from None
 
 
 def _choose_backend(settings: Settings) -> "tuple[SearchBackend, str, str]":
@@ -74,16 +76,16 @@ def _choose_backend(settings: Settings) -> "tuple[SearchBackend, str, str]":
     backend_name, url = str(settings.get("search.backend")), str(settings.get("search.url")).strip().rstrip("/")
     backend = next(one for one in BACKENDS if _is_selected(one, backend_name, url))
     if not url and not backend.base_url:
-        fix = "Set it with `kitbag config set search.url https://…`."
-        raise KitbagError(f"{backend.title} has no address: the user's setting `search.url` is empty", fix)
+        fix = "The user can set it with `kitbag config set search.url https://…`."
+        raise KitbagError(f"{backend.title} has no URL: the setting `search.url` is empty", fix)
     if not backend.key_variable:
         return backend, url, ""
     key = os.environ.get(backend.key_variable, "").strip()
     if not key:
-        fix = f"The user must set {backend.key_variable}, or choose another with the setting `search.backend`."
-        raise KitbagError(f"{backend.title} needs a key, and the environment has no {backend.key_variable}", fix)
+        fix = f"Ask the user to set {backend.key_variable}, or `search.backend` to another backend."
+        raise KitbagError(f"{backend.title} needs an API key, and {backend.key_variable} is not set", fix)
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise KitbagError(f"{backend.key_variable} has characters in it that no key has", "The user must correct it.")
+        raise KitbagError(f"{backend.key_variable} contains invalid characters", "Ask the user to fix it.")
     return backend, url, key
 
 
@@ -126,8 +128,8 @@ def _render_output(results: "list[WebSearchResult]", query: "WebSearchQuery") ->
 
     where = f" on {', '.join(map(display_host, query.allowed))}" if query.allowed else ""
     if not results:
-        text = f"{query.title} found nothing{where}. Try other words, or fewer."
-        return text_output(text, f"nothing found by {query.title}")
+        text = f"{query.title} found nothing{where}. Try other or fewer words."
+        return text_output(text, f"no results from {query.title}")
     rows: list[str] = []
     for number, result in enumerate(results, 1):
         title = untrusted_line(html_text(result.title[:_MAX_MARKUP_CHARS]), MAX_TITLE_CHARS) or "(no title)"

@@ -13,8 +13,8 @@ _TITLE_CLASSES = ("result__a", "result-link")
 _SNIPPET_CLASSES = ("result__snippet", "result-snippet")
 _CHALLENGE_SIGNS = ("anomaly-modal", "anomaly.js", "challenge-form", "g-recaptcha")
 _FIX = (
-    "Wait some minutes. For regular use have the user set BRAVE_API_KEY or TAVILY_API_KEY in the environment, or "
-    "`search.url` to a SearXNG."
+    "Wait a few minutes. For regular use, ask the user to set BRAVE_API_KEY or TAVILY_API_KEY, or "
+    "`search.url` to a SearXNG instance."
 )
 
 
@@ -25,9 +25,9 @@ async def search(query: WebSearchQuery) -> list[WebSearchResult]:
     found = parse_results(page)
     if not found:
         if answer.status == 202 or any(sign in page for sign in _CHALLENGE_SIGNS):
-            raise SearchError("DuckDuckGo wants to see a person and answers no search for now", _FIX)
+            raise SearchError("DuckDuckGo requires a CAPTCHA and is not answering searches for now", _FIX)
         if "no-results" not in page and "no results" not in page.lower():
-            raise SearchError("DuckDuckGo answered with a page that can't be read", _FIX)
+            raise SearchError("DuckDuckGo returned a page that could not be parsed", _FIX)
     return found
 
 

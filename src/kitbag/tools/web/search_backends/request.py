@@ -74,28 +74,26 @@ def _check_status(answer: FetchResult, query: WebSearchQuery) -> None:
     if status in (429, 432, 433):
         wait = next((value for name, value in answer.headers if name == "retry-after" and value.isdigit()), "")
         when = f"in {wait} seconds" if wait else "later"
-        raise SearchError(
-            f"{query.title} takes no more searches for now ({status})", f"Try again {when}, {_CHOOSE_ANOTHER}"
-        )
+        raise SearchError(f"{query.title} rate limit reached ({status})", f"Try again {when}, {_CHOOSE_ANOTHER}")
     if status in (401, 403, 422) and query.key:
-        fix = f"Tell the user to check the key, and what it may be used for; {_CHOOSE_ANOTHER}"
-        raise SearchError(f"{query.title} refused the key ({status})", fix)
+        fix = f"Ask the user to check the key and its permissions, {_CHOOSE_ANOTHER}"
+        raise SearchError(f"{query.title} rejected the API key ({status})", fix)
     if status >= 500:
-        raise SearchError(f"{query.title} is out of order ({status})", f"Try again later, {_CHOOSE_ANOTHER}")
-    raise SearchError(f"{query.title} refused the search ({status})", f"Use fewer and plainer words, {_CHOOSE_ANOTHER}")
+        raise SearchError(f"{query.title} is unavailable ({status})", f"Try again later, {_CHOOSE_ANOTHER}")
+    raise SearchError(f"{query.title} rejected the search ({status})", f"Use fewer, simpler words, {_CHOOSE_ANOTHER}")
 
 
-_CHOOSE_ANOTHER: Final = "or have the user choose another with the setting `search.backend`."
+_CHOOSE_ANOTHER: Final = "or ask the user to set `search.backend` to another backend."
 
 
 def json_rows(answer: FetchResult, query: WebSearchQuery, *keys: str) -> list[dict[str, Any]]:
     """The list of objects at a path in the JSON; other items are omitted."""
     if answer.truncation_reason:
-        raise SearchError(f"The answer of {query.title} {answer.truncation_reason}", f"Try again, {_CHOOSE_ANOTHER}")
+        raise SearchError(f"the response of {query.title} {answer.truncation_reason}", f"Try again, {_CHOOSE_ANOTHER}")
     try:
         value: Any = msgspec.json.decode(answer.body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise SearchError(f"{query.title} did not answer with JSON", f"Check its address, {_CHOOSE_ANOTHER}") from None
+        raise SearchError(f"{query.title} did not return JSON", f"Check its URL, {_CHOOSE_ANOTHER}") from None
     for key in keys:
         value = cast("dict[str, Any]", value).get(key) if isinstance(value, dict) else None
     listed = cast("list[Any]", value) if isinstance(value, list) else []

@@ -9,7 +9,7 @@ from kitbag.tools.web.search_backends.request import (
     send_query,
 )
 
-_NO_JSON = "Its owner must add `json` to `search.formats` in its settings.yml."
+_NO_JSON = "Ask its operator to add `json` to `search.formats` in settings.yml."
 
 
 async def search(query: WebSearchQuery) -> list[WebSearchResult]:
@@ -17,8 +17,8 @@ async def search(query: WebSearchQuery) -> list[WebSearchResult]:
         answer = await send_query(query, "/search", {"q": query.query_text, "format": "json"})
     except SearchError as error:
         if "(403)" in error.problem:
-            raise SearchError(f"{query.base_url} does not give its results as JSON (403)", _NO_JSON) from None
+            raise SearchError(f"{query.base_url} does not allow JSON results (403)", _NO_JSON) from None
         raise
     if answer.content_type == "text/html":
-        raise SearchError(f"{query.base_url} answered with a page and not with JSON", _NO_JSON)
+        raise SearchError(f"{query.base_url} returned a web page instead of JSON", _NO_JSON)
     return results_from_rows(json_rows(answer, query, "results"), "url", "title", "content")
