@@ -231,7 +231,7 @@ class FormState:
             return [(STYLES["warning"], truncate_to_width(f"  {self.hint}", width))]
         free_text_hint, cancel_hint = clean(self.form.free_text_hint), f"Esc to {self.form.cancel_effect or 'cancel'}"
         if self.is_writing:
-            hints = ["Enter to send", "Esc to go back" if self.form.options else cancel_hint]
+            hints = ["Enter to confirm", "Esc to go back" if self.form.options else cancel_hint]
             if free_text_hint:
                 hints.insert(0, f"type {free_text_hint}")
         else:
