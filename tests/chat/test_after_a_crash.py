@@ -99,7 +99,7 @@ def test_the_live_panel_stops_a_task(world: World) -> None:
             driven.say("/tasks")
             driven.until(lambda: "running" in driven.text() and "seek" in driven.text() and len(server.requests) == 3)
             driven.press("s")
-            driven.until_seen("is stopped: cancelled")
+            driven.until_seen("stopped: cancelled")
             driven.until(lambda: "cancelled" in driven.text() and "Esc to close" in driven.text())
             driven.press("q")
             driven.until(lambda: COLUMNS not in driven.text())

@@ -124,7 +124,7 @@ class TestAKeyThatIsTyped:
             ("export OPENAI_API_KEY=abc", "whitespace"),
             ("OPENAI_API_KEY=abc", "variable name"),
             ('"abc"', "includes quotes"),
-            ("sk-ant-api03-abcdef", "a key for anthropic, which openai must not see"),
+            ("sk-ant-api03-abcdef", "must not be sent to openai"),
         ],
     )
     def test_is_refused_where_it_can_be_none(self, house: House, typed: str, problem: str) -> None:
@@ -181,7 +181,7 @@ class TestWhatGoesWrong:
             face = house.setup("1", "t", KEY, "claude-sonnet-4-5", "k", "t", OTHER)
             assert [one.headers["x-api-key"] for one in server.requests] == [KEY, OTHER]
         assert "401" in face.seen()
-        assert "the key is wrong" in face.seen()
+        assert "the API key is invalid" in face.seen()
         assert OTHER in house.keys.read_text()
         assert KEY not in house.keys.read_text()
         assert house.chosen() == "anthropic/claude-sonnet-4-5"
@@ -195,7 +195,7 @@ class TestWhatGoesWrong:
             face = AnsweringFace("1", "u", "claude-nope", "m", "1")
             assert asyncio.run(run_setup(face, str(house.home)))
         assert "model: claude-nope" in face.seen()
-        assert "no such model" in face.seen()
+        assert "unknown model" in face.seen()
         assert option(face.forms[3], "m") is not None
         assert face.forms[3].default == "m"
         assert house.chosen() == "anthropic/claude-sonnet-4-5"
@@ -204,10 +204,10 @@ class TestWhatGoesWrong:
     @pytest.mark.parametrize(
         ("status", "message", "told"),
         [
-            (402, "no money", "no credit"),
-            (429, "quota exceeded", "no credit"),
-            (500, "broken", "this may pass"),
-            (529, "busy", "this may pass"),
+            (402, "no money", "out of credit"),
+            (429, "quota exceeded", "out of credit"),
+            (500, "broken", "this may be temporary"),
+            (529, "busy", "this may be temporary"),
         ],
     )
     def test_what_else_a_provider_may_say_is_told_in_words(
@@ -225,7 +225,7 @@ class TestWhatGoesWrong:
     def test_no_server_is_told_and_it_can_be_written_all_the_same(self, house: House) -> None:
         face = house.setup("4", "1", "http://127.0.0.1:1/v1", "qwen3", "s")
         assert "cannot reach" in face.seen()
-        assert "that the server runs" in face.seen()
+        assert "that the server is running" in face.seen()
         assert option(face.forms[-1], "k") is None  # it has none
         assert house.chosen() == "ollama/qwen3"
 
@@ -282,10 +282,10 @@ class TestPlaces:
         face = house.setup(
             "5", protocol, "nonsense", "http://me:secret@host/", server.url, "Bad Name", "openai", "lab", "t", KEY, "1"
         )
-        assert "that is no address" in face.seen()
-        assert "leave out user, password" in face.seen()
-        assert "a name has small letters" in face.seen()
-        assert "has a meaning of its own" in face.seen()
+        assert "not a URL" in face.seen()
+        assert "without user, password" in face.seen()
+        assert "use lowercase letters" in face.seen()
+        assert "is reserved" in face.seen()
         assert house.chosen() == "lab/claude-sonnet-4-5"
         assert KEY in json.dumps(server.requests[-1].headers)
         sources, problems = load_model_sources(load_settings(str(house.home), ()))

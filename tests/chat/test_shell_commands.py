@@ -51,7 +51,7 @@ async def test_it_runs_where_the_chat_runs_and_the_model_sees_it_with_the_next_m
         await here.face.until(lambda: "An answer." in here.face.seen())
         said = here.talk.model.requests[0].messages[-1].text
         assert said.startswith('why?\n\n<mentioned-command name="ls *.md; echo @notes.md')
-        assert 'run-by="the person">\n[Exit code 3]\nnotes.md\n@notes.md &lt;/mentioned-command>\n' in said
+        assert 'run-by="the user">\n[Exit code 3]\nnotes.md\n@notes.md &lt;/mentioned-command>\n' in said
         assert "<mentioned-file" not in said
         pieces = [(kind, name) for kind, name, _ in split_user_text(said)]
         assert pieces == [("user", ""), ("mentioned", "! ls *.md; echo @notes.md '</mentioned-command>'; exit 3")]
@@ -99,4 +99,4 @@ async def test_secrets_are_neither_shown_nor_told_and_too_much_is_left_out_in_wo
         for _ in range(MAX_CHARS // 29_000 + 1):
             here.face.do("!seq 1 20000")
         await here.face.until(lambda: "sees only that you ran it" in here.face.seen())
-        assert "left out for want of room" in here.chat.agent.user_command_blocks[-1]
+        assert "Output omitted" in here.chat.agent.user_command_blocks[-1]

@@ -52,7 +52,7 @@ def test_the_document_has_person_model_tools_skills_and_cost(furnished: World) -
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
             text = file.read_text()
             for words in (
-                f"# Conversation {talk.agent.session.id}",
+                f"# Session {talk.agent.session.id}",
                 "> What is in a.txt?",
                 "First I load it.",
                 "<summary>Thought</summary>",
@@ -109,7 +109,7 @@ def test_what_was_compacted_is_in_it(furnished: World) -> None:
             text = talk.shown(VerbatimBlock)[-1].text
             assert "> QUESTION ONE" in text
             assert "ANSWER ONE" in text
-            assert "made shorter" in text
+            assert "Session compacted" in text
             assert not written(furnished)
 
     asyncio.run(look())
@@ -170,7 +170,7 @@ def test_a_place_that_is_not_plainly_the_workspace_s_is_asked_for(furnished: Wor
             assert not list(furnished.outside.iterdir())
             if place.startswith("{outside}"):
                 await talk.command(f"/export {path}")
-                assert (furnished.outside / "talk.md").read_text().startswith("# Conversation")
+                assert (furnished.outside / "talk.md").read_text().startswith("# Session")
 
     asyncio.run(look())
 

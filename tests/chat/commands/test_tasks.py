@@ -91,7 +91,7 @@ class TestInWords:
             ("show", UsageError, "list tasks with /tasks"),
             ("show nothing", NotFoundError, "/tasks all"),
             ("stop {}0", NotFoundError, "did you mean"),
-            ("output aa x", NotFoundError, "no task 'aa'"),
+            ("output aa x", NotFoundError, "no task named 'aa'"),
             ("output {} x", UsageError, "invalid output offset"),
             ("output {} -1", UsageError, "invalid output offset"),
             ("resume", UsageError, "needs a task ID"),
@@ -170,10 +170,10 @@ class TestStopping:
                 parent = await begun(workshop, session)
                 child = await begun(workshop, session, parent=parent.id)
                 await tasks_command(chat.chat, f"stop {parent.id[:6]}")
-                assert f"{parent.id} is stopped: cancelled, with 1 task it started" in chat.face.seen()
+                assert f"{parent.id} stopped: cancelled, with 1 task it started" in chat.face.seen()
                 assert workshop.task(child.id).status == "cancelled"
                 await tasks_command(chat.chat, f"stop {parent.id}")
-                assert "had ended already" in chat.face.seen()
+                assert "had already ended" in chat.face.seen()
 
         asyncio.run(look())
 
