@@ -255,7 +255,14 @@ class TaskDelegation:
                 task = self.board.find(task.id)
                 if claimed:
                     signals = self.host.signals
-                    runner = TaskRunner(self.board, task, self._inherited(), signals, self._child_delegation, progress)
+                    runner = TaskRunner(
+                        board=self.board,
+                        task=task,
+                        inherited=self._inherited(),
+                        signals=signals,
+                        make_delegation=self._child_delegation,
+                        progress=progress,
+                    )
                     await runner.run(request, message)
         except BaseException as error:
             if claimed or not message:  # then it is ours and must not stay unfinished

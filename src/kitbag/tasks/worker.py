@@ -257,7 +257,12 @@ class Worker:
                     record.kind == "user" for record in self._journal.read(STREAM_PREFIX + task.session, request_seq)
                 )
                 runner = TaskRunner(
-                    self.board, task, inherited, self._host.signals, self._child_delegation(task), watchdog=watchdog
+                    board=self.board,
+                    task=task,
+                    inherited=inherited,
+                    signals=self._host.signals,
+                    make_delegation=self._child_delegation(task),
+                    watchdog=watchdog,
                 )
                 result = await runner.run(request, "" if is_delivered else request.message, recovered=recovered)
             self._log(f"task {task.id} ({task.agent}): {result.status}")

@@ -140,7 +140,16 @@ def resolve_workspace(places: Places, settings: Settings) -> tuple[Workspace, li
                 else "is not absolute and does not start with `~/`"
             )
             problem = f"`sandbox.writable`: ignored `{written}`, which {reason}"
-            problems.append(Diagnostic("error", "setting", source, 0, problem, "use a directory such as `~/out`"))
+            problems.append(
+                Diagnostic(
+                    severity="error",
+                    code="setting",
+                    file=source,
+                    line=0,
+                    problem=problem,
+                    fix="use a directory such as `~/out`",
+                )
+            )
         else:
             writable.append(path)
     root = os.path.realpath(places.project)
@@ -334,14 +343,20 @@ class _Loader:
             )
         )
         problem = "cannot be read and may contain deny rules; until it is fixed, every tool call needs approval"
-        self.diagnostics.append(Diagnostic("error", "rule-unreadable", path, line, problem, "fix the file"))
+        self.diagnostics.append(
+            Diagnostic(
+                severity="error", code="rule-unreadable", file=path, line=line, problem=problem, fix="fix the file"
+            )
+        )
 
     def _ignore(self, entry: PermissionEntry, reason: str) -> None:
         value = _parse_entry(entry.value)[0] or str(entry.value)
         self.ignored.append(IgnoredSetting(setting=entry.key, value=value, source=_source_of(entry), why=reason))
 
     def _add_diagnostic(self, entry: PermissionEntry, severity: Any, code: str, problem: str, fix: str) -> None:
-        self.diagnostics.append(Diagnostic(severity, code, entry.file, entry.line, problem, fix))
+        self.diagnostics.append(
+            Diagnostic(severity=severity, code=code, file=entry.file, line=entry.line, problem=problem, fix=fix)
+        )
 
 
 def _rules_for_tool(name: str, base: str) -> tuple[PermissionRule, ...]:

@@ -43,7 +43,9 @@ def skill_grants(access: ToolAccess, source: str, base: str) -> tuple[tuple[Perm
         if parsed is None:
             what = f"`{written}` is not a valid rule and grants nothing"
             fix = "use a form such as `allowed-tools: Read, Bash(git log:*)`"
-            problems.append(Diagnostic("warning", "skill-grant", source, 0, what, fix))
+            problems.append(
+                Diagnostic(severity="warning", code="skill-grant", file=source, line=0, problem=what, fix=fix)
+            )
         rules += parsed or ()
     return tuple(rules), problems
 
