@@ -38,7 +38,7 @@ _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.samp
     ]
 )
 _step = st.tuples(
-    st.sampled_from(["said", "one-turn", "call", "skill", "unload", "think", "picture", "compact"]), _text
+    st.sampled_from(["said", "one-message", "call", "skill", "unload", "think", "picture", "compact"]), _text
 )
 _SPEC = ToolSpec("Read", "Reads.", {"type": "object", "properties": {"p": {"type": "string"}}})
 
@@ -50,9 +50,9 @@ def _use(name: str, text: str, call: str) -> SkillUse:
 
 
 async def _take(session: Session, at: int, what: str, text: str) -> None:
-    if what in ("said", "one-turn", "picture"):
+    if what in ("said", "one-message", "picture"):
         extra = [Image(media_type="image/png", data="aGk=")] if what == "picture" else []
-        block = [Text(f'<skill-invocation name="x">\n{text}\n</skill-invocation>')] if what == "one-turn" else []
+        block = [Text(f'<skill-invocation name="x">\n{text}\n</skill-invocation>')] if what == "one-message" else []
         await session.add_user([*extra, *block, Text(text)], [(0, "x")] if block else [])
     elif what == "think":
         await session.add_reply(
@@ -149,11 +149,11 @@ def test_a_loaded_skill_is_a_piece_of_its_own_and_a_stub_once_it_is_unloaded(tmp
 
 
 def test_a_skill_for_one_turn_is_a_stub_when_the_person_speaks_again(tmp_path: Path) -> None:
-    now = _kinds(tmp_path / "a", ("think", "ok"), ("one-turn", "Do this."))
-    assert ("one-turn", "x") in [(piece.kind, piece.name) for piece in now]
-    later = _kinds(tmp_path / "b", ("think", "ok"), ("one-turn", "Do this."), ("think", "ok"), ("said", "Thanks."))
+    now = _kinds(tmp_path / "a", ("think", "ok"), ("one-message", "Do this."))
+    assert ("one-message", "x") in [(piece.kind, piece.name) for piece in now]
+    later = _kinds(tmp_path / "b", ("think", "ok"), ("one-message", "Do this."), ("think", "ok"), ("said", "Thanks."))
     assert ("stub", "x") in [(piece.kind, piece.name) for piece in later]
-    assert "one-turn" not in [piece.kind for piece in later]
+    assert "one-message" not in [piece.kind for piece in later]
 
 
 def test_what_a_message_suggests_is_told_apart_from_what_the_person_said(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ _TAIL_TAGS: Final = (
 class ContextPiece(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """A section of the prompt; tool; user, mentioned, changes, suggestions, summary, image; reply, thinking, call;
-    result, agent; skill, one-turn (a skill shown for one turn), stub (replaces an unloaded skill)."""
+    result, agent; skill, one-message (a skill shown for one user message), stub (replaces an unloaded skill)."""
     name: str
     """The file, tool, agent or skill."""
     turn: int
@@ -162,7 +162,7 @@ def split_user_text(text: str) -> Iterator[tuple[str, str, str]]:
     if stub := _SKILL_STUB.fullmatch(text):
         yield "stub", stub[1], text
     elif block := _SKILL_BLOCK.match(text):
-        yield "one-turn", block[1], text
+        yield "one-message", block[1], text
     elif text.startswith("<conversation-summary>"):
         yield "summary", "", text
     else:

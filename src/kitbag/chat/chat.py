@@ -98,7 +98,7 @@ class Chat:
         self._live = LiveState()
         self._exit: ExitRequested | None = None
         self._holds_background = False
-        """The last turn was canceled or failed: background results wait for the user's next message."""
+        """The last run was canceled or failed: background results wait for the user's next message."""
         self._set_agent(agent)
 
     def _set_agent(self, agent: Agent) -> None:
@@ -171,7 +171,7 @@ class Chat:
         return True
 
     async def flush(self) -> None:
-        """Waits until the UI has received all events of the running turn."""
+        """Waits until the UI has received all events of the current run."""
         if self._run is not None:
             await self._run.drain()
 
@@ -393,7 +393,7 @@ class Chat:
         return notice is not None
 
     def _cancel_foreground(self) -> None:
-        """Also puts queued messages back into the input line: they were meant for after the canceled turn."""
+        """Also puts queued messages back into the input line: they were meant for after the canceled run."""
         if self._run is not None:
             self._run.cancel()
         elif self._foreground is not None:

@@ -19,7 +19,7 @@ _MAX_LINE_LENGTH: Final = 1_000
 
 
 async def no_flush() -> None:
-    """For callers without a running turn."""
+    """For callers without a running agent."""
 
 
 class ChatDialog:

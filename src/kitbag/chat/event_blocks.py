@@ -1,4 +1,4 @@
-"""Turns the events of a run into blocks for the scrollback and a LiveState for the running turn.
+"""Turns the events of a run into blocks for the scrollback and a LiveState for the current run.
 
 Used by chat, one EventView per session. Independent of the UI: passes its output to `show` and `draw`.
 """
@@ -39,7 +39,7 @@ from kitbag.views.run_outcome import describe_outcome
 
 _WAITING: Final = "waiting for the model"
 _MAX_DETAILS: Final = 100
-"""Expandable blocks kept for the last turn."""
+"""Expandable blocks kept for the last prompt."""
 _CHARACTERS_PER_TOKEN: Final = 4
 
 
@@ -85,7 +85,7 @@ class EventView:
         return self._live
 
     def details(self) -> list[Block]:
-        """Thinking and tool results of the last turn, expanded."""
+        """Thinking and tool results of the last prompt, expanded."""
         return list(self._details)
 
     def replay(self, session: Session, exchanges: int = 3) -> None:

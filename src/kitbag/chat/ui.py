@@ -72,19 +72,19 @@ class RunningCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LiveState(msgspec.Struct, frozen=True, kw_only=True):
-    """State of the running turn, redrawn above the input line. All fields empty: idle."""
+    """State of the current run, redrawn above the input line. All fields empty: idle."""
 
     activity: str = ""
     """`thinking`, `writing`, `waiting for the model`."""
     started_at: float = 0.0
-    """Start of the turn, time.monotonic()."""
+    """Start of the run, time.monotonic()."""
     tokens: int = 0
     """Approximate number of tokens generated so far."""
     tail: str = ""
     """Markdown of the reply that is not complete yet."""
     running: tuple[RunningCall, ...] = ()
     queued: tuple[str, ...] = ()
-    """Messages submitted during the turn."""
+    """Messages submitted during the run."""
     todos: tuple[tuple[str, str], ...] = ()
     """(status, text) pairs from TodoWrite; status is pending, in_progress or completed."""
 

@@ -157,7 +157,7 @@ def _skill_costs(library: Registry, source: ContextSource, pieces: list[ContextP
     listed = {name: estimate_tokens(line) for name, line in parse_catalog_lines(catalog).items()}
     loaded: dict[str, int] = {}
     for piece in pieces:
-        if piece.kind in ("skill", "one-turn"):
+        if piece.kind in ("skill", "one-message"):
             loaded[piece.name] = loaded.get(piece.name, 0) + piece.tokens
     possible = {
         skill.full_name: estimate_tokens(read_skill_body(skill).text)

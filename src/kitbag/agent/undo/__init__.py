@@ -1,1 +1,1 @@
-"""Undo: snapshots of files before each change, the plan that reverts a turn, and its execution."""
+"""Undo: snapshots of files before each change, the plan that reverts what a message caused, and its execution."""

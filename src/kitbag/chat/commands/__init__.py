@@ -125,7 +125,7 @@ COMMANDS = {
         ChatCommand(
             name="stop",
             arguments="[ID|all]",
-            help="Interrupt the current turn, or stop a background task",
+            help="Interrupt the agent, or stop a background task",
             module="tasks",
         ),
         ChatCommand(

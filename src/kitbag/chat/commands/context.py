@@ -13,7 +13,7 @@ _SHARES: Final[tuple[tuple[str, Tone, frozenset[str]], ...]] = (
     ("memory", "good", frozenset(("memory",))),
     ("catalogs", "accent", frozenset(("catalog",))),
     ("tools", "accent", frozenset(("tool",))),
-    ("loaded skills", "good", frozenset(("skill", "one-turn", "preload"))),
+    ("loaded skills", "good", frozenset(("skill", "one-message", "preload"))),
     ("results", "warning", frozenset(("result", "agent"))),
     (
         "messages",

@@ -19,11 +19,11 @@ _GROUPS: Final = (
     ("Help", ("help", "doctor")),
 )
 KEYS: Final = (
-    ("Enter", "send, or queue during a turn"),
+    ("Enter", "send, or queue while the agent is working"),
     ("Alt-Enter", "insert a line break"),
     ("! prefix", "run a command in your shell, as in `!git status`"),
-    ("Esc", "interrupt the turn; changes so far are kept"),
-    ("Ctrl-C", "interrupt the turn, or clear the input; press twice to exit"),
+    ("Esc", "interrupt the agent; changes so far are kept"),
+    ("Ctrl-C", "interrupt the agent, or clear the input; press twice to exit"),
     ("Shift-Tab", "cycle the permission mode: default, acceptEdits, plan"),
     ("Ctrl-O", "expand or collapse tool results and thinking"),
     ("Up", "edit the last queued message, or recall earlier input"),
@@ -105,7 +105,7 @@ def _describe(library: Registry, name: str) -> list[Block]:
     """Raises NotFoundError, with similar names as its fix."""
     command = COMMANDS.get(name.lower())
     if command is not None:
-        runs = "" if command.while_working else "after the current turn"
+        runs = "" if command.while_working else "when the agent is done"
         shadowed_skill = library.skills.get_exact(command.name)
         shadows = (
             f"the skill {shorten_path(shadowed_skill.path)}, which can't be run as /{command.name}"

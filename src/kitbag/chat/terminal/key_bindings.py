@@ -165,8 +165,8 @@ def _bind_everywhere(bindings: _Bindings, actions: KeyActions) -> None:
 
 
 def _bind_unknown(bindings: _Bindings, clock: Callable[[], float]) -> None:
-    """Swallows unknown escape sequences and those split by a slow network: they start with Esc, which would cancel the
-    turn, and the rest would end up in the input line."""
+    """Swallows unknown escape sequences and those split by a slow network: they start with Esc, which would
+    interrupt the agent, and the rest would end up in the input line."""
     began, is_short = float("-inf"), False
 
     def begin(event: KeyPressEvent) -> None:

@@ -1,4 +1,4 @@
-"""Draws the state of the running turn: the unfinished end of the reply, running calls, todos, queued messages.
+"""Draws the state of the running agent: the unfinished end of the reply, running calls, todos, queued messages.
 
 Used by layout. Fits any height: the activity stays, the rest is truncated.
 """
@@ -35,7 +35,7 @@ def live_lines(
     *,
     can_stop: bool = True,
 ) -> list[FragmentLine]:
-    """At most `height` lines. `can_stop`: Esc cancels the turn."""
+    """At most `height` lines. `can_stop`: Esc interrupts the agent."""
     if height <= 0:
         return []
     spinner = SPINNER[int(now / FRAME_SECONDS) % len(SPINNER)]

@@ -1,4 +1,4 @@
-"""The ChatUI at a terminal: an input line that stays usable during a turn, with the scrollback above it.
+"""The ChatUI at a terminal: an input line that stays usable while the agent works, with the scrollback above it.
 
 Used by select_ui, through make_terminal. prompt_toolkit draws the input line, live region, forms and panels (layout);
 views/rendering turns blocks into text that is printed above and never redrawn. All text is sanitized here.
