@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from kitbag.packing.output_contract import check_output
     from kitbag.packing.pack import Packer, PackOptions, Payload, pack
     from kitbag.packing.skill_registry import SkillDefinition, SkillIndex, SkillRegistry
-    from kitbag.runtime.agent import Agent
-    from kitbag.runtime.ask import ask
+    from kitbag.runtime.agent import Agent, ask
     from kitbag.text.tokens import estimate_tokens
 
 __all__ = [
@@ -138,8 +137,7 @@ _EXPORTS = {
     "packing.output_contract": ("check_output",),
     "packing.pack": ("PackOptions", "Packer", "Payload", "pack"),
     "packing.skill_registry": ("SkillDefinition", "SkillIndex", "SkillRegistry"),
-    "runtime.agent": ("Agent",),
-    "runtime.ask": ("ask",),
+    "runtime.agent": ("Agent", "ask"),
     "assembly.run_options": ("Options",),
     "assembly.switch_persona": ("PersonaChange",),
     "assembly.reload": ("Reloaded",),

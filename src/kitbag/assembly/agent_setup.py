@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import SessionHeader
 from kitbag.assembly.environment import AgentEnvironment
-from kitbag.assembly.forked_skills import make_fork_runner
 from kitbag.assembly.mcp_servers import AgentServers
 from kitbag.assembly.run_options import Options
 from kitbag.assembly.system_prompt import SystemPrompt
 from kitbag.assembly.tool_list import all_tools, skill_tools, task_tools
-from kitbag.assembly.user_messages import GetServerPrompt, UserMessages
+from kitbag.assembly.user_messages import GetServerPrompt, RunFork, UserMessages
+from kitbag.events import Notice
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.library.registry import NO_PERSONA, Registry
 from kitbag.messages import Text
 from kitbag.models.model_selection import SelectedModel
 from kitbag.models.provider import Provider
-from kitbag.packing.session_skills import SessionSkills
+from kitbag.packing.session_skills import SessionSkills, SkillFork
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.tools.base import Tool, ToolContext
 from kitbag.tools.path_skills import PathSkills
@@ -118,7 +119,7 @@ def build_user_messages(
 ) -> UserMessages:
     suggests = toolset.get("SearchSkills") is not None
     return UserMessages(
-        session, skills, suggests, make_fork_runner(delegation) if delegation is not None else None, server_prompt
+        session, skills, suggests, _make_fork_runner(delegation) if delegation is not None else None, server_prompt
     )
 
 
@@ -153,3 +154,21 @@ def build_header(
         task=task_id,
         model_said=bool(options.model) or previous.model_said,
     )
+
+
+def _make_fork_runner(delegation: "Delegation") -> RunFork:
+    """Runs skills with `context: fork` that the user invokes by name: a subagent follows the skill, and the model gets
+    its report. The user asked for it, so no approval is needed."""
+
+    async def run(fork: SkillFork, emit: Emit) -> str:
+        from kitbag.tools.delegation import DelegationRequest
+        from kitbag.tools.task import render_report
+
+        request = DelegationRequest(
+            agent=fork.agent, prompt=fork.text, description=f"skill {fork.name}", model=fork.model
+        )
+        report = await delegation.start(request, lambda text: emit(Notice(severity="info", text=text)))
+        output = "".join(part.text for part in render_report(report).content if isinstance(part, Text))
+        return f"I ran the skill {fork.name} in the agent {fork.agent}. Result:\n\n{output}"
+
+    return run

@@ -1,13 +1,12 @@
 """`kitbag agents`: list, search, show, run, enable and disable agents."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.item_states import set_state
-from kitbag.cli.library_options import json_option, library_options, open_registry, project_option
+from kitbag.cli.library_options import json_option, library_options, open_registry, project_option, set_state
 from kitbag.errors import InvalidError, UsageError
 from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
@@ -15,22 +14,21 @@ from kitbag.library.visibility import Verdict
 from kitbag.text.tokens import estimate_tokens
 from kitbag.views.agent_card import agent_fields, format_tool_access, read_agent_body
 
+if TYPE_CHECKING:
+    from kitbag.library.routing.agent_search import AgentMatch
+
 
 class _Group(CommandGroup):
-    """Imports the commands that run and search agents on use."""
+    """Imports the command that runs an agent on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "run", "search"])
+        return sorted([*super().list_commands(ctx), "run"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "run":
             from kitbag.cli.agents_run import run
 
             return run
-        if cmd_name == "search":
-            from kitbag.cli.agents_search import search
-
-            return search
         return super().get_command(ctx, cmd_name)
 
 
@@ -179,3 +177,43 @@ def enable(name: str, project: bool, as_json: bool) -> None:
 def disable(name: str, project: bool, as_json: bool) -> None:
     """Disable an agent: it is neither listed nor started."""
     set_state("agents", name, "off", project, as_json)
+
+
+@command.command()
+@click.argument("request", nargs=-1, required=True)
+@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="Maximum number of results.")
+@library_options
+@json_option
+def search(request: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
+    """Find agents for a request, by its words and the extensions of files it names."""
+    from kitbag.library.routing.agent_search import AgentCandidate, rank_agents
+
+    registry = open_registry(dirs, team, persona)
+    visible = {agent.full_name: agent for agent, _ in registry.visible_agents()}
+    candidates = [AgentCandidate(name, agent.description, agent.file_extensions) for name, agent in visible.items()]
+    matches = rank_agents(candidates, " ".join(request))[:most]
+    if as_json:
+        return output.as_json([_match_to_json(match) for match in matches])
+    output.table(
+        ("NAME", "WHY", "DESCRIPTION"),
+        [(match.name, _format_match(match), visible[match.name].description) for match in matches],
+    )
+    if not matches:
+        output.remark("no matches")
+    return None
+
+
+def _match_to_json(match: "AgentMatch") -> dict[str, Any]:
+    from kitbag.library.routing.agent_search import CONFIDENCE_LEVELS
+
+    return {
+        "name": match.name,
+        "score": match.score,
+        "fit": CONFIDENCE_LEVELS[match.level],
+        "words": list(match.words),
+        "files": list(match.files),
+    }
+
+
+def _format_match(match: "AgentMatch") -> str:
+    return ", ".join((*match.files, *match.words))

@@ -1,14 +1,17 @@
-"""Options that many commands share, and the registry they open."""
+"""What many commands on the library share: options, the registry they open, and how they switch an item."""
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kitbag.errors import UsageError
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import find_places
+
+if TYPE_CHECKING:
+    from kitbag.library.item_states import ItemGroup
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,3 +46,18 @@ def open_registry(dirs: tuple[str, ...] = (), team: str = "", persona: str = "")
         if not os.path.isdir(directory):
             raise UsageError(f"--dir {directory}: not a directory", "use an existing directory")
     return Registry(find_places(), extra=dirs, team=team, persona=persona)
+
+
+def set_state(group: "ItemGroup", name: str, state: str, project: bool, as_json: bool) -> None:
+    """Sets the state of a skill or an agent: on, off, or in between."""
+    from kitbag.cli import output
+    from kitbag.library.item_states import set_item_state
+    from kitbag.views.item_states import describe_override, describe_state
+
+    change = set_item_state(open_registry(), group, name, state, project=project)
+    if as_json:
+        return output.as_json({"full_name": change.full_name, "state": change.effective, "file": change.file})
+    output.echo(output.clean(describe_state(change)))
+    if override := describe_override(change):
+        output.remark(f"  {output.clean(override)}")
+    return None

@@ -108,7 +108,6 @@ async def _serve(
     options: "Options", http_options: "HttpOptions | None", interrupted: interruption.Interruption
 ) -> None:
     from kitbag.mcp_server.server_state import ServerState
-    from kitbag.mcp_server.transports import serve
 
     running = asyncio.current_task()
     assert running is not None
@@ -116,7 +115,14 @@ async def _serve(
     state = ServerState(options)
     for notice in state.served.notices:
         _notify(notice)
-    await serve(state, http_options, _notify)
+    if http_options is None:
+        from kitbag.mcp_server.stdio import serve_stdio
+
+        await serve_stdio(state)
+    else:
+        from kitbag.mcp_server.http import serve_http
+
+        await serve_http(state, http_options, _notify)
 
 
 def _notify(text: str) -> None:

@@ -6,8 +6,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.item_states import set_state
-from kitbag.cli.library_options import json_option, library_options, open_registry, project_option
+from kitbag.cli.library_options import json_option, library_options, open_registry, project_option, set_state
 from kitbag.cli.skills_list import list_skills, origin
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import skill_to_json
@@ -66,14 +65,58 @@ def _print_catalog(registry: "Registry", form: Any, as_json: bool) -> None:
 @json_option
 def show(name: str, level: str | None, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
     """Show a skill: its instructions, who may use it and its token cost."""
-    from kitbag.cli import skills_show
-
     registry = open_registry(dirs, team, persona)
     skill = registry.find_skill(name)
     if level is None:
-        skills_show.show_card(registry, skill, as_json)
+        _show_card(registry, skill, as_json)
     else:
-        skills_show.show_level(registry, skill, int(level), as_json)
+        _show_level(registry, skill, int(level), as_json)
+
+
+def _show_level(registry: "Registry", skill: Skill, level: int, as_json: bool) -> None:
+    """Exactly what a model gets at a level."""
+    from kitbag.errors import InvalidError
+    from kitbag.text.tokens import estimate_tokens
+    from kitbag.views.skill_card import list_skill_files, skill_level_text
+
+    verdict = registry.evaluate(skill)
+    if not verdict.is_usable:
+        raise InvalidError(
+            f"{skill.full_name!r} is not available: {verdict.reason}",
+            "enable it with `kitbag skills enable`, or use another --persona",
+        )
+    text = skill_level_text(registry, skill, level)
+    tokens = estimate_tokens(text)
+    if as_json:
+        details: dict[str, Any] = {"full_name": skill.full_name, "level": level, "tokens": tokens, "text": text}
+        if level == 2:
+            details["files"] = list_skill_files(skill)
+        return output.as_json(details)
+    if text:
+        output.exact(text)
+    elif level == 0:
+        output.remark(f"not in the model's catalog: {verdict.reason}")
+    else:
+        output.remark("no other files")
+    return output.echo(output.style(f"(level {level}: {output.format_count(tokens, 'token')})", "dim"))
+
+
+def _show_card(registry: "Registry", skill: Skill, as_json: bool) -> None:
+    from kitbag.errors import Diagnostic
+    from kitbag.views.skill_card import skill_card, skill_card_fields, skill_file_rows
+
+    details = skill_card(registry, skill)
+    if as_json:
+        return output.as_json(details)
+    output.echo(output.style(output.clean(skill.full_name), "bold"))
+    output.fields(skill_card_fields(registry, skill, details))
+    if details["files"]:
+        output.echo()
+        output.table(("FILE", "BYTES", "TOKENS"), skill_file_rows(details))
+    for problem in details["problems"]:
+        for line in output.diagnostic_lines(Diagnostic(**problem)):
+            output.echo(line)
+    return None
 
 
 @command.command()

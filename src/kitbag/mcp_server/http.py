@@ -1,6 +1,6 @@
 """The MCP server over streamable HTTP: on loopback by default, and always with a token.
 
-Used by transports; uses http_guard, and Starlette and uvicorn, which come with the SDK.
+Used by cli/mcp; uses http_guard, and Starlette and uvicorn, which come with the SDK.
 """
 
 import asyncio

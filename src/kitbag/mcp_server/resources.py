@@ -5,7 +5,9 @@ Used by server; uses skill_uris and skills_extension. Files are read off the eve
 
 import asyncio
 import base64
+import binascii
 import mimetypes
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -28,7 +30,6 @@ from mcp_types import (
 
 from kitbag.errors import InvalidError, KitbagError, NotFoundError
 from kitbag.library.skills import Skill
-from kitbag.mcp_server.pagination import paginate
 from kitbag.mcp_server.server_state import MIN_REFRESH_SECONDS, ServerState
 from kitbag.mcp_server.skill_uris import MAIN_FILE, SkillUris
 from kitbag.mcp_server.skills_extension import build_entries, build_entry
@@ -77,7 +78,7 @@ class SkillResourceHandlers:
 
     async def _list(self, _: Context, params: PaginatedRequestParams) -> ListResourcesResult:
         def read(uris: SkillUris) -> ListResourcesResult:
-            shown, cursor = paginate(uris.listed, params.cursor, RESOURCES_PAGE_SIZE)
+            shown, cursor = _paginate(uris.listed, params.cursor, RESOURCES_PAGE_SIZE)
             resources = [_skill_resource(uris, skill) for _, skill in shown]
             return ListResourcesResult(resources=resources, next_cursor=cursor)
 
@@ -112,7 +113,7 @@ class SkillResourceHandlers:
 
     async def _list_skills(self, _: Context, params: PaginatedRequestParams) -> dict[str, Any]:
         def read(uris: SkillUris) -> dict[str, Any]:
-            shown, cursor = paginate(uris.listed, params.cursor, SKILLS_PAGE_SIZE)
+            shown, cursor = _paginate(uris.listed, params.cursor, SKILLS_PAGE_SIZE)
             more = {"nextCursor": cursor} if cursor is not None else {}
             return {"resultType": "complete", "skills": build_entries(uris, shown), **more, **CACHE_HINTS}
 
@@ -131,7 +132,7 @@ class SkillResourceHandlers:
         def read(uris: SkillUris) -> dict[str, Any]:
             location = uris.find(params.uri)
             children = uris.children(location.skill, location.path)
-            shown, cursor = paginate(
+            shown, cursor = _paginate(
                 [(name, is_folder) for name, is_folder in children], params.cursor, RESOURCES_PAGE_SIZE
             )
             more = {"nextCursor": cursor} if cursor is not None else {}
@@ -161,3 +162,21 @@ def media_type(path: str) -> str:
     if path.lower().endswith((".md", ".markdown")):
         return "text/markdown"
     return mimetypes.guess_type(path, strict=False)[0] or "text/plain"
+
+
+def _paginate(items: list[tuple[str, T]], cursor: str | None, size: int) -> tuple[list[tuple[str, T]], str | None]:
+    """One page and the cursor of the next. `items`: sorted by name. A cursor names the last item of a page, so the list
+    may change between pages. Raises MCPError for an invalid cursor."""
+    start = bisect_right([name for name, _ in items], _decode_cursor(cursor)) if cursor is not None else 0
+    shown = items[start : start + size]
+    more = start + size < len(items)
+    return shown, base64.urlsafe_b64encode(shown[-1][0].encode()).decode() if more else None
+
+
+def _decode_cursor(cursor: str) -> str:
+    try:
+        return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise MCPError(
+            INVALID_PARAMS, "this cursor is not one that the server gave; start from the first page"
+        ) from None

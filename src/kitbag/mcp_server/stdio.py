@@ -1,7 +1,7 @@
 """The MCP server over standard input and output, one message per line.
 
 Only messages reach standard output: while it serves, prints go to stderr, and child processes get an empty stdin.
-Separate threads read and write, so that a blocked client never prevents the exit. Used by transports.
+Separate threads read and write, so that a blocked client never prevents the exit. Used by cli/mcp.
 """
 
 import asyncio

@@ -3,17 +3,43 @@
     async with Agent("anthropic/claude-sonnet-4-5") as agent, agent.run("What does this project do?") as run:
         async for event in run: ...
 
-Entering it opens the journal and chooses the model; leaving it closes both.
+Entering it opens the journal and chooses the model; leaving it closes both. `ask` is for scripts.
 """
+
+import asyncio
+from typing import Any
 
 from kitbag.agent.session_list import newest_session
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
+from kitbag.errors import UsageError
+from kitbag.events import RunEnded
 from kitbag.tasks.delegation import TaskDelegation
 
-__all__ = ["Agent", "Options", "newest_session"]
+__all__ = ["Agent", "Options", "ask", "newest_session"]
 
 
 class Agent(BaseAgent):
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))
+
+
+def ask(request: str, model: str = "", **options: Any) -> RunEnded:
+    """Sends one request and returns how the run ended. `options`: fields of Options, such as `directory`, `mode` or
+    `limits`, and further arguments of Agent. Raises KitbagError for errors before the run starts."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_ask(request, model, options))
+    raise UsageError("an event loop is already running", "use `async with Agent(...)` instead of ask()")
+
+
+async def _ask(request: str, model: str, options: dict[str, Any]) -> RunEnded:
+    known = Options.__struct_fields__
+    run_options = {name: value for name, value in options.items() if name in known}
+    agent_arguments = {name: value for name, value in options.items() if name not in known}
+    unknown = sorted(set(agent_arguments) - {"provider", "approver", "journal", "patience"})
+    if unknown:
+        raise UsageError(f"ask() has no option {unknown[0]!r}", f"valid options: {', '.join(known)}")
+    async with Agent(model, options=Options(**run_options), **agent_arguments) as agent, agent.run(request) as run:
+        return await run.wait()
