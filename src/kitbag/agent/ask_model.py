@@ -102,3 +102,11 @@ def _retry_delay(error: ModelError, retry_policy: RetryPolicy, attempt: int) -> 
     backoff = retry_policy.first_wait * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - not used for security
     requested = error.retry_after if error.retry_after is not None and error.retry_after >= 0 else 0.0
     return min(max(backoff, requested), MAX_WAIT)
+
+
+def suggest_fix(error: ModelError) -> str:
+    return error.fix or {
+        "auth": "check the API key of this provider: kitbag models",
+        "too-long": "start a new session, or use a model with a larger window",
+        "spent": "check your account's limits with the provider",
+    }.get(error.kind, "resume with --continue; changes so far are kept")

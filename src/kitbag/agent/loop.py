@@ -11,22 +11,25 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kitbag.agent.ask_model import BrokenReplyError, Emit, RetryPolicy, ask_model
+from kitbag.agent.ask_model import BrokenReplyError, Emit, RetryPolicy, ask_model, suggest_fix
 from kitbag.agent.compact import CompactionRequest, ContextMeter, compact_session
-from kitbag.agent.duplicate_call_ids import make_call_ids_unique
 from kitbag.agent.execute import Executor
-from kitbag.agent.incomplete_reply import cut_off_notice, cut_off_reason, refuse_calls
 from kitbag.agent.model_config import ModelConfig
+from kitbag.agent.reply_checks import (
+    MAX_INVALID_TURNS,
+    cut_off_notice,
+    describe_failure,
+    make_call_ids_unique,
+    refuse_calls,
+)
 from kitbag.agent.session import Session
 from kitbag.agent.shield import run_to_completion
 from kitbag.errors import UsageError
 from kitbag.events import MessageAdded, RunEnded, RunStatus, TurnEnded
 from kitbag.messages import Message, Text, Usage
-from kitbag.models.provider import ModelError, ModelReply, ModelRequest, SystemBlock
+from kitbag.models.provider import ModelReply, ModelRequest, SystemBlock
 from kitbag.text.tokens import estimate_tokens
 
-MAX_INVALID_TURNS: Final = 3
-"""Consecutive replies without a single valid call: the first and two corrections."""
 CUT_OFF_MARKER: Final = "[The reply was truncated here.]"
 
 RenewPrompt = Callable[[], Awaitable[tuple[SystemBlock, ...]]]
@@ -154,10 +157,9 @@ class Loop:
         )
         if halve:
             conversation_budget = min(conversation_budget, (self._context_tokens() - self._prefix_tokens) // 2)
-        skills = self.executor.context.skills
         is_compacted = await compact_session(
             self.session,
-            skills,
+            self.executor.context.skills,
             self.model_config,
             conversation_budget,
             self._context_tokens(),
@@ -210,23 +212,14 @@ class Loop:
     # Ending a run
 
     def _end_with_reply(self, reply: ModelReply) -> RunEnded:
-        """A reply without calls, or the last of several whose calls were all invalid."""
-        if reply.stop == "length":
-            fix = "ask for less at once, or continue with --continue"
-            return self._make_run_ended("failed", "the reply was truncated at the model's output limit", fix)
-        if reply.stop == "refusal":
-            return self._make_run_ended(
-                "failed", "the model declined to answer", "rephrase the prompt, or use another model"
-            )
-        if reply.message.calls:
-            problem = cut_off_reason(reply) or f"{MAX_INVALID_TURNS} replies in a row contained only invalid tool calls"
-            return self._make_run_ended("failed", problem, "use another model, or rephrase the prompt")
+        if failure := describe_failure(reply):
+            return self._make_run_ended("failed", *failure)
         return self._make_run_ended("completed" if reply.message.text.strip() else "empty")
 
     async def _end_with_error(self, error: BrokenReplyError) -> RunEnded:
         await self._record_partial_reply(error.partial, error.problem)
         self._last_text = error.partial or self._last_text
-        return self._make_run_ended("failed", error.problem, _suggest_fix(error))
+        return self._make_run_ended("failed", error.problem, suggest_fix(error))
 
     def _reached_limit(self) -> RunStatus | None:
         """Counts the whole session, so resuming does not reset the limits."""
@@ -254,11 +247,3 @@ class Loop:
             error=error,
             fix=fix,
         )
-
-
-def _suggest_fix(error: ModelError) -> str:
-    return error.fix or {
-        "auth": "check the API key of this provider: kitbag models",
-        "too-long": "start a new session, or use a model with a larger window",
-        "spent": "check your account's limits with the provider",
-    }.get(error.kind, "resume with --continue; changes so far are kept")

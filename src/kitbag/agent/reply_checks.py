@@ -1,0 +1,108 @@
+"""Checks a reply before it is recorded, so that the result also holds when the session is resumed: refuses the tool
+calls of a cut-off reply, even if their arguments can be read, and gives each call of a session a unique id.
+
+Used by loop. The model adapters decide which replies are complete, by a list of known stop reasons (models/provider).
+Providers repeat ids by mistake, and some restart numbering in every reply.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from kitbag.agent.ask_model import Emit
+from kitbag.events import Notice
+from kitbag.messages import Message, Part, ToolCall
+from kitbag.models.provider import ModelReply
+from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.tools.toolset import AbstractToolset
+
+MAX_INVALID_TURNS: Final = 3
+"""Consecutive replies without a single valid call: the first and two corrections."""
+_MAX_STOP_REASON_CHARS = 60
+
+
+def cut_off_reason(reply: ModelReply) -> str:
+    """Empty for a complete reply."""
+    if reply.is_complete:
+        return ""
+    if reply.stop == "length":
+        return "the reply was truncated at the output limit"
+    if reply.stop == "refusal":
+        return "the reply was stopped by a refusal or a content filter"
+    stop_reason = collapse_whitespace(reply.stop_reason)[:_MAX_STOP_REASON_CHARS]
+    return (
+        f"the reply ended with an unknown stop reason ({stop_reason})"
+        if stop_reason
+        else "the reply ended without a stop reason"
+    )
+
+
+def refuse_calls(reply: ModelReply) -> Message:
+    """The reply's message. In a cut-off reply every call gets a problem, which keeps it from running."""
+    message, reason = reply.message, cut_off_reason(reply)
+    if not reason or not message.calls:
+        return message
+    retry_hint = (
+        "send the call again, shorter or in parts" if reply.stop == "length" else "send the call again if needed"
+    )
+    problem = f"{reason}, so none of its tool calls were run; {retry_hint}"
+    parts = (
+        msgspec.structs.replace(part, problem=problem) if isinstance(part, ToolCall) else part for part in message.parts
+    )
+    return Message(message.role, tuple(parts))
+
+
+def cut_off_notice(reply: ModelReply) -> Notice | None:
+    """For the user. None for a cut-off or refused text: that ends the run, and RunEnded reports it."""
+    reason = cut_off_reason(reply)
+    if reason and reply.message.calls:
+        return Notice(severity="warning", text=f"{reason}; none of its tool calls were run")
+    return Notice(severity="warning", text=f"{reason}; the answer may be incomplete") if reply.stop == "other" else None
+
+
+def describe_failure(reply: ModelReply) -> tuple[str, str] | None:
+    """Why a reply that ends a run is not an answer, and the fix. It has no calls, or is the last of several with only
+    invalid calls."""
+    if reply.stop == "length":
+        fix = "ask for less at once, or continue with --continue"
+        return "the reply was truncated at the model's output limit", fix
+    if reply.stop == "refusal":
+        return "the model declined to answer", "rephrase the prompt, or use another model"
+    if reply.message.calls:
+        problem = cut_off_reason(reply) or f"{MAX_INVALID_TURNS} replies in a row contained only invalid tool calls"
+        return problem, "use another model, or rephrase the prompt"
+    return None
+
+
+def make_call_ids_unique(
+    message: Message, earlier: Mapping[str, ToolCall], toolset: AbstractToolset, emit: Emit
+) -> Message:
+    """A repeated id within one reply: the second call is dropped. An id from an earlier reply: the call gets a new id,
+    and an identical call with side effects is not run again."""
+    if not message.calls:
+        return message
+    used: set[str] = set()
+    parts: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, ToolCall):
+            if part.id in used:
+                problem = f"the model used one call ID twice; the second call ({part.name}) was dropped"
+                emit(Notice(severity="warning", text=problem))
+                continue
+            used.add(part.id)
+            if part.id in earlier or not part.id:
+                part = _with_new_id(part, earlier.get(part.id), toolset)
+        parts.append(part)
+    return Message(message.role, tuple(parts))
+
+
+def _with_new_id(call: ToolCall, earlier: ToolCall | None, toolset: AbstractToolset) -> ToolCall:
+    tool = toolset.get(call.name)
+    problem = call.problem
+    executed = earlier if earlier is not None and not earlier.problem else None
+    is_identical = executed is not None and (call.name, call.arguments) == (executed.name, executed.arguments)
+    if is_identical and not problem and tool is not None and not tool.read_only:
+        problem = "this call was made before under the same ID and is not run again; its result is above"
+    return msgspec.structs.replace(call, id=f"call_{os.urandom(8).hex()}", problem=problem)
