@@ -18,7 +18,6 @@ from kitbag.agent.session import Session
 from kitbag.agent.undo.session_changes import SessionChanges
 from kitbag.assembly.agent_setup import AgentSetup, build_system_prompt, build_tools
 from kitbag.assembly.environment import AgentEnvironment, diagnostic_notice
-from kitbag.assembly.inherited import ParentContext
 from kitbag.assembly.mcp_servers import (
     AgentServers,
     close_servers,
@@ -27,6 +26,7 @@ from kitbag.assembly.mcp_servers import (
     unknown_server_notices,
 )
 from kitbag.assembly.model_choice import choose_run_model, override_model
+from kitbag.assembly.parent_context import ParentContext
 from kitbag.assembly.run_options import Options
 from kitbag.assembly.skill_loading import build_session_skills
 from kitbag.assembly.system_prompt import SystemPrompt, prompt_blocks

@@ -20,7 +20,7 @@ from kitbag.mcp_server.served_library import ServedLibrary, load_served_library
 from kitbag.mcp_server.skill_uris import SkillUris
 
 if TYPE_CHECKING:
-    from kitbag.assembly.inherited import ParentContext
+    from kitbag.assembly.parent_context import ParentContext
     from kitbag.tasks.delegation import TaskHost
     from kitbag.tasks.worker_environments import SetupCache
 

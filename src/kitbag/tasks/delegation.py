@@ -15,7 +15,7 @@ from kitbag.agent.resume import resume
 from kitbag.agent.session import new_session_id
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.base_agent import BaseAgent
-from kitbag.assembly.inherited import ParentContext
+from kitbag.assembly.parent_context import ParentContext
 from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.agents import AgentFile as AgentFile

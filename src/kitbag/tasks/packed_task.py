@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kitbag.assembly.inherited import ParentContext
+from kitbag.assembly.parent_context import ParentContext
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.packing.output_contract import CONTRACT_FIELDS, check_output
 from kitbag.packing.pack import Packer, PackOptions

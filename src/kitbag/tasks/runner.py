@@ -16,7 +16,7 @@ from kitbag.agent.run import Run
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.base_agent import BaseAgent
-from kitbag.assembly.inherited import ParentContext
+from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import KitbagError
 from kitbag.events import Event, Notice, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded
 from kitbag.tasks.agent_permissions import check_agent_unchanged, check_start_still_allowed

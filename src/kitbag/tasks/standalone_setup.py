@@ -9,9 +9,9 @@ from typing import Any
 
 from kitbag.agent.loop import Limits
 from kitbag.assembly.environment import AgentEnvironment, load_run_environment
-from kitbag.assembly.inherited import ParentContext
 from kitbag.assembly.model_choice import ModelPreferences, choose_model
 from kitbag.assembly.model_sources import list_key_values, load_model_sources
+from kitbag.assembly.parent_context import ParentContext
 from kitbag.assembly.run_options import Options
 from kitbag.assembly.tool_list import all_tools
 from kitbag.assembly.user_permissions import load_user_permissions

@@ -16,9 +16,9 @@ from kitbag.agent.loop import CUT_OFF_MARKER
 from kitbag.agent.resume import resume
 from kitbag.agent.session import STREAM_PREFIX, Session
 from kitbag.assembly.base_agent import BaseAgent
-from kitbag.assembly.inherited import ParentContext
 from kitbag.assembly.mcp_servers import unknown_server_notices
 from kitbag.assembly.model_choice import ModelPreferences, choose_model
+from kitbag.assembly.parent_context import ParentContext
 from kitbag.assembly.user_messages import UserMessages
 from kitbag.errors import InvalidError
 from kitbag.library.agents import AgentFile as AgentFile

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from kitbag.agent.session import STREAM_PREFIX
-from kitbag.assembly.inherited import ParentContext
 from kitbag.assembly.open_journal import open_journal
+from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import KitbagError
 from kitbag.events import Notice
 from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest, Approvals

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from kitbag.assembly.inherited import ParentContext
+from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import InvalidError
 from kitbag.permissions.model import Workspace
 
