@@ -11,7 +11,7 @@ def describe_skill_tokens(report: dict[str, Any]) -> str:
     skills = report["skills"]
     if not skills["each"]:
         return ""
-    return f"{skills['listed']:,} tokens listed, {skills['loaded']:,} loaded, {skills['possible']:,} if all were"
+    return f"{skills['listed']:,} tokens listed, {skills['loaded']:,} loaded, {skills['possible']:,} if all were loaded"
 
 
 def describe_last_request(report: dict[str, Any]) -> str:

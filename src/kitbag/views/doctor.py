@@ -8,7 +8,7 @@ from kitbag.views.permissions import describe_protection
 
 def root_table(report: DoctorReport, *, path_first: bool = False) -> TableBlock:
     """`path_first`: the path in the first column, not in the last, which may be truncated."""
-    headers: tuple[str, ...] = ("KIND", "SCOPE", "ITEMS", "FOUND IN")
+    headers: tuple[str, ...] = ("KIND", "SCOPE", "ITEMS", "PATH")
     rows = [(root.kind, root.scope, str(root.items), shorten_path(root.path)) for root in report.roots]
     if path_first:
         return TableBlock(headers=(headers[3], *headers[:3]), rows=tuple((row[3], *row[:3]) for row in rows))
@@ -17,5 +17,5 @@ def root_table(report: DoctorReport, *, path_first: bool = False) -> TableBlock:
 
 def sandbox_fields(report: DoctorReport) -> FieldsBlock:
     protection = report.protection
-    pairs = (("sandbox", describe_protection(protection)), ("note", protection.problem), ("better", protection.fix))
+    pairs = (("sandbox", describe_protection(protection)), ("note", protection.problem), ("fix", protection.fix))
     return FieldsBlock(pairs)

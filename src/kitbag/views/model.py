@@ -8,10 +8,10 @@ def model_fields(chosen: SelectedModel, problem: str = "") -> tuple[tuple[str, s
     """(label, value); some values are empty. `problem`: why it can't be used."""
     about = model_to_json(chosen)
     return (
-        ("chosen by", about["why"]),
+        ("reason", about["why"]),
         ("unusable", problem),
-        ("window", f"{about['window']:,} tokens, replies up to {about['max_output']:,}"),
+        ("context window", f"{about['window']:,} tokens, replies up to {about['max_output']:,}"),
         ("images", "yes" if about["images"] else "no"),
         ("price", format_price(about["dollars_per_million"])),
-        ("known from", about["source"]),
+        ("source", about["source"]),
     )

@@ -51,7 +51,7 @@ def rule_table(loaded: LoadedPermissions, rules: Iterable[PermissionRule], title
 def ignored_table(loaded: LoadedPermissions, title: str = "") -> TableBlock:
     """Settings that have no effect."""
     rows = tuple((one.setting, one.value, shorten_path(one.source), one.why) for one in loaded.ignored)
-    return TableBlock(headers=("IGNORED", "VALUE", "SOURCE", "WHY"), rows=rows, title=title)
+    return TableBlock(headers=("IGNORED", "VALUE", "SOURCE", "REASON"), rows=rows, title=title)
 
 
 def _describe_examples(loaded: LoadedPermissions, rule: PermissionRule) -> str:

@@ -39,7 +39,7 @@ def test_the_live_session_is_counted_as_the_stored_one(furnished: World) -> None
             assert f"{found['tokens']:,} of {found['window']:,} tokens" in bars.title
             labels = {bar.label: bar.tokens for bar in bars.bars}
             assert labels.keys() == {
-                "system prompt", "memory", "catalogs", "tools", "loaded skills", "results", "messages", "kept free",
+                "system prompt", "memory", "catalogs", "tools", "loaded skills", "results", "messages", "reserved",
             }  # fmt: skip
             assert all(labels.values())
             assert labels["loaded skills"] == found["skills"]["loaded"]

@@ -22,7 +22,7 @@ def test_the_worst_comes_first_and_says_what_to_do(at_home: World) -> None:
             assert "colour" in shown
             assert "Bsah" in shown
             assert "sandbox  " in shown
-            assert "all good" not in shown
+            assert "no problems" not in shown
 
     asyncio.run(look())
 
@@ -30,7 +30,7 @@ def test_the_worst_comes_first_and_says_what_to_do(at_home: World) -> None:
 def test_it_sees_what_has_come_since_the_conversation_began(at_home: World) -> None:
     async def look() -> None:
         async with talking(at_home) as talk:
-            assert "all good" in await talk.command("/doctor")
+            assert "no problems" in await talk.command("/doctor")
             at_home.write("~/.kitbag/settings.toml", "colour = 'red'\n")
             assert "colour" in await talk.command("/doctor")
 

@@ -52,12 +52,12 @@ def test_another_one_answers_from_now_on(at_home: World, monkeypatch: pytest.Mon
                 monkeypatch.setenv(name, value)
             async with talking(at_home, model="offline") as talk:
                 shown = await talk.command("/model anthropic/claude-haiku-4-5")
-                assert "anthropic/claude-haiku-4-5 answers from now on" in shown
+                assert "switched to anthropic/claude-haiku-4-5" in shown
                 assert "200,000 tokens" in shown
                 assert "$1 in, $5 out" in shown
                 await talk.say("hello")
                 assert server.requests[-1].body["model"] == "claude-haiku-4-5"
-                assert "answers already" in await talk.command("/model haiku")
+                assert "already using" in await talk.command("/model haiku")
 
     asyncio.run(look())
 

@@ -31,7 +31,7 @@ def test_rules_are_told_with_effect_and_source_and_where_they_are_changed(at_hom
             assert rules["WebFetch"][2] == "command line"
             assert "Bash(curl:*)" not in rules
             assert "can only restrict" in shown
-            assert "change them in ~/.kitbag/settings.toml" in shown
+            assert "edit rules in ~/.kitbag/settings.toml" in shown
 
     asyncio.run(look())
 
@@ -104,6 +104,6 @@ def test_what_was_agreed_to_in_this_conversation_is_told(at_home: World) -> None
             await talk.say("write them")
             shown = await talk.command("/permissions")
             assert ("allow", "Write", "session", "", "session") in talk.shown(TableBlock)[0].rows
-            assert "1 action allowed for this conversation" in shown
+            assert "1 tool call allowed for this session" in shown
 
     asyncio.run(look())

@@ -30,7 +30,7 @@ async def context_command(chat: CommandContext, arguments: str) -> None:
     report = await asyncio.to_thread(prepare_agent_report(chat.agent))
     chat.show(context_bars(report), *_biggest(report))
     if totals := describe_skill_tokens(report):
-        chat.show(text_block(f"skills: {totals} · /skills shows each", "dim"))
+        chat.show(text_block(f"skills: {totals} · list them with /skills", "dim"))
     if last_request := describe_last_request(report):
         chat.show(text_block(last_request, "dim"))
     chat.show(*(NoticeBlock("warning", warning) for warning in report["warnings"]))
@@ -49,15 +49,15 @@ def context_bars(report: dict[str, Any]) -> BarsBlock:
     # The rest is free: the space until the session is compacted.
     free = min(report["left"], max(window - used, 0))
     reserved = max(window - used - free, 0)
-    bars.append(Bar(label="kept free", tokens=reserved, tone="dim", note="for a reply and for compaction"))
+    bars.append(Bar(label="reserved", tokens=reserved, tone="dim", note="for the reply and compaction"))
     share_used = used / window if window else 0.0
-    title = f"{used:,} of {window:,} tokens, {share_used:.1%} of the window of {report['model']}"
-    foot = f"{free:,} tokens are left until it is compacted at {report['compacted_at']:,}"
+    title = f"{used:,} of {window:,} tokens, {share_used:.1%} of the context window of {report['model']}"
+    foot = f"{free:,} tokens left before compaction at {report['compacted_at']:,}"
     return BarsBlock(
         bars=tuple(bars),
         whole=max(window, used),
         title=title,
-        foot=foot if free else "it is compacted before the next request",
+        foot=foot if free else "the session will be compacted before the next request",
     )
 
 
@@ -67,8 +67,8 @@ def _biggest(report: dict[str, Any]) -> list[Block]:
         return []
     cells = tuple((row["kind"], f"{row['tokens']:,}", f"{row['bytes']:,}", _name(row)) for row in rows)
     more = len(report["groups"]) - len(cells)
-    foot = f"and {more:,} smaller ones: kitbag context · /env shows the prompt itself" if more else ""
-    return [TableBlock(headers=("KIND", "TOKENS", "BYTES", "WHAT"), rows=cells, title="The biggest pieces", foot=foot)]
+    foot = f"{more:,} smaller ones in `kitbag context` · show the prompt with /env" if more else ""
+    return [TableBlock(headers=("KIND", "TOKENS", "BYTES", "NAME"), rows=cells, title="Largest parts", foot=foot)]
 
 
 def _name(row: dict[str, Any]) -> str:

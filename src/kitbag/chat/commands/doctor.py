@@ -33,12 +33,14 @@ def _blocks(findings: DoctorReport) -> list[Block]:
     shown = findings.diagnostics[:_MAX_DIAGNOSTICS]
     blocks: list[Block] = [diagnostic_block(diagnostic, with_code=True) for diagnostic in shown]
     if len(findings.diagnostics) > len(shown):
-        blocks.append(text_block(f"and {len(findings.diagnostics) - len(shown):,} more: kitbag doctor", "dim"))
+        blocks.append(
+            text_block(f"{len(findings.diagnostics) - len(shown):,} more; list all with `kitbag doctor`", "dim")
+        )
     if findings.roots:
         blocks.append(root_table(findings))
     blocks.append(sandbox_fields(findings))
     blocks.append(
-        text_block(f"{findings.summarize()} · all good", "good")
+        text_block(f"{findings.summarize()} · no problems", "good")
         if findings.is_healthy
         else text_block(findings.summarize())
     )

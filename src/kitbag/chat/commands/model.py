@@ -29,13 +29,13 @@ async def model_command(chat: CommandContext, arguments: str) -> None:
     if requested:
         await change_model(chat, requested)
         return
-    chat.show(FieldsBlock(model_fields(chat.agent.chosen), f"{chat.agent.chosen.name} answers"))
+    chat.show(FieldsBlock(model_fields(chat.agent.chosen), f"Model: {chat.agent.chosen.name}"))
     home = chat.agent.environment.places.kitbag_home
     sources, models = await asyncio.to_thread(_load_models, home)
     if chat.ui.is_plain:
         chat.show(
             _table(models, chat.agent.chosen),
-            text_block("/model NAME chooses one", "dim"),
+            text_block("change it with /model NAME", "dim"),
             *_missing_key_blocks(sources),
         )
         return
@@ -45,13 +45,13 @@ async def model_command(chat: CommandContext, arguments: str) -> None:
             FormOption(key=key, label=_label(model), note=f"{model.why} · {_size(model)}")
             for key, model in by_key.items()
         ),
-        FormOption(key=_CONNECT, label="connect another one", note="as `kitbag setup` does"),
+        FormOption(key=_CONNECT, label="connect another model", note="same as `kitbag setup`"),
     )
     now = next((key for key, model in by_key.items() if model.name == chat.agent.chosen.reference), "")
     above = tuple(_missing_key_blocks(sources))
     form_answer = await chat.ui.ask(
         Form(
-            prompt="Which model is to answer?",
+            prompt="Choose a model",
             options=options,
             above=above,
             free_text_hint=_FREE_TEXT_HINT,
@@ -92,11 +92,11 @@ async def change_model(chat: CommandContext, name: str) -> None:
     await chat.agent.use_model(name)
     now = chat.agent.chosen
     if now.reference == before.reference:
-        chat.show(text_block(f"{now.name} answers already"))
+        chat.show(text_block(f"already using {now.name}"))
         return
     about = model_to_json(now)
     price = format_price(about["dollars_per_million"])
-    chat.show(text_block(f"{now.name} answers from now on: a window of {now.info.window:,} tokens, price: {price}"))
+    chat.show(text_block(f"switched to {now.name}: context window {now.info.window:,} tokens, price {price}"))
     chat.refresh()
 
 
@@ -119,9 +119,7 @@ def _table(models: list[AvailableModel], chosen: SelectedModel) -> Block:
         (_label(model), "yes" if model.name == chosen.reference else "", f"{model.window:,}", model.price, model.why)
         for model in models
     )
-    return TableBlock(
-        headers=("MODEL", "NOW", "WINDOW", "PRICE", "WHY IT CAN BE HAD"), rows=rows, title="Models that can be had"
-    )
+    return TableBlock(headers=("MODEL", "CURRENT", "WINDOW", "PRICE", "REASON"), rows=rows, title="Available models")
 
 
 def _missing_key_blocks(sources: ModelSources) -> list[Block]:
@@ -129,4 +127,4 @@ def _missing_key_blocks(sources: ModelSources) -> list[Block]:
     if not missing:
         return []
     names = ", ".join(f"{provider} ({variable})" for provider, variable in missing)
-    return [text_block(f"without a key: {names} · `kitbag setup` connects one", "dim")]
+    return [text_block(f"no API key for {names} · connect one with `kitbag setup`", "dim")]

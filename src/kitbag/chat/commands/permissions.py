@@ -37,9 +37,7 @@ async def permissions_command(chat: CommandContext, arguments: str) -> None:
     verb, _, rest = arguments.strip().partition(" ")
     use = rest.strip() if verb == "test" else arguments.strip()
     if verb == "test" and not use:
-        raise UsageError(
-            "/permissions test needs a tool and what it is used on", "type: /permissions test Bash git push"
-        )
+        raise UsageError("/permissions test needs a tool and its argument", "type /permissions test Bash git push")
     if not use:
         chat.show(*await asyncio.to_thread(_rule_blocks, agent, permissions))
         return
@@ -57,7 +55,7 @@ def _parse_use(use: str) -> tuple[str, dict[str, object]]:
     name, opened, _ = use.partition("(")
     similar = closest_tool(name) if opened and name.isalnum() and name not in _TOOLS else ""
     if similar:
-        raise UsageError(f"there is no tool {name!r}", f"did you mean {similar}({use[len(name) + 1 :]}?")
+        raise UsageError(f"no tool named {name!r}", f"did you mean {similar}({use[len(name) + 1 :]}?")
     tool, subject = parse_tool_use(use)
     return tool, {} if subject is None else arguments_from_subject(tool, subject)
 
@@ -75,31 +73,31 @@ def _explain(tool: str, decision: PermissionDecision, permissions: Permissions) 
 def _rule_blocks(agent: "Agent", permissions: Permissions) -> list[Block]:
     loaded, trust = agent.environment.live_rules.current(), agent.environment.trust
     mode = permissions.current_mode
-    source = "this conversation" if mode != loaded.mode else shorten_path(loaded.mode_source)
+    source = "this session" if mode != loaded.mode else shorten_path(loaded.mode_source)
     if mode != permissions.mode:
-        source = "the settings have become stricter"
+        source = "the settings became stricter"
     head = (
         ("mode", mode if source == "default" else f"{mode} ({source})"),
         ("workspace", trust.state),
         ("sandbox", describe_protection(permissions.sandbox_support)),
-        ("better", permissions.sandbox_support.fix),
+        ("fix", permissions.sandbox_support.fix),
     )
-    blocks: list[Block] = [FieldsBlock(head, "What it may do")]
+    blocks: list[Block] = [FieldsBlock(head, "Permissions")]
     rules = permissions.current_rules.all
     if rules:
-        blocks.append(rule_table(loaded, rules, f"{format_count(len(rules), 'rule')}: deny before ask before allow"))
+        blocks.append(
+            rule_table(loaded, rules, f"{format_count(len(rules), 'rule')}: deny wins over ask, ask over allow")
+        )
     else:
-        blocks.append(text_block("there are no rules: the mode alone decides"))
+        blocks.append(text_block("no rules; only the mode applies"))
     if agent.approvals.approved_count:
         blocks.append(
-            text_block(
-                f"{format_count(agent.approvals.approved_count, 'action')} allowed for this conversation, each as shown"
-            )
+            text_block(f"{format_count(agent.approvals.approved_count, 'tool call')} allowed for this session")
         )
     if loaded.ignored:
-        blocks.append(ignored_table(loaded, "What does not count"))
+        blocks.append(ignored_table(loaded, "Ignored settings"))
     blocks += map(diagnostic_block, loaded.diagnostics)
     user_file = shorten_path(agent.environment.library.settings.user_file)
-    change = f"change them in {user_file}, under [permissions]: allow, ask, deny; they count at once"
-    blocks.append(text_block(f"{change} · /permissions test Bash git push explains one", "dim"))
+    change = f"edit rules in {user_file} under [permissions] (allow, ask, deny); changes apply immediately"
+    blocks.append(text_block(f"{change} · test a tool call with /permissions test Bash git push", "dim"))
     return blocks
