@@ -29,7 +29,7 @@ from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, text_out
 from kitbag.tools.toolset import Toolset
 from support.waiting import TEST_TIMEOUT
 
-NO_LIMITS, MUCH_ROOM = Limits(), ContextWindow(100_000, 1_000)
+NO_LIMITS, MUCH_ROOM = Limits(), ContextWindow(size=100_000, max_output=1_000)
 HASTY = RetryPolicy(attempts=3, first_wait=0.001)
 FREE = {"a": "ListLoadedSkills", "b": "SearchSkills"}
 """Names of tools that need no answer and only read."""
@@ -73,7 +73,7 @@ class Talk:
         price: Callable[[Usage], float | None] = lambda _: 0.0,
         approver: Approver | None = None,
         provider: Provider | None = None,
-        system: tuple[SystemBlock, ...] = (SystemBlock("Be brief.", cache=True),),
+        system: tuple[SystemBlock, ...] = (SystemBlock(text="Be brief.", cache=True),),
     ) -> None:
         self.world = world
         self.model = Scripted(steps)

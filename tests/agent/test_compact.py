@@ -19,7 +19,7 @@ from kitbag.tools.skill import SKILL, UNLOAD_SKILL
 from kitbag.tools.todo import TODO_WRITE
 from support.matrix import examples
 
-SMALL = ContextWindow(4_000, 1_000)
+SMALL = ContextWindow(size=4_000, max_output=1_000)
 SUMMARY = "Write the summary"
 
 
@@ -93,7 +93,7 @@ def test_a_prompt_that_fills_the_window_is_not_compacted_over_and_over(talk) -> 
     from kitbag.models.provider import SystemBlock
 
     busy = Busy(6)
-    prompt = (SystemBlock("word " * 4_000, cache=True),)
+    prompt = (SystemBlock(text="word " * 4_000, cache=True),)
     one: Talk = talk(busy.rules, room=SMALL, system=prompt)
     assert one.run("Read.").status == "completed"
     assert busy.summaries <= 1
@@ -136,7 +136,9 @@ class TestSkills:
             return Step(calls=(call(f"s{name}", "Skill", f'{{"skill": "{name}"}}'),)) if name else busy._next(seen)
 
         rules = Script([Rule([busy._summary] * 50, system=SUMMARY), Rule([step] * 200)])
-        one: Talk = talk(rules, SKILL, UNLOAD_SKILL, tool(FREE["a"], much), room=ContextWindow(12_000, 1_000))
+        one: Talk = talk(
+            rules, SKILL, UNLOAD_SKILL, tool(FREE["a"], much), room=ContextWindow(size=12_000, max_output=1_000)
+        )
         assert one.run("Load the skills, then read.").status == "completed"
         assert len(one.of(Compacted)) >= 1
         return one

@@ -40,7 +40,7 @@ _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.samp
 _step = st.tuples(
     st.sampled_from(["said", "one-message", "call", "skill", "unload", "think", "picture", "compact"]), _text
 )
-_SPEC = ToolSpec("Read", "Reads.", {"type": "object", "properties": {"p": {"type": "string"}}})
+_SPEC = ToolSpec(name="Read", description="Reads.", schema={"type": "object", "properties": {"p": {"type": "string"}}})
 
 
 def _use(name: str, text: str, call: str) -> SkillUse:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.talking import assert_valid
-from kitbag.agent.transcript import NEVER_RUN, UNKNOWN_OUTCOME, normalize_transcript
+from kitbag.agent.transcript import NEVER_RUN, UNKNOWN_OUTCOME, NormalizedTranscript, normalize_transcript
 from kitbag.messages import Message, Part, Text, Thinking, ToolCall, ToolResult, user_message
 
 _ids = st.sampled_from(["a", "b", "c", "d"])
@@ -48,7 +48,7 @@ def test_a_whole_conversation_stays_as_it_is() -> None:
         Message("user", (ToolResult(call_id="a", content=(Text("1"),)), ToolResult(call_id="b", content=(Text("2"),)))),
         Message("assistant", (Text("Done."),)),
     ]
-    assert normalize_transcript(whole) == (tuple(whole), ())
+    assert normalize_transcript(whole) == NormalizedTranscript(messages=tuple(whole), problems=())
 
 
 def test_results_that_came_in_another_order_are_put_in_the_order_of_the_calls() -> None:

@@ -75,7 +75,7 @@ class TestHowItIsWritten:
     )
     def test_what_may_be_meant_has_the_path_and_its_lines(self, text: str, path: str, first: int, last: int) -> None:
         (mention,) = find_mentions(text)
-        assert MentionTarget(path, first, last) in list(list_targets(mention))
+        assert MentionTarget(path=path, first_line=first, last_line=last) in list(list_targets(mention))
 
     @pytest.mark.parametrize(
         "text", ["me@x.org", "`@click`", "node_modules/@types/x", "a@b", "@", "@ x", "@@ -1,3 +1,4 @@", "@...", "x\\@y"]

@@ -28,7 +28,9 @@ from models.conftest import adapter
 from support.waiting import TEST_TIMEOUT
 
 Connect = Callable[..., Provider]
-READ = ToolSpec("Read", "Reads a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})
+READ = ToolSpec(
+    name="Read", description="Reads a file.", schema={"type": "object", "properties": {"file_path": {"type": "string"}}}
+)
 CALL = ("call_1", "Read", '{"file_path": "naïve 👩‍💻.txt"}')
 
 
@@ -50,7 +52,7 @@ def collect(provider: Provider, request: ModelRequest) -> list[StreamItem]:
 def ask(*messages: Message, tools: tuple[ToolSpec, ...] = (READ,)) -> ModelRequest:
     return ModelRequest(
         model="some-model",
-        system=(SystemBlock("Be brief.", cache=True), SystemBlock(" Today.")),
+        system=(SystemBlock(text="Be brief.", cache=True), SystemBlock(text=" Today.")),
         messages=messages or (user_message("hi"),),
         tools=tools,
     )

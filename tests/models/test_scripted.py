@@ -17,7 +17,7 @@ def ask(provider: Scripted, *messages: Message, system: str = "Be brief.") -> li
     async def go() -> list[Any]:
         async with aclosing(
             provider.stream(
-                ModelRequest(model="m", system=(SystemBlock(system),), messages=messages or (user_message("hi"),))
+                ModelRequest(model="m", system=(SystemBlock(text=system),), messages=messages or (user_message("hi"),))
             )
         ) as stream:
             return [piece async for piece in stream]

@@ -133,7 +133,7 @@ def test_an_argument_hint_stands_in_one_pair_of_brackets(hint: str, shown: str) 
 
 @pytest.mark.parametrize("form", CATALOG_FORMATS)
 def test_nobody_to_list_means_no_text_at_all(form: CatalogFormat) -> None:
-    assert render_skills([], format=form) == Catalog("", 0, 0, 0)
+    assert render_skills([], format=form) == Catalog(text="", described=0, listed=0, total=0)
     assert render_agents([], format=form).text == ""
 
 
@@ -191,7 +191,7 @@ def test_the_xml_is_that_of_the_reference_library(world: World) -> None:
 
 def test_the_xml_says_when_it_is_not_all() -> None:
     many = pairs(*(skill(f"s{n:03d}", "word " * 40) for n in range(200)))
-    text = render_skills(many, Budget(2_000, 500), "xml").text
+    text = render_skills(many, Budget(descriptions=2_000, names=500), "xml").text
     assert "\n<!-- 33 of 200 skills are described, 92 more by name only, 75 are not listed: SearchSkills finds" in text
     assert text.endswith("-->\n</available_skills>")
 
@@ -214,7 +214,9 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("budget", [Budget(), Budget(500), Budget(100_000_000, 24_000, 1_000_000)])
+@pytest.mark.parametrize(
+    "budget", [Budget(), Budget(descriptions=500), Budget(descriptions=100_000_000, names=24_000, entry=1_000_000)]
+)
 def test_D36_a_parser_finds_exactly_the_entries_that_are_there(budget: Budget) -> None:
     hostile = [skill(name, text, text, text) for name, text in sorted(HOSTILE.items())]
     text = render_skills(pairs(*hostile), budget).text
@@ -296,7 +298,7 @@ def described_length(text: str) -> int:
 def test_what_fits_is_shown_whole() -> None:
     many = pairs(*(skill(f"s{n:02d}", "x" * 200) for n in range(40)))
     catalog = render_skills(many)
-    assert catalog[1:] == (40, 40, 40)
+    assert (catalog.described, catalog.listed, catalog.total) == (40, 40, 40)
     assert "…" not in catalog.text
     assert described_length(catalog.text) == 8_000
 
@@ -325,7 +327,7 @@ def test_who_is_described_first_is_what_is_required_and_then_who_is_closest() ->
     many = [skill(f"a{n}", "word " * 50, root=BUILT_IN) for n in range(10)]
     many += [skill(f"b{n}", "word " * 50) for n in range(5)]
     many += [skill("c", "word " * 50, root=BUILT_IN, flags=REQUIRED)]
-    entries, _ = parse(render_skills(pairs(*many), Budget(MIN_DESCRIPTION * 4)).text)
+    entries, _ = parse(render_skills(pairs(*many), Budget(descriptions=MIN_DESCRIPTION * 4)).text)
     assert [entry.name for entry in entries if entry.text] == ["b0", "b1", "b2", "c"]
 
 
@@ -341,9 +343,9 @@ def test_names_come_on_top_up_to_their_own_limit_and_the_rest_is_counted() -> No
 
 
 def test_no_budget_for_descriptions_leaves_the_names() -> None:
-    catalog = render_skills(pairs(skill("a"), skill("b")), Budget(0))
+    catalog = render_skills(pairs(skill("a"), skill("b")), Budget(descriptions=0))
     assert [tuple(entry) for entry in parse(catalog.text)[0]] == [("a", ""), ("b", "")]
-    assert catalog[1:] == (0, 2, 2)
+    assert (catalog.described, catalog.listed, catalog.total) == (0, 2, 2)
 
 
 def test_a_skill_that_is_set_to_name_only_or_has_no_description_costs_nothing() -> None:
@@ -381,7 +383,7 @@ def some_skills(draw: st.DrawFn) -> list[tuple[Skill, Verdict]]:
     return found
 
 
-budgets = st.builds(Budget, st.integers(0, 9_000), st.integers(0, 800), st.integers(0, 2_000))
+budgets = st.builds(Budget, descriptions=st.integers(0, 9_000), names=st.integers(0, 800), entry=st.integers(0, 2_000))
 
 
 @settings(max_examples=examples(80))
@@ -434,7 +436,7 @@ def test_a_budget_is_characters_or_a_share_of_the_window(
     world: World, written: str, window: int, characters: int
 ) -> None:
     world.write("~/.kitbag/settings.toml", f'[catalog]\ndescriptions = "{written}"\nnames = 100\nentry = 50\n')
-    assert catalog_budget(world.registry().settings, window) == Budget(characters, 100, 50)
+    assert catalog_budget(world.registry().settings, window) == Budget(descriptions=characters, names=100, entry=50)
 
 
 def test_a_small_window_makes_a_small_catalog(world: World) -> None:

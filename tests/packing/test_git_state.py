@@ -61,7 +61,7 @@ def said(where: Path) -> str:
 
 def test_a_branch_with_commits(committed: Path) -> None:
     sha = git(committed, "rev-parse", "HEAD")
-    assert read_git_state(str(committed)) == GitState("main", sha[:12])
+    assert read_git_state(str(committed)) == GitState(branch="main", commit=sha[:12])
     git(committed, "checkout", "-b", "feature/new-thing")
     assert said(committed) == f"feature/new-thing at {sha[:12]}"
 

@@ -87,7 +87,7 @@ def test_a_rule_that_is_for_some_files_is_not_for_every_conversation(world: Worl
 
 def test_no_files_no_memory(world: World) -> None:
     world.write("AGENTS.md", " \n\n<!-- nothing -->\n")
-    assert read(world) == MemoryFiles((), ())
+    assert read(world) == MemoryFiles(files=(), problems=())
 
 
 # -- imports -----------------------------------------------------------------------------------------

@@ -132,10 +132,16 @@ def _import_everything() -> None:
 
 def _retry_soon() -> None:
     """What a provider asks for is waited for as ever."""
+    import msgspec
+
     from kitbag.agent import ask_model
 
     wait = ask_model._retry_delay
-    ask_model._retry_delay = lambda error, patience, attempt: wait(error, patience._replace(first_wait=0.001), attempt)
+
+    def short_delay(error: Any, policy: Any, attempt: int) -> float:
+        return wait(error, msgspec.structs.replace(policy, first_wait=0.001), attempt)
+
+    ask_model._retry_delay = short_delay
 
 
 def _child(order: dict[str, Any], descriptors: list[int]) -> int:

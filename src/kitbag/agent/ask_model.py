@@ -7,7 +7,9 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.events import Discarded, Event, Retrying, TextDelta, ThinkingDelta
 from kitbag.models.provider import (
@@ -27,7 +29,7 @@ MAX_WAIT: Final = 60.0
 """Caps the delay that a provider asks for."""
 
 
-class RetryPolicy(NamedTuple):
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 5
     first_wait: float = 1.0
     """Seconds. Doubles with each attempt; jitter takes off up to half."""

@@ -7,7 +7,7 @@ extract replaces it, so a session never ends because its window is full.
 
 import os
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -76,7 +76,7 @@ class ContextMeter:
         )
 
 
-class CompactionRequest(NamedTuple):
+class CompactionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for when they ran /compact."""
 
     instructions: str = ""
@@ -217,14 +217,16 @@ async def _summarize(
     transcript = _render_messages(old, int((window.size - max_output) * 0.7))
     request = ModelRequest(
         model=model_config.model,
-        system=(SystemBlock(instructions),),
+        system=(SystemBlock(text=instructions),),
         messages=(user_message(transcript),),
         tools=(),
         max_output=max_output,
     )
     usage, cost = Usage(), 0.0
     try:
-        reply = await ask_model(model_config.provider, request, lambda _: None, retry_policy._replace(attempts=3))
+        reply = await ask_model(
+            model_config.provider, request, lambda _: None, msgspec.structs.replace(retry_policy, attempts=3)
+        )
         usage, cost = reply.usage, model_config.price(reply.usage)
         if reply.message.text.strip():
             return reply.message.text, usage, cost

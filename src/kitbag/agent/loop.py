@@ -7,7 +7,7 @@ Used by assembly/base_agent. Everything comes in as an argument; the loop knows 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -40,7 +40,7 @@ ExternalUsage = Callable[[], tuple[int, float]]
 """Tokens and US dollars of other agents that count against the limits."""
 
 
-class Limits(NamedTuple):
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Apply to a whole session, across resumes; 0: no limit."""
 
     turns: int = 0
@@ -147,7 +147,9 @@ class Loop:
         if self._reached_limit() is not None:
             raise UsageError("the session has reached its limit, and compaction costs tokens", "raise the limit")
         return await self._compact(
-            request=CompactionRequest(instructions, (self._context_tokens() - self._prefix_tokens) // 4)
+            request=CompactionRequest(
+                instructions=instructions, max_recent_tokens=(self._context_tokens() - self._prefix_tokens) // 4
+            )
         )
 
     async def _compact(self, halve: bool = False, request: CompactionRequest = CompactionRequest()) -> bool:  # noqa: B008 - a NamedTuple is immutable

@@ -1,7 +1,7 @@
 """The model of a run with its context window, price and effort. Used by loop and compact."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -14,7 +14,7 @@ MIN_CONVERSATION_SHARE: Final = 0.2
 """At least this share of the window belongs to the conversation, even after a long prompt."""
 
 
-class ContextWindow(NamedTuple):
+class ContextWindow(msgspec.Struct, frozen=True, kw_only=True):
     """In tokens."""
 
     size: int

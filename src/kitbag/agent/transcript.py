@@ -6,7 +6,7 @@ for each call, in the message after it. What does not fit is fixed and reported.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -21,7 +21,7 @@ UNKNOWN_OUTCOME = (
 )
 
 
-class NormalizedTranscript(NamedTuple):
+class NormalizedTranscript(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     problems: tuple[str, ...]
 
@@ -58,7 +58,7 @@ def normalize_transcript(
             if results or rest:
                 normalized.append(Message("user", (*results, *rest)))
     _answer_open_calls(normalized, open_calls, started_calls, problems)
-    return NormalizedTranscript(tuple(_merge_adjacent(normalized)), tuple(problems))
+    return NormalizedTranscript(messages=tuple(_merge_adjacent(normalized)), problems=tuple(problems))
 
 
 def _merge_adjacent(messages: Iterable[Message]) -> list[Message]:

@@ -303,12 +303,12 @@ class BaseAgent(AgentResources):
         options, model_info, agent = self.options, self.chosen.info, self.definition
         limits = options.limits
         if agent is not None:
-            limits = limits._replace(turns=limits.turns or agent.max_turns or 0)
+            limits = msgspec.structs.replace(limits, turns=limits.turns or agent.max_turns or 0)
         effort = options.effort or (agent.effort if agent is not None and agent.effort in _EFFORTS else "")
         model_config = ModelConfig(
             provider=self.provider,
             model=self.chosen.model,
-            context_window=ContextWindow(model_info.window, model_info.max_output),
+            context_window=ContextWindow(size=model_info.window, max_output=model_info.max_output),
             price=model_info.cost,
             effort=effort,
         )

@@ -6,7 +6,7 @@ target is meant depends on what exists.
 
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -39,7 +39,7 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
     """The line range after the closing quote; 0: none."""
 
 
-class MentionTarget(NamedTuple):
+class MentionTarget(msgspec.Struct, frozen=True, kw_only=True):
     """One possible reading of a mention."""
 
     path: str
@@ -74,13 +74,13 @@ def _is_meaningful(word: str) -> bool:
 def list_targets(mention: Mention) -> Iterator[MentionTarget]:
     """Most likely first: as written, then without a trailing line range or punctuation."""
     if mention.is_quoted:
-        yield MentionTarget(mention.word, mention.first_line, mention.last_line)
+        yield MentionTarget(path=mention.word, first_line=mention.first_line, last_line=mention.last_line)
         if not mention.first_line:
             yield from _split_line_range(mention.word)
         return
     for word in _trim_punctuation(mention.word):
         for form in dict.fromkeys((word, word.replace("\\ ", " "))):
-            yield MentionTarget(form)
+            yield MentionTarget(path=form)
             yield from _split_line_range(form)
 
 
@@ -97,13 +97,14 @@ def bare_word(mention: Mention) -> str:
     if mention.is_quoted:
         return mention.word
     *_, word = _trim_punctuation(mention.word)
-    return next(_split_line_range(word), MentionTarget(word)).path
+    return next(_split_line_range(word), MentionTarget(path=word)).path
 
 
 def _split_line_range(word: str) -> Iterator[MentionTarget]:
     match = _WITH_LINE_RANGE.fullmatch(word)
     if match is not None:
-        yield MentionTarget(match["path"], *_parse_line_range(match, "r"))
+        first, last = _parse_line_range(match, "r")
+        yield MentionTarget(path=match["path"], first_line=first, last_line=last)
 
 
 def _parse_line_range(match: re.Match[str], group: str) -> tuple[int, int]:

@@ -65,10 +65,10 @@ def list_key_values(sources: ModelSources) -> list[str]:
 def _parse_provider(name: str, table: dict[str, Any], file: str, problems: list[Diagnostic]) -> ProviderSettings:
     valid: dict[str, str] = {}
     for key, value in table.items():
-        if key not in ProviderSettings._fields or not isinstance(value, str):
+        if key not in ProviderSettings.__struct_fields__ or not isinstance(value, str):
             problem, fix = (
                 f"`providers.{name}.{key}` is unknown or not a string",
-                f"available keys: {', '.join(ProviderSettings._fields)}",
+                f"available keys: {', '.join(ProviderSettings.__struct_fields__)}",
             )
         elif key == "protocol" and value not in _PROTOCOLS:
             problem, fix = (

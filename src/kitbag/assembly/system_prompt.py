@@ -82,5 +82,5 @@ def prompt_blocks(entries: Sequence[dict[str, Any]]) -> tuple[SystemBlock, ...]:
     in every session."""
     last = entries[-1:] if entries and entries[-1]["kind"] in ("environment", "task") else ()
     stable = "".join(str(entry["text"]) for entry in entries[: len(entries) - len(last)])
-    blocks = (SystemBlock(stable, cache=True), *(SystemBlock(str(entry["text"])) for entry in last))
+    blocks = (SystemBlock(text=stable, cache=True), *(SystemBlock(text=str(entry["text"])) for entry in last))
     return tuple(block for block in blocks if block.text)

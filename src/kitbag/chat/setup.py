@@ -207,7 +207,7 @@ class _SetupDialog:
             above = (NoticeBlock("error", problem),) if problem else ()
             name = await self._ask_text("Provider name:", "a name such as lab", above=above)
             problem = connect_model.name_problem(name, sources)
-        return ModelSetup(provider=name, own=ProviderSettings(address, protocol))
+        return ModelSetup(provider=name, own=ProviderSettings(base_url=address, protocol=protocol))
 
     async def _ask_address(self, prompt: str, text: str, protocol: str) -> str:
         problem = ""
@@ -291,7 +291,7 @@ class _SetupDialog:
         default_variable = key_variable(
             model_setup.provider, connect_model.preview_sources(self._home, ModelSetup(provider=""))
         )
-        return model_setup.own._replace(key_env="" if default_variable == variable else variable)
+        return msgspec.structs.replace(model_setup.own, key_env="" if default_variable == variable else variable)
 
     async def _type_key(self, model_setup: ModelSetup) -> ModelSetup:
         sources = connect_model.preview_sources(self._home, model_setup)

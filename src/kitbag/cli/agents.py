@@ -66,7 +66,7 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
         from kitbag.packing.catalog import catalog_budget, render_agents
 
         catalog = render_agents(registry.visible_agents(), catalog_budget(registry.settings), form)
-        return output.as_json(catalog._asdict()) if as_json else output.exact(catalog.text)
+        return output.as_json(catalog.to_json()) if as_json else output.exact(catalog.text)
     view = registry.visibility_context("agents")
     verdicts = [(agent, registry.evaluate(agent, view)) for agent in registry.agents]
     shown = [pair for pair in verdicts if everything or pair[1].listed or (pair[1].user and not pair[0].team)]

@@ -40,7 +40,9 @@ def build_run_options(options: dict[str, Any]) -> "Options":
         append=options["append"],
         effort=options["effort"] or "",
         extra=options["dirs"],
-        limits=Limits(options["max_turns"] or 0, options["max_tokens"] or 0, options["max_cost"] or 0.0),
+        limits=Limits(
+            turns=options["max_turns"] or 0, tokens=options["max_tokens"] or 0, cost=options["max_cost"] or 0.0
+        ),
         resume="last" if options["go_on"] else options["resume"],
         fork=options["fork"],
     )

@@ -46,7 +46,7 @@ def _print_catalog(registry: "Registry", form: Any, as_json: bool) -> None:
 
     catalog = render_skills(registry.visible_skills(), catalog_budget(registry.settings), form)
     if as_json:
-        output.as_json({**catalog._asdict(), "tokens": estimate_tokens(catalog.text)})
+        output.as_json({**catalog.to_json(), "tokens": estimate_tokens(catalog.text)})
     elif catalog.text:
         output.exact(catalog.text)
     else:

@@ -53,8 +53,14 @@ def load_served_library(options: Options) -> ServedLibrary:
     library = environment.library
     skills, agents = library.visible_skills(), library.visible_agents()
     budget = catalog_budget(library.settings)
-    brief = Budget(*map(min, BRIEF_BUDGET, budget))
-    rest = budget._replace(descriptions=budget.descriptions - brief.descriptions, names=budget.names - brief.names)
+    brief = Budget(
+        descriptions=min(BRIEF_BUDGET.descriptions, budget.descriptions),
+        names=min(BRIEF_BUDGET.names, budget.names),
+        entry=min(BRIEF_BUDGET.entry, budget.entry),
+    )
+    rest = msgspec.structs.replace(
+        budget, descriptions=budget.descriptions - brief.descriptions, names=budget.names - brief.names
+    )
     untrusted = [f"{notice.text}. {notice.fix}" for notice in untrusted_notices(environment)]
     parts = [load_text("instructions"), *(_escape_notice(note[:MAX_NOTICE_CHARACTERS]) for note in untrusted)]
     parts += [

@@ -6,7 +6,7 @@ runtime and cli; imports an adapter when it is selected.
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -27,7 +27,7 @@ _KEY_VARIABLES: Final = {
 _ALIASES: Final = frozenset(("sonnet", "opus", "haiku", "fable", "fast", "default", "inherit"))
 
 
-class ProviderSettings(NamedTuple):
+class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`[providers.NAME]` in the user's settings."""
 
     base_url: str = ""

@@ -5,7 +5,7 @@ implemented by adapters, offline and scripted; uses messages only.
 """
 
 from collections.abc import AsyncGenerator
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -13,14 +13,14 @@ from kitbag.errors import KitbagError
 from kitbag.messages import Message, Usage
 
 
-class ToolSpec(NamedTuple):
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str
     schema: dict[str, Any]
     """JSON schema of an object, without `$ref`."""
 
 
-class SystemBlock(NamedTuple):
+class SystemBlock(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the system prompt."""
 
     text: str

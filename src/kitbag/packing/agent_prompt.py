@@ -8,7 +8,6 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
@@ -54,7 +53,7 @@ def detect_environment(cwd: str, root: str = "") -> EnvironmentInfo:
     )
 
 
-class AgentPrompt(NamedTuple):
+class AgentPrompt(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Ledger
     warnings: tuple[Diagnostic, ...]
 
@@ -96,7 +95,7 @@ def compose_agent_prompt(
     entries.append(part("guidelines", "compose.guidelines", _read_prompt_file("prompt_guidelines.md") + "\n"))
     if task:
         entries.append(part("task", "task", f"\n## Your Task\n{task.strip()}\n"))
-    return AgentPrompt(Ledger(tuple(entries)), preloads.warnings)
+    return AgentPrompt(ledger=Ledger(tuple(entries)), warnings=preloads.warnings)
 
 
 def _read_prompt_file(name: str) -> str:

@@ -8,7 +8,9 @@ import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from itertools import compress, repeat
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from kitbag.library.skills import COMMAND, FLAT, REQUIRED, Skill
 from kitbag.library.visibility import Verdict
@@ -29,7 +31,7 @@ _ENTITY = re.compile(r"&(?=#|[A-Za-z]{1,8};)")
 _CUT_ENTITY = re.compile(r"&(?:#?\w{0,8})\Z")
 
 
-class Budget(NamedTuple):
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """In escaped characters. Tags, bullets and the closing line are not counted."""
 
     descriptions: int = 8_000
@@ -46,14 +48,17 @@ def catalog_budget(settings: Settings, window_tokens: int = DEFAULT_WINDOW) -> B
         descriptions = int(window_tokens * 4 * float(setting[:-1]) / 100)
     else:
         descriptions = int(setting)
-    return Budget(descriptions, settings.get("catalog.names"), settings.get("catalog.entry"))
+    return Budget(descriptions=descriptions, names=settings.get("catalog.names"), entry=settings.get("catalog.entry"))
 
 
-class Catalog(NamedTuple):
+class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     described: int
     listed: int
     total: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"text": self.text, "described": self.described, "listed": self.listed, "total": self.total}
 
 
 def render_skills(
@@ -96,7 +101,7 @@ def catalog_name(item: "Skill | AgentFile") -> str:
     return _escape(item.full_name)
 
 
-class _Wording(NamedTuple):
+class _Wording(msgspec.Struct, frozen=True, kw_only=True):
     noun: str
     intro: str
     table_intro: str
@@ -104,20 +109,21 @@ class _Wording(NamedTuple):
 
 
 _SKILLS = _Wording(
-    "skill",
-    "Use the Skill tool to load any of these before doing the work it covers:",
-    "Use the `load_skill` tool to load any skill before using its capabilities.",
-    "SearchSkills",
+    noun="skill",
+    intro="Use the Skill tool to load any of these before doing the work it covers:",
+    table_intro="Use the `load_skill` tool to load any skill before using its capabilities.",
+    search_tool="SearchSkills",
 )
-_SKILLS_OVER_MCP = _SKILLS._replace(
+_SKILLS_OVER_MCP = msgspec.structs.replace(
+    _SKILLS,
     intro="Use the load_skill tool to load any of these before doing the work it covers:",
     search_tool="search_skills",
 )
 _AGENTS = _Wording(
-    "agent",
-    "Available agent types for the Task tool:",
-    "Use the `Task` tool to hand work to any of these agents.",
-    "",
+    noun="agent",
+    intro="Available agent types for the Task tool:",
+    table_intro="Use the `Task` tool to hand work to any of these agents.",
+    search_tool="",
 )
 
 
@@ -129,7 +135,7 @@ def _render(
     wording: _Wording,
 ) -> Catalog:
     if not pairs:
-        return Catalog("", 0, 0, 0)
+        return Catalog(text="", described=0, listed=0, total=0)
 
     cached_ranks: list[int] = []
 
@@ -160,7 +166,9 @@ def _render(
     count = _count_line(len(chosen), len(listed), len(pairs), wording)
     if format == "xml" and len(chosen) == len(pairs):
         count = ""  # byte for byte the output of the reference library
-    return Catalog(formatter.frame(lines, count, wording), len(chosen), len(listed), len(pairs))
+    return Catalog(
+        text=formatter.frame(lines, count, wording), described=len(chosen), listed=len(listed), total=len(pairs)
+    )
 
 
 def _count_line(described: int, listed: int, total: int, wording: _Wording) -> str:
@@ -253,7 +261,7 @@ def _summary(item: "Skill | AgentFile") -> str:
     return item.summary if isinstance(item, Skill) else item.description
 
 
-class _Formatter(NamedTuple):
+class _Formatter(msgspec.Struct, frozen=True, kw_only=True):
     """The functions of one output format."""
 
     texts: "Callable[[Skill | AgentFile, int], tuple[str, str]]"
@@ -388,7 +396,7 @@ def _xml_frame(lines: list[str], count: str, wording: _Wording) -> str:
 
 
 _FORMATTERS: dict[CatalogFormat, _Formatter] = {
-    "list": _Formatter(_list_texts, _list_cut, _list_entry, _list_frame),
-    "table": _Formatter(_table_texts, _table_cut, _table_entry, _table_frame),
-    "xml": _Formatter(_xml_texts, _xml_cut, _xml_entry, _xml_frame),
+    "list": _Formatter(texts=_list_texts, cut=_list_cut, entry=_list_entry, frame=_list_frame),
+    "table": _Formatter(texts=_table_texts, cut=_table_cut, entry=_table_entry, frame=_table_frame),
+    "xml": _Formatter(texts=_xml_texts, cut=_xml_cut, entry=_xml_entry, frame=_xml_frame),
 }

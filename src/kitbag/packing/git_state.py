@@ -7,7 +7,8 @@ back to it. Used by agent_prompt for the environment section; uses text.source_f
 
 import os
 import re
-from typing import NamedTuple
+
+import msgspec
 
 from kitbag.text.source_files import PathBoundary, SourceError, open_regular_file, read_bytes, with_trailing_slash
 
@@ -21,7 +22,7 @@ _REFTABLE_HEAD = "refs/heads/.invalid"
 """Content of HEAD in repositories with the reftable format, which only git can read."""
 
 
-class GitState(NamedTuple):
+class GitState(msgspec.Struct, frozen=True, kw_only=True):
     branch: str
     """Empty if HEAD is detached."""
     commit: str
@@ -44,7 +45,7 @@ def read_git_state(directory: str) -> GitState | None:
         return None
     head = _read_first_line(git, "HEAD")
     if _SHA.fullmatch(head):
-        return GitState("", head[:12])
+        return GitState(branch="", commit=head[:12])
     ref = head.removeprefix("ref:").strip()
     if not head.startswith("ref:") or not _REF.fullmatch(ref) or ".." in ref or "//" in ref or ref == _REFTABLE_HEAD:
         return None
@@ -52,10 +53,12 @@ def read_git_state(directory: str) -> GitState | None:
     for folder in dict.fromkeys((git, common)):
         sha = _read_first_line(folder, ref)
         if _SHA.fullmatch(sha):
-            return GitState(_branch_name(ref), sha[:12])
+            return GitState(branch=_branch_name(ref), commit=sha[:12])
     sha, is_searched = _find_packed_ref(common, ref)
     return GitState(
-        _branch_name(ref), sha[:12], is_searched and not sha and not os.path.lexists(os.path.join(common, ref))
+        branch=_branch_name(ref),
+        commit=sha[:12],
+        unborn=is_searched and not sha and not os.path.lexists(os.path.join(common, ref)),
     )
 
 

@@ -47,7 +47,7 @@ class MemoryFile(msgspec.Struct, frozen=True, kw_only=True):
     """Text dropped by the limit."""
 
 
-class MemoryFiles(NamedTuple):
+class MemoryFiles(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[MemoryFile, ...]
     problems: tuple[Diagnostic, ...]
 
@@ -134,7 +134,7 @@ def read_memory_files(
         text = reader.read_location(location)
         if text and all(text != other.text for other in files):  # skips the same text under another name
             files.append(MemoryFile(path=location.path, scope=location.scope, text=text))
-    return MemoryFiles(tuple(_fit_to_limit(files, limit, reader.problems)), tuple(reader.problems))
+    return MemoryFiles(files=tuple(_fit_to_limit(files, limit, reader.problems)), problems=tuple(reader.problems))
 
 
 class _MemoryReader:

@@ -7,7 +7,7 @@ Used by pack and tasks.
 import hashlib
 import os
 import re
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
@@ -69,7 +69,7 @@ def make_contract(task_id: str, kind: OutputKind, date: str) -> OutputContract:
     )
 
 
-class OutputReport(NamedTuple):
+class OutputReport(msgspec.Struct, frozen=True, kw_only=True):
     outcome: ContractOutcome | None
     """None if the answer has no valid status."""
     problems: tuple[str, ...]
@@ -83,13 +83,15 @@ def check_output(answer: str, contract: OutputContract, workspace: str) -> Outpu
     """Checks the answer and the files that the contract names; changes nothing."""
     lines = [line.strip() for line in answer.strip().split("\n") if line.strip()]
     if not lines:
-        return OutputReport(None, ("the answer is empty",))
+        return OutputReport(outcome=None, problems=("the answer is empty",))
     if contract.kind == "text":
         match = _STATUS_LINE.fullmatch(lines[-1])
         if match is None:
-            return OutputReport(None, ("the last line is not `status: complete`, `partial` or `blocked`",))
+            return OutputReport(
+                outcome=None, problems=("the last line is not `status: complete`, `partial` or `blocked`",)
+            )
         missing = () if len(lines) > 1 else ("no result above the status line",)
-        return OutputReport(cast(ContractOutcome, match[1]), missing)
+        return OutputReport(outcome=cast(ContractOutcome, match[1]), problems=missing)
     problems: list[str] = []
     if len(lines) > 1:
         problems.append(f"the answer has {len(lines)} lines instead of one")
@@ -98,7 +100,7 @@ def check_output(answer: str, contract: OutputContract, workspace: str) -> Outpu
         expected = f"{contract.task_id} complete. See {contract.manifest_file} for summary."
         problems.append(f"the answer does not end with `{expected}` (or partial, blocked)")
     problems += _check_files(contract, workspace, outcome)
-    return OutputReport(outcome, tuple(problems))
+    return OutputReport(outcome=outcome, problems=tuple(problems))
 
 
 def _parse_outcome(line: str, contract: OutputContract) -> ContractOutcome | None:

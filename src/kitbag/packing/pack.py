@@ -152,7 +152,9 @@ class Packer:
     def source(self) -> TaskSource:
         settings = self.registry.settings
         return TaskSource(
-            self.registry.places, settings.get("pack.task_command"), settings.get("pack.children_command")
+            places=self.registry.places,
+            task_command=settings.get("pack.task_command"),
+            children_command=settings.get("pack.children_command"),
         )
 
     def pack(
@@ -189,7 +191,7 @@ class Packer:
         spawn_limit = min(window * budgets.fill // 100, window - options.used)
         fit_to_budget(pieces, [protocol, heading, task_part, output], preloads.tokens, budgets.skills, spawn_limit)
         if pieces and pieces[0].is_lowered:
-            choice = StrategyChoice("minimal", f"{choice.strategy} ({choice.reason}) was over budget")
+            choice = StrategyChoice(strategy="minimal", reason=f"{choice.strategy} ({choice.reason}) was over budget")
         skill_parts = [part for piece in pieces for part in piece.parts]
         warnings += [_cut_warning(part) for part in skill_parts if "budget" in part.reason and part.tokens_cut]
         warnings += [_over_cap_warning(piece) for piece in pieces if piece.is_over_cap]
@@ -214,7 +216,7 @@ class Packer:
 
     def _preload_skills(self, options: PackOptions, limit: int, warnings: list[Diagnostic]) -> PreloadedSkills:
         if options.agent is None:
-            return PreloadedSkills((), (), ())
+            return PreloadedSkills(skills=(), entries=(), warnings=())
         preloads = preload_skills(options.agent, self.registry, limit, self.counter.count)
         warnings += preloads.warnings
         return preloads

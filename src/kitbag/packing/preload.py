@@ -5,7 +5,6 @@ agent_prompt, and by pack, which charges them first; uses skill_delivery.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
@@ -18,7 +17,7 @@ from kitbag.packing.skill_delivery import render_skill
 from kitbag.text.frontmatter import find_field_line
 
 
-class PreloadedSkills(NamedTuple):
+class PreloadedSkills(msgspec.Struct, frozen=True, kw_only=True):
     skills: tuple[Skill, ...]
     entries: tuple[Entry, ...]
     warnings: tuple[Diagnostic, ...]
@@ -82,7 +81,7 @@ def preload_skills(agent: AgentFile, registry: Registry, limit: int, count: Call
         remaining -= entry.tokens
         skills[skill.full_name] = skill
         entries.append(entry)
-    return PreloadedSkills(tuple(skills.values()), tuple(entries), tuple(warnings))
+    return PreloadedSkills(skills=tuple(skills.values()), entries=tuple(entries), warnings=tuple(warnings))
 
 
 def _find_skill(name: str, agent: AgentFile, registry: Registry) -> Skill:

@@ -53,7 +53,7 @@ class SkillPreparer(msgspec.Struct, frozen=True, kw_only=True):
         planned = self._plan(source, substitution)
         settle_requests(planned.requests, self.ask)
         resolved = apply_references(
-            PreparedReferences(source, planned, []),
+            PreparedReferences(source=source, plan=planned, diagnostics=[]),
             self.limits,
             self.policy,
             workspace=self.workspace,
@@ -85,7 +85,7 @@ class SkillPreparer(msgspec.Struct, frozen=True, kw_only=True):
                     )
                 )
                 steps.append(self._run_or_leave(token, filled.text, len(requests)))
-        return ReferencePlan(steps, requests, [])
+        return ReferencePlan(steps=steps, requests=requests, warnings=[])
 
     def _run_or_leave(self, token: ReferenceToken, command: str, number: int) -> PlanStep:
         limit = self.limits.commands

@@ -6,7 +6,7 @@ library.registry and session_skills.
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -39,7 +39,7 @@ class SkillMetadata(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
-class SkillIndex(NamedTuple):
+class SkillIndex(msgspec.Struct, frozen=True, kw_only=True):
     """Metadata of all visible skills and subagents."""
 
     skills: dict[str, Skill]
@@ -64,7 +64,7 @@ class SkillDefinition(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Diagnostic, ...]
 
 
-class LoadedSkillContext(NamedTuple):
+class LoadedSkillContext(msgspec.Struct, frozen=True, kw_only=True):
     loaded_skills: list[str]
     total_tokens: int
     timestamp: str
@@ -89,7 +89,9 @@ class SkillRegistry:
     def scan_skills(self) -> SkillIndex:
         """Reads metadata only; raises NotFoundError for an unknown team or persona."""
         skills = {skill.full_name: skill for skill, _ in self.library.visible_skills()}
-        return SkillIndex(skills, self.get_available_subagents(), self.library.diagnostics())
+        return SkillIndex(
+            skills=skills, subagents=self.get_available_subagents(), diagnostics=self.library.diagnostics()
+        )
 
     def get_skill_catalog(self, format: CatalogFormat = "table", window_tokens: int = DEFAULT_WINDOW) -> str:  # noqa: A002
         return self.catalog(format, window_tokens).text
@@ -152,9 +154,9 @@ class SkillRegistry:
     def loaded(self) -> LoadedSkillContext:
         loaded = self.session.loaded()
         return LoadedSkillContext(
-            [skill.name for skill in loaded],
-            sum(skill.tokens for skill in loaded),
-            max((skill.loaded_at for skill in loaded), default=""),
+            loaded_skills=[skill.name for skill in loaded],
+            total_tokens=sum(skill.tokens for skill in loaded),
+            timestamp=max((skill.loaded_at for skill in loaded), default=""),
         )
 
     def get_loaded_skills_summary(self) -> str:

@@ -4,7 +4,8 @@ Used by pack, which reuses one TriggerIndex for many tasks; uses library.routing
 """
 
 import re
-from typing import NamedTuple
+
+import msgspec
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError
 from kitbag.library.names import slugify
@@ -24,7 +25,7 @@ _MIN_SHARED_WORDS = 2
 _WORD = re.compile(r"\w+")
 
 
-class SelectedSkill(NamedTuple):
+class SelectedSkill(msgspec.Struct, frozen=True, kw_only=True):
     skill: Skill
     reason: str
 
@@ -136,13 +137,13 @@ def select_skills(
     """The primary skill first, then supporting and required ones. Raises InvalidError if a named skill is unusable."""
     warnings: list[Diagnostic] = []
     chosen = [
-        SelectedSkill(_find_usable_skill(index.registry, name), "named") for name in names
+        SelectedSkill(skill=_find_usable_skill(index.registry, name), reason="named") for name in names
     ] or _select_automatically(task, index)
     if not names:
         warnings += index.problems
         warnings += index.missing_skill_warnings(task, match_all_words=not chosen)
     if not chosen:
-        chosen = [SelectedSkill(index.registry.find_skill(FALLBACK_SKILL), "no other skill matches")]
+        chosen = [SelectedSkill(skill=index.registry.find_skill(FALLBACK_SKILL), reason="no other skill matches")]
     unique = {selected.skill.full_name: selected for selected in reversed(chosen)}
     ordered = [unique[name] for name in dict.fromkeys(selected.skill.full_name for selected in chosen)]
     return _add_required_skills(ordered, index, warnings), warnings
@@ -161,17 +162,24 @@ def _find_usable_skill(registry: Registry, name: str) -> Skill:
 
 def _select_automatically(task: PackTask, index: TriggerIndex) -> list[SelectedSkill]:
     """Matches by label, else type, else trigger or keyword, else search."""
-    hits = [SelectedSkill(skill, f"label {label!r}") for label in task.labels for skill in index.skills_named(label)]
+    hits = [
+        SelectedSkill(skill=skill, reason=f"label {label!r}")
+        for label in task.labels
+        for skill in index.skills_named(label)
+    ]
     if not hits and task.type:
-        hits = [SelectedSkill(skill, f"type {task.type!r}") for skill in index.skills_named(task.type)]
+        hits = [SelectedSkill(skill=skill, reason=f"type {task.type!r}") for skill in index.skills_named(task.type)]
     if not hits:
         text = f"{task.title}\n{task.description}"
-        hits = [SelectedSkill(skill, "trigger or keyword in the task") for skill in index.skills_mentioned_in(text)]
+        hits = [
+            SelectedSkill(skill=skill, reason="trigger or keyword in the task")
+            for skill in index.skills_mentioned_in(text)
+        ]
     if not hits:
         matches = search_skills(index.registry, task.title, MAX_SELECTED)
         title_words = stem_words(task.title)
         hits = [
-            SelectedSkill(hit.skill, f"search score {hit.score}")
+            SelectedSkill(skill=hit.skill, reason=f"search score {hit.score}")
             for hit in matches
             if len(title_words & stem_words(f"{hit.skill.full_name} {hit.skill.summary}")) >= _MIN_SHARED_WORDS
         ]
@@ -203,7 +211,7 @@ def _add_required_skills(
                     Diagnostic("warning", "required-circle", skill.path, line, problem, "remove one of them")
                 )
             elif required.full_name not in found and len(found) < _MAX_REQUIRED:
-                found[required.full_name] = SelectedSkill(required, f"required by {skill.full_name}")
+                found[required.full_name] = SelectedSkill(skill=required, reason=f"required by {skill.full_name}")
                 added.append((required, (*trail, required.full_name)))
             elif required.full_name not in found:
                 problem, line = (

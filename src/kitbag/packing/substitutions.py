@@ -101,7 +101,7 @@ class ArgumentSubstitution:
         filled = fill_command(self._tokens.sub(replacement, command), values)
         if prefix in filled.text and not filled.unsafe:  # next to a brace or `$`, fill_command misses the placeholder
             problem = "an argument is next to a brace or `$`; write \\$1 for the command's own $1"
-            return filled._replace(text=command, unsafe=problem)
+            return msgspec.structs.replace(filled, text=command, unsafe=problem)
         return filled
 
     def append_unused_arguments(self, text: str) -> str:

@@ -6,7 +6,7 @@ and mcp_server; uses text.frontmatter, text.safe_yaml and text.safe_json.
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -75,7 +75,7 @@ class PackTask(msgspec.Struct, frozen=True, kw_only=True):
         return {**{key.upper(): value for key, value in self.extra.items()}, **{k: v for k, v in named.items() if v}}
 
 
-class TaskSource(NamedTuple):
+class TaskSource(msgspec.Struct, frozen=True, kw_only=True):
     """Where tasks are loaded from; the commands come from the user's settings only."""
 
     places: Places

@@ -238,8 +238,12 @@ def preview_sources(kitbag_home: str, setup: ModelSetup) -> ModelSources:
     """The sources as they would be after saving."""
     sources, _ = load_model_sources(load_settings(kitbag_home, ()), probe=False)
     current = sources.providers.get(setup.provider, ProviderSettings())
-    merged = ProviderSettings(*(new or old for new, old in zip(setup.own, current, strict=True)))
-    if any(merged):
+    merged = ProviderSettings(
+        base_url=setup.own.base_url or current.base_url,
+        protocol=setup.own.protocol or current.protocol,
+        key_env=setup.own.key_env or current.key_env,
+    )
+    if merged != ProviderSettings():
         sources = msgspec.structs.replace(sources, providers={**sources.providers, setup.provider: merged})
     variable = key_variable(setup.provider, sources)
     if setup.key and variable:
@@ -333,7 +337,7 @@ def save_model_setup(kitbag_home: str, setup: ModelSetup) -> None:
         document["model"] = (
             f"{setup.provider}/{setup.model}" if setup.provider not in BUILT_IN_MODELS else setup.provider
         )
-        settings = {name: value for name, value in setup.own._asdict().items() if value}
+        settings = {name: value for name, value in msgspec.structs.asdict(setup.own).items() if value}
         if settings:
             _get_table(_get_table(document, "providers"), setup.provider).update(settings)
 

@@ -147,7 +147,7 @@ def _sum_tokens(pieces: Iterable[ContextPiece]) -> int:
 def _window_fields(model_info: ModelInfo, pieces: list[ContextPiece]) -> dict[str, int]:
     """The window, the compaction threshold, and the tokens left until then."""
     prefix = _sum_tokens(piece for piece in pieces if not piece.turn)
-    threshold = ContextWindow(model_info.window, model_info.max_output).compaction_threshold(prefix)
+    threshold = ContextWindow(size=model_info.window, max_output=model_info.max_output).compaction_threshold(prefix)
     return {"window": model_info.window, "compacted_at": threshold, "left": max(threshold - _sum_tokens(pieces), 0)}
 
 

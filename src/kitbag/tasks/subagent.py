@@ -50,7 +50,7 @@ class Subagent(BaseAgent):
     ) -> None:
         parent_options = inherited.options
         turns = request.previous_turns + (request.max_turns or definition.max_turns or DEFAULT_MAX_TURNS)
-        limits = parent_options.limits._replace(turns=turns)
+        limits = msgspec.structs.replace(parent_options.limits, turns=turns)
         self.user_permissions = inherited.permissions
         options = msgspec.structs.replace(
             parent_options, agent=definition.full_name, limits=limits, resume="", fork=False, append=""

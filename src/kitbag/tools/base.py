@@ -135,7 +135,7 @@ class Tool(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
 
     @property
     def spec(self) -> ToolSpec:
-        return ToolSpec(self.name, self.description, _arguments_schema(self.arguments))
+        return ToolSpec(name=self.name, description=self.description, schema=_arguments_schema(self.arguments))
 
     def parse_arguments(self, arguments: dict[str, Any]) -> A:
         """Raises msgspec.ValidationError, which names the field and the problem."""

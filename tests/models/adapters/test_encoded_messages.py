@@ -15,7 +15,7 @@ from kitbag.models.adapters.wire import ApiEndpoint
 from kitbag.models.provider import ModelRequest, SystemBlock, ToolSpec
 
 ENDPOINT = ApiEndpoint(provider="p", base_url="http://127.0.0.1:9/v1", headers={})
-SPEC = ToolSpec("Read", "Reads.", {"type": "object"})
+SPEC = ToolSpec(name="Read", description="Reads.", schema={"type": "object"})
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _messages = st.lists(_text, min_size=1, max_size=6)
 
@@ -30,7 +30,9 @@ def conversation(texts: list[str]) -> tuple[Message, ...]:
 
 
 def body(adapter: Any, messages: tuple[Message, ...]) -> Any:
-    request = ModelRequest(model="m", system=(SystemBlock("Be brief.", cache=True),), messages=messages, tools=(SPEC,))
+    request = ModelRequest(
+        model="m", system=(SystemBlock(text="Be brief.", cache=True),), messages=messages, tools=(SPEC,)
+    )
     return json.loads(adapter._encode_request(request))
 
 

@@ -36,7 +36,9 @@ from support.waiting import TEST_TIMEOUT
 
 library = pytest.mark.usefixtures("pydantic_ai_is_there")
 openai = pytest.mark.usefixtures("pydantic_ai_is_there", "openai_is_there")
-READ = ToolSpec("Read", "Reads a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})
+READ = ToolSpec(
+    name="Read", description="Reads a file.", schema={"type": "object", "properties": {"file_path": {"type": "string"}}}
+)
 CALL = ("call_1", "Read", '{"file_path": "naïve 👩‍💻.txt"}')
 
 
@@ -51,7 +53,7 @@ def openai_is_there() -> None:
 
 
 def ask(*messages: Message, **options: Any) -> ModelRequest:
-    blocks = (SystemBlock("Be brief.\n\n", cache=True), SystemBlock("Today is Monday.\n"))
+    blocks = (SystemBlock(text="Be brief.\n\n", cache=True), SystemBlock(text="Today is Monday.\n"))
     return msgspec.structs.replace(
         ModelRequest(model="some-model", system=blocks, messages=messages or (user_message("hi"),), tools=(READ,)),
         **options,
@@ -198,7 +200,7 @@ def test_a_conversation_arrives_as_it_was() -> None:
     collect(provider, ask(*talk))
     assert recorded.info.instructions == "Be brief.\n\nToday is Monday."
     assert [(tool.name, tool.description, tool.parameters_json_schema) for tool in recorded.info.function_tools] == [
-        tuple(READ)
+        (READ.name, READ.description, READ.schema)
     ]
     first, said, last = recorded.messages
     assert first.parts[0].content[0] == "What is this?"

@@ -30,7 +30,7 @@ Available agent types for the Task tool:
 
 
 def spec(name: str, *fields: str) -> ToolSpec:
-    return ToolSpec(name, "", {"type": "object", "properties": {field: {} for field in fields}})
+    return ToolSpec(name=name, description="", schema={"type": "object", "properties": {field: {} for field in fields}})
 
 
 TOOLS = (
@@ -43,7 +43,7 @@ TOOLS = (
 
 
 def request(*messages: Message, tools: tuple[ToolSpec, ...] = TOOLS, system: str = CATALOG) -> ModelRequest:
-    return ModelRequest(model="offline", system=(SystemBlock(system),), messages=messages, tools=tools)
+    return ModelRequest(model="offline", system=(SystemBlock(text=system),), messages=messages, tools=tools)
 
 
 def ask(*messages: Message, **more: object) -> ModelReply:

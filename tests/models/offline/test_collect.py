@@ -97,7 +97,7 @@ def test_what_the_search_kept_out_is_said_in_the_file() -> None:
     written = render_page(
         CollectRequest(words=("A",), exact=True, file="x.md"),
         ("A",),
-        [GrepHit("[id]/a_b.ts", 2, " A ")],
+        [GrepHit(path="[id]/a_b.ts", line=2, text=" A ")],
         ["more match"],
     )
     assert written.splitlines()[2] == GENERATED_MARKER

@@ -22,7 +22,7 @@ Use the Skill tool to load any of these before doing the work it covers:
 
 
 def spec(name: str, *fields: str) -> ToolSpec:
-    return ToolSpec(name, "", {"type": "object", "properties": {field: {} for field in fields}})
+    return ToolSpec(name=name, description="", schema={"type": "object", "properties": {field: {} for field in fields}})
 
 
 SKILL = spec("Skill", "skill", "args")
@@ -35,7 +35,7 @@ def ask(*messages: Message, tools: tuple[ToolSpec, ...] = (SKILL, GREP, READ), s
         pieces = []
         async with aclosing(
             OfflineModel().stream(
-                ModelRequest(model="offline", system=(SystemBlock(system),), messages=messages, tools=tools)
+                ModelRequest(model="offline", system=(SystemBlock(text=system),), messages=messages, tools=tools)
             )
         ) as stream:
             async for piece in stream:

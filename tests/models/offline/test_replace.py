@@ -150,7 +150,7 @@ def test_too_many_files_are_left_before_anything_is_changed(desk: Desk) -> None:
 
 def test_a_search_that_did_not_see_all_changes_nothing() -> None:
     found = "a.py:1:old_name\n[more match: narrow the search or raise head_limit]"
-    steps = (ToolStep(ToolCall(id="1", name="Grep", arguments={}), found, is_error=False),)
+    steps = (ToolStep(call=ToolCall(id="1", name="Grep", arguments={}), text=found, is_error=False),)
     talk = OfflineConversation(
         request=ModelRequest(model="", system=(), messages=()),
         message="",

@@ -15,7 +15,7 @@ Use the Skill tool to load any of these before doing the work it covers:
 def test_a_skill_is_found_in_the_suggestions_too() -> None:
     suggested = "<suggested-skills>\nFound:\n- pdf-forms: Fills in PDF forms.\n</suggested-skills>"
     found = best_skill(
-        ModelRequest(model="", system=(SystemBlock(CATALOG),), messages=()),
+        ModelRequest(model="", system=(SystemBlock(text=CATALOG),), messages=()),
         f"fill in the pdf forms\n\n{suggested}",
         {"pdf", "form"},
     )

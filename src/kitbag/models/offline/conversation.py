@@ -7,7 +7,7 @@ and to format Markdown. Used by all modules of offline.
 import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -30,7 +30,7 @@ _NOTE = re.compile(r"\[(.+)\]|No matches \((.+)\)\.")
 _REGEX_SIGNS = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 
-class ToolStep(NamedTuple):
+class ToolStep(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call and its result."""
 
     call: ToolCall
@@ -51,7 +51,7 @@ class ToolStep(NamedTuple):
         return self.text.removeprefix("Error: ").strip()
 
 
-class GrepHit(NamedTuple):
+class GrepHit(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     line: int
     text: str
@@ -97,7 +97,7 @@ def read_conversation(request: ModelRequest) -> OfflineConversation:
         for result in message.results:
             text = "".join(part.text for part in result.content if isinstance(part, Text))
             results[result.call_id] = (_without_suggestions(text), result.is_error)
-    steps = tuple(ToolStep(call, *results.get(call_id, ("", True))) for call_id, call in calls.items())
+    steps = tuple(_tool_step(call, *results.get(call_id, ("", True))) for call_id, call in calls.items())
     is_task = last_message.strip() == TASK_START_MESSAGE
     if is_task:  # the task is in the system prompt
         last_message = "".join(block.text for block in request.system).rpartition(_TASK)[2].strip()
@@ -145,7 +145,7 @@ def parse_hits(results: Iterable[str]) -> tuple[list[GrepHit], list[str]]:
     notes: list[str] = []
     for row in "\n".join(results).split("\n"):
         if (hit := _HIT.fullmatch(row)) is not None:
-            found.setdefault((hit[1], int(hit[2])), GrepHit(hit[1], int(hit[2]), hit[3]))
+            found.setdefault((hit[1], int(hit[2])), GrepHit(path=hit[1], line=int(hit[2]), text=hit[3]))
         elif (note := _NOTE.fullmatch(row)) is not None:
             notes.append(note[1] or note[2])
     return list(found.values()), notes
@@ -179,3 +179,7 @@ def code_block(text: str) -> str:
 
 def format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _tool_step(call: ToolCall, text: str, is_error: bool) -> ToolStep:
+    return ToolStep(call=call, text=text, is_error=is_error)

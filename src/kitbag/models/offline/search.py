@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from kitbag.library.routing.agent_search import find_paths
 from kitbag.library.routing.skill_search import stem_words
 from kitbag.messages import ToolCall
@@ -69,7 +71,7 @@ def matching_lines(conversation: OfflineConversation) -> list[GrepHit]:
     if _numbered_files(conversation):
         return []
     all_hits, _ = parse_hits(step.text for step in conversation.steps_of("Grep") if not step.is_error)
-    hits = [hit._replace(text=hit.text.strip()) for hit in all_hits]
+    hits = [msgspec.structs.replace(hit, text=hit.text.strip()) for hit in all_hits]
     return [hit for hit in hits if not is_config_path(hit.path)] or hits
 
 
@@ -110,10 +112,10 @@ def _best_files(hits: Iterable[GrepHit], keywords: set[str]) -> list[tuple[str, 
     """The files whose lines and names cover most keywords, each with its best line."""
     covered: dict[str, set[str]] = {}
     lines: dict[str, tuple[int, int]] = {}
-    for path, line, text in hits:
-        shared = stem_words(text) & keywords
+    for hit in hits:
+        path, shared = hit.path, stem_words(hit.text) & keywords
         covered.setdefault(path, stem_words(os.path.basename(path)) & keywords).update(shared)
         if len(shared) > lines.get(path, (-1, 0))[0]:
-            lines[path] = (len(shared), line)
+            lines[path] = (len(shared), hit.line)
     order = sorted(covered, key=lambda path: (is_config_path(path), -len(covered[path]), -lines[path][0], path))
     return [(path, lines[path][1]) for path in order[:_FILES]]

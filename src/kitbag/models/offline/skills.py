@@ -7,7 +7,9 @@ A command is taken only if it is clearly labeled: a fenced block of one line bel
 import html
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.library.routing.agent_search import find_topic_words, share_stem
 from kitbag.library.routing.skill_search import stem_words
@@ -35,13 +37,13 @@ _EMPTY_WORDS: Final = frozenset(
 )
 
 
-class CatalogSkillMatch(NamedTuple):
+class CatalogSkillMatch(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     words: list[str]
     score: float
 
 
-class DocumentedCommand(NamedTuple):
+class DocumentedCommand(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     source: str
     """Where it is documented, for users."""
@@ -92,7 +94,7 @@ def _score(name: str, description: str, message: str, keywords: set[str]) -> Cat
     score = 2.0 * len(in_name) + len(in_description)
     if re.search(rf"(?<![\w-]){re.escape(name.lower())}(?![\w-])", typed_text(message).lower()):
         score += 10
-    return CatalogSkillMatch(name, sorted(in_name | in_description), score)
+    return CatalogSkillMatch(name=name, words=sorted(in_name | in_description), score=score)
 
 
 def find_test_command(conversation: OfflineConversation, readme: bool = True) -> DocumentedCommand | None:
@@ -101,11 +103,13 @@ def find_test_command(conversation: OfflineConversation, readme: bool = True) ->
         command = find_labeled_command(block)
         if command:
             name = _NAME.match(block)
-            return DocumentedCommand(command, f"the skill {html.unescape(name[1])}" if name else "a skill")
+            return DocumentedCommand(
+                command=command, source=f"the skill {html.unescape(name[1])}" if name else "a skill"
+            )
     for step in _readme_reads(conversation) if readme else []:
         command = find_labeled_command(_NUMBERED.sub("", step.text)) if not step.is_error else ""
         if command:
-            return DocumentedCommand(command, README)
+            return DocumentedCommand(command=command, source=README)
     return None
 
 

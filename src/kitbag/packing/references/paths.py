@@ -12,7 +12,7 @@ import re
 import stat
 import time
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -46,7 +46,7 @@ class TargetContent(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[FileProblem]
 
 
-class PatternMatches(NamedTuple):
+class PatternMatches(msgspec.Struct, frozen=True, kw_only=True):
     targets: list[ReferenceTarget]
     """Sorted by path components."""
     is_complete: bool
@@ -126,7 +126,7 @@ def locate_target(path: str, source: ReferenceSource, directories: dict[str, str
     ), False
 
 
-class PathPattern(NamedTuple):
+class PathPattern(msgspec.Struct, frozen=True, kw_only=True):
     """A directory without wildcards, and the wildcard paths below it."""
 
     directory: str
@@ -141,7 +141,7 @@ def parse_path_pattern(path: str) -> PathPattern:
     leading = list(itertools.takewhile(lambda part: not is_glob(part) and "{" not in part, parts))
     expanded, total = _expand_braces("/".join(parts[len(leading) :]))
     branches = tuple(tuple(_drop_repeated_wildcards(branch.split("/"))) for branch in expanded)
-    return PathPattern(absolute + "/".join(leading), branches, total)
+    return PathPattern(directory=absolute + "/".join(leading), branches=branches, alternatives=total)
 
 
 def _expand_braces(pattern: str) -> tuple[list[str], int]:
@@ -174,7 +174,9 @@ def expand_pattern(pattern: PathPattern, directory: str, budget: WalkBudget) -> 
         )
         for parts in sorted(matches)
     ]
-    return PatternMatches(targets, not budget.stopped and not budget.incomplete, pattern.alternatives)
+    return PatternMatches(
+        targets=targets, is_complete=not budget.stopped and not budget.incomplete, alternatives=pattern.alternatives
+    )
 
 
 def _descend(

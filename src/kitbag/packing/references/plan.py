@@ -6,7 +6,7 @@ Used by resolve and prepare_skill; uses paths for files and shell_quoting for co
 
 import os
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -93,7 +93,7 @@ class CommandStep(msgspec.Struct, frozen=True, kw_only=True):
 PlanStep: TypeAlias = KeepStep | UnescapeStep | ValueStep | EnvironmentStep | MarkerStep | FilesStep | CommandStep
 
 
-class ReferencePlan(NamedTuple):
+class ReferencePlan(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[PlanStep]
     requests: list[ReferenceRequest]
     warnings: list[Diagnostic]
@@ -107,7 +107,9 @@ def plan_references(
     limits: ReferenceLimits,
 ) -> ReferencePlan:
     planner = _Planner(source, values, policy, limits)
-    return ReferencePlan([planner.step(token) for token in tokens], planner.requests, planner.warnings)
+    return ReferencePlan(
+        steps=[planner.step(token) for token in tokens], requests=planner.requests, warnings=planner.warnings
+    )
 
 
 def diagnose(
@@ -254,7 +256,7 @@ class _Planner:
             return self._file(token)  # `app/[id]/page.tsx` is also a file name
         pattern = parse_path_pattern(token.value)
         self.walk = self.walk or WalkBudget()
-        matches = PatternMatches([], True, pattern.alternatives)
+        matches = PatternMatches(targets=[], is_complete=True, alternatives=pattern.alternatives)
         for index, path in enumerate(candidate_paths(pattern.directory or ".", self.source)):
             directory = resolve_target(ReferenceTarget(requested=path, resolved="", display_path=display_path(path)))
             decision = decide_target(self.policy, directory, self.source)

@@ -6,7 +6,7 @@ Used by plan, resolve, pack and prepare_skill; permissions.ReferencePermissions 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -32,7 +32,7 @@ class ReferenceSource(msgspec.Struct, frozen=True, kw_only=True):
     """Line of `path` at which `text` starts."""
 
 
-class ReferenceDecision(NamedTuple):
+class ReferenceDecision(msgspec.Struct, frozen=True):
     verdict: ReferenceVerdict
     reason: str = ""
 

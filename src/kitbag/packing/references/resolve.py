@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, assert_never
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -109,7 +109,7 @@ class CommandFailedError(InvalidError):
     """With `strict`: a command failed, was stopped, or could not run."""
 
 
-class PreparedReferences(NamedTuple):
+class PreparedReferences(msgspec.Struct, frozen=True, kw_only=True):
     """A text with its plan; nothing has been read or run yet."""
 
     source: ReferenceSource
@@ -123,7 +123,9 @@ def prepare_references(
     """Plans the text and asks the policy; then call settle_requests and apply_references. Reads and runs nothing."""
     found = find_references(source.text)
     planned = plan_references(found.tokens, source, values, policy, limits)
-    return PreparedReferences(source, planned, [_diagnostic(source, note) for note in found.problems])
+    return PreparedReferences(
+        source=source, plan=planned, diagnostics=[_diagnostic(source, note) for note in found.problems]
+    )
 
 
 def apply_references(
@@ -139,7 +141,7 @@ def apply_references(
 ) -> ResolvedText:
     """Executes the plan. All requests must be settled; the policy is asked again before each read or run.
     `runner` replaces the policy's own. Raises ReferenceDeniedError for what the policy denies by now."""
-    source, planned, notes = prepared
+    source, planned, notes = prepared.source, prepared.plan, prepared.diagnostics
     if not planned.steps:
         return ResolvedText(
             text=source.text,
@@ -308,7 +310,7 @@ class _Resolver:
         """Rules may have changed since the request was settled. Raises ReferenceDeniedError."""
         request = self.settled.get((kind, subject))
         if now.verdict != "allow" and request is not None and now != request.decision:
-            denied = now._replace(reason=f"no longer allowed: {now.reason}")
+            denied = msgspec.structs.replace(now, reason=f"no longer allowed: {now.reason}")
             raise ReferenceDeniedError(
                 (msgspec.structs.replace(request, decision=denied),), "remove it, or change the rule"
             )

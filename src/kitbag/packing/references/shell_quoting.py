@@ -8,7 +8,9 @@ must not run. Used by plan, resolve and substitutions.
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from kitbag.text.reference_syntax import NAME_PATTERN
 
@@ -39,7 +41,7 @@ _INTERPRETER: Final = re.compile(
 _PLAIN_VALUE: Final = re.compile(r"[\w./:@%+,-]*")
 
 
-class FilledCommand(NamedTuple):
+class FilledCommand(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """The command to run. Unknown or unsafe placeholders stay as written."""
     unknown: tuple[str, ...]
@@ -75,7 +77,7 @@ def fill_command(command: str, values: Mapping[str, str]) -> FilledCommand:
             state = "" if state else text
         parts.append(text)
     parts.append(command[at:])
-    return FilledCommand("".join(parts), tuple(dict.fromkeys(unknown)), unsafe)
+    return FilledCommand(text="".join(parts), unknown=tuple(dict.fromkeys(unknown)), unsafe=unsafe)
 
 
 def _unsafe_position(name: str, value: str, construct: str, state: str) -> str:

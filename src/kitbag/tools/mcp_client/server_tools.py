@@ -28,7 +28,7 @@ class ServerTool(Tool[Any], frozen=True, kw_only=True):
 
     @property
     def spec(self) -> ToolSpec:
-        return ToolSpec(self.name, self.description, cast(Any, self.arguments).schema)
+        return ToolSpec(name=self.name, description=self.description, schema=cast(Any, self.arguments).schema)
 
     def parse_arguments(self, arguments: dict[str, Any]) -> Any:
         return arguments
