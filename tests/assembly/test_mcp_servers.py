@@ -267,7 +267,7 @@ def test_what_a_program_changes_in_the_workspace_can_be_taken_back(world: World)
     house.ask("Hi", steps=[use("writes", str(target)), "Done."])
     assert target.read_text() == "by the server"
     shown = world.json("undo", "--list")
-    assert [file["path"] for file in shown["turns"][0]["files"]] == [str(target)]
+    assert [file["path"] for file in shown["messages"][0]["files"]] == [str(target)]
 
 
 def test_a_run_that_is_cancelled_in_a_call_says_so_to_the_server_and_ends_it(world: World, notes: Path) -> None:

@@ -359,7 +359,7 @@ class TestCompacting:
                 await home.ask(agent, "Two")
                 assert await agent.compact(events.append, "the  name <of> the\u200b dog")
                 asked = home.model.requests[-1]
-                assert "<wish>\nthe  name &lt;of> the[U+200B] dog\n</wish>" in asked.system[0].text
+                assert "<instructions>\nthe  name &lt;of> the[U+200B] dog\n</instructions>" in asked.system[0].text
                 assert [type(event) for event in events] == [Compacted]
                 last = await home.ask(agent, "Three")
                 assert "SUMMARY of it." in str(last.messages)

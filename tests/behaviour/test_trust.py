@@ -104,7 +104,7 @@ def test_D03_headless_uses_nothing_that_acts_and_a_flag_is_for_one_run(world: Wo
     for said in (SKILL, "touch", "not trusted", "--trust-workspace"):
         assert said in needs_it.stderr
     asked = world.run("trust")
-    assert (asked.returncode, "nobody can be asked" in asked.stderr) == (2, True)
+    assert (asked.returncode, "interactive terminal" in asked.stderr) == (2, True)
     world.skill(".kitbag/skills", "x", body="!`echo ran`")
     flagged = world.run("pack", "T1", "--skills", "x", "--allow-commands", "--trust-workspace")
     assert (flagged.returncode, "\nran\n" in flagged.stdout) == (0, True), flagged.stderr

@@ -351,7 +351,7 @@ class TestInterrupted:
                 until(lambda: server.open_streams, process)
                 code, _, problem = interrupted(process, number)
             until(lambda: server.connections == 0)
-        assert "cancelled" in problem
+        assert "interrupted" in problem
         self.goes_on(world, code, number)
 
     def test_while_it_waits_for_the_first_word(self, world: World, number: int) -> None:
