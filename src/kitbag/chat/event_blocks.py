@@ -261,7 +261,7 @@ class EventView:
         match event:
             case SkillLoaded(name=name, tokens=tokens, by=by, rights=permissions):
                 if by == "model":  # the tool call already showed that the skill was loaded
-                    text = f"skill {name}: {permissions}" if permissions else ""
+                    text = f"skill {name}, {permissions}" if permissions else ""
                 else:  # a skill called by `/name` is loaded for one turn
                     how = "used for this message" if by == "user" else "loaded"
                     text = f"skill {name} {how} ({format_count(tokens, 'token')})" + (
