@@ -125,7 +125,7 @@ def test_D42_it_binds_to_this_machine_and_to_others_only_with_a_token_of_yours(w
         token = tmp_path / "token"
         token.write_text("t" * 40)
         token.chmod(0o644)
-        with pytest.raises(UsageError, match="others can read"):
+        with pytest.raises(UsageError, match="readable by other users"):
             async with served(world, HttpOptions(port=0, host="0.0.0.0", token_file=str(token))):
                 pass
         token.chmod(0o600)
@@ -162,7 +162,7 @@ def test_a_token_and_a_name_of_your_own_are_taken(world: World, tmp_path: Path) 
 def test_a_port_that_is_taken_is_told(world: World) -> None:
     async def work() -> None:
         async with served(world) as server:
-            with pytest.raises(InvalidError, match="can't be listened at"):
+            with pytest.raises(InvalidError, match="cannot listen on"):
                 async with served(world, HttpOptions(port=int(server.host.split(":")[1]))):
                     pass
 

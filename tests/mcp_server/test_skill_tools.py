@@ -145,10 +145,10 @@ def test_files_of_a_skill_are_read_and_nothing_outside_of_it(world: World) -> No
 
             first = await read("references/a.md")
             assert first.startswith("Reference A.")
-            assert "Go on with offset=100000" in first
+            assert "Continue with offset=100000" in first
             assert await read("references/a.md", offset=100_000) == "x" * 13
             assert "name: deploy" in await read("SKILL.md")
-            assert "no text (3 bytes)" in await read("bin.dat")
+            assert "not a text file (3 bytes)" in await read("bin.dat")
             for path in ("../../../secret", "link.md", str(secret), "../deploy/../../x", "references", "a\0b"):
                 assert "SECRET" not in await read(path)
                 assert (await read(path)).startswith("ERROR")

@@ -102,13 +102,13 @@ def test_the_bytes_of_the_ledger_are_the_payload(world: World) -> None:
 @pytest.mark.parametrize(
     ("fields", "options", "strategy", "reason"),
     [
-        ({}, (), "standard", "default"),
+        ({}, (), "standard", "no other rule"),
         ({"labels": ["simple"]}, (), "minimal", "simple"),
         ({"size": "small"}, (), "minimal", "small"),
         ({"type": "epic"}, (), "comprehensive", "epic"),
         ({"complexity": "high"}, (), "comprehensive", "complexity"),
         ({"depends": ["a", "b", "c", "d"]}, (), "comprehensive", "4 dependencies"),
-        ({"depends": ["a", "b", "c"]}, (), "standard", "default"),
+        ({"depends": ["a", "b", "c"]}, (), "standard", "no other rule"),
         ({"type": "epic"}, ("--context-used", "71000"), "minimal", "71%"),
         ({"type": "epic", "size": "small"}, (), "minimal", "small"),
         ({"type": "epic"}, ("--available-context", "6999"), "standard", "2,999 tokens"),

@@ -69,7 +69,7 @@ def options(
 
     conflicting = [name for name in ("system_prompt", "strict_mcp_config") if name in more]
     if conflicting:
-        raise UsageError(f"{conflicting[0]} is made here", "give your own words as `prompt`")
+        raise UsageError(f"{conflicting[0]} is set by Kitbag", "pass your own instructions as `prompt`")
     cwd = os.path.abspath(directory or str(more.get("cwd") or "") or os.getcwd())
     run_options = Options(
         directory=cwd,
@@ -137,7 +137,7 @@ def _untrusted_notice(trust: WorkspaceTrust) -> str:
         return ""
     why = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
     return (
-        f"The workspace {why}, so skills and agents that it brings are not there. `kitbag trust` shows them, and asks."
+        f"The workspace {why}, so its skills and agents are not available. Run `kitbag trust` to review and trust it."
     )
 
 
@@ -166,9 +166,9 @@ def _subprocess_server(run_options: Options) -> Any:
 def _pop_servers(more: dict[str, Any]) -> dict[str, Any]:
     servers: object = more.pop("mcp_servers", None) or {}
     if not isinstance(servers, Mapping):
-        raise UsageError("`mcp_servers` must be a dictionary here", "read your file, and give what is in it")
+        raise UsageError("`mcp_servers` must be a dictionary", "load your file and pass its content")
     if SERVER_NAME in servers:
-        raise UsageError(f"a server called {SERVER_NAME} is made here", "call yours otherwise")
+        raise UsageError(f"the server name {SERVER_NAME} is reserved", "rename your server")
     return dict(cast("Mapping[str, Any]", servers))
 
 

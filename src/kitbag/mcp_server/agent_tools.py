@@ -24,26 +24,28 @@ from kitbag.tools.task import TASK, TaskArguments
 
 MAX_TASK_CHARACTERS: Final = 1_000_000
 
-Variables = Annotated[dict[str, str], Meta(max_length=200, description="Values for {{NAME}}.")]
+Variables = Annotated[dict[str, str], Meta(max_length=200, description="Values for {{NAME}} placeholders.")]
 
 
 class PackArguments(Arguments, frozen=True):
     task: Annotated[
-        str, Meta(min_length=1, max_length=MAX_TASK_CHARACTERS, description="Its id, a file, or the task itself.")
+        str, Meta(min_length=1, max_length=MAX_TASK_CHARACTERS, description="Task id, file, or the task itself.")
     ]
-    skills: Annotated[tuple[str, ...], Meta(max_length=20, description="These skills; chosen if not given.")] = ()
+    skills: Annotated[
+        tuple[str, ...], Meta(max_length=20, description="Skills to include; selected automatically if omitted.")
+    ] = ()
     strategy: Literal["", "minimal", "standard", "comprehensive"] = ""
     output_requirements: Literal["manifest+file", "text"] = "manifest+file"
     variables: Variables = {}  # noqa: RUF012 - each call has its own
-    available_context: Annotated[int, Meta(ge=0, description="The subagent's context, in tokens.")] = 0
-    context_used: Annotated[int, Meta(ge=0, description="How much of it is in use already.")] = 0
-    agent: Annotated[str, Meta(max_length=200, description="For this agent.")] = ""
+    available_context: Annotated[int, Meta(ge=0, description="Size of the subagent's context, in tokens.")] = 0
+    context_used: Annotated[int, Meta(ge=0, description="Tokens of it already in use.")] = 0
+    agent: Annotated[str, Meta(max_length=200, description="Agent the context is for.")] = ""
 
 
 async def _list_agents(_: NoArguments, context: ToolContext) -> ToolOutput:
     agents = context.library.visible_agents()
     if not agents:
-        return text_output("There are no agents.", "none")
+        return text_output("No agents are available.", "none")
     return text_output(render_agents(agents, catalog_budget(context.library.settings)).text, f"{len(agents)} agents")
 
 
@@ -108,12 +110,12 @@ def _pack(arguments: PackArguments, context: ToolContext, options: Options) -> T
 def _check_reference(reference: str, context: ToolContext) -> str:
     """Reads a file only if the rules let a model read it. Raises InvalidError."""
     if reference == "-":
-        raise UsageError("there is no standard input here", "give the id, a file, or the task itself")
+        raise UsageError("standard input is not available", "pass the id, a file, or the task itself")
     path = os.path.join(context.directory, os.path.expanduser(reference)) if "\0" not in reference else ""
     if path and os.path.exists(path):
         decision = context.permissions.with_mode("default").decide("Read", {"file_path": os.path.realpath(path)})
         if decision.effect != "allow":
-            raise InvalidError(f"{reference[:300]} is not read: {decision.reason}", "give the task itself")
+            raise InvalidError(f"cannot read {reference[:300]}: {decision.reason}", "pass the task itself")
     return reference
 
 

@@ -15,7 +15,7 @@ from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalReques
 from kitbag.permissions.approvals.question_view import render_approval
 
 ANSWER_TIMEOUT: Final = 600.0
-_ONCE, _ALIKE, _NO = "allow once", "allow what is like it in this task", "no"
+_ONCE, _ALIKE, _NO = "allow once", "allow similar requests in this task", "no"
 
 
 def create_approver(context: ServerRequestContext[Any, Any]) -> "ElicitationApprover | None":
@@ -34,10 +34,10 @@ class ElicitationApprover:
     async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
         """Raises KitbagError if the user can't be asked."""
         choices = [_ONCE, _ALIKE, _NO]
-        rule = f"\n`{question.suggestion}` is what is like it." if question.suggestion else ""
+        rule = f"\nSimilar requests: `{question.suggestion}`" if question.suggestion else ""
         schema: dict[str, Any] = {
             "type": "object",
-            "properties": {"answer": {"type": "string", "title": "Allow it?", "enum": choices}},
+            "properties": {"answer": {"type": "string", "title": "Allow?", "enum": choices}},
             "required": ["answer"],
         }
         message = "\n".join([*render_approval(question), rule]).rstrip()
@@ -47,7 +47,7 @@ class ElicitationApprover:
         except TimeoutError:
             raise InvalidError("the question was not answered in time", "") from None
         except MCPError as error:
-            raise InvalidError(f"the client could not ask: {error.error.message}", "") from None
+            raise InvalidError(f"the client cannot ask the user: {error.error.message}", "") from None
         answer = (result.content or {}).get("answer") if result.action == "accept" else None
         if answer == _ONCE:
             return ApprovalAnswer(choice="allow")

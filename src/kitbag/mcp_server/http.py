@@ -92,8 +92,8 @@ class _Server(uvicorn.Server):
 def _check_address(options: HttpOptions) -> None:
     if _is_loopback(options.host) or options.token_file:
         return
-    problem = f"{options.host} can be reached from other machines"
-    fix = "say with --token-file which token they must have, or leave out --host"
+    problem = f"{options.host} is reachable from other machines"
+    fix = "set an access token with --token-file, or omit --host"
     raise UsageError(problem, fix)
 
 
@@ -114,14 +114,14 @@ def _bind_socket(options: HttpOptions) -> Generator[socket.socket, None, None]:
         family, kind, protocol, _, address = infos[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise UsageError(f"--host {options.host}: {error}", "give an address of this machine") from error
+        raise UsageError(f"--host {options.host}: {error}", "use an address of this machine") from error
     with listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
             listener.listen()  # before its address is announced
         except OSError as error:
-            problem = f"{options.host}:{options.port} can't be listened at: {error.strerror or error}"
+            problem = f"cannot listen on {options.host}:{options.port}: {error.strerror or error}"
             raise InvalidError(problem, "choose another port") from error
         yield listener
 
@@ -176,10 +176,12 @@ def _read_token_file(path: str) -> str:
             status = os.fstat(file.fileno())
             token = file.read(4_096).strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--token-file {path}: {error}", "name a file with one line of plain characters") from error
+        raise UsageError(f"--token-file {path}: {error}", "use a file with one line of ASCII text") from error
     if not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) & 0o077:
-        raise UsageError(f"--token-file {path}: others can read it", f"chmod 600 {path}")
+        raise UsageError(f"--token-file {path}: readable by other users", f"chmod 600 {path}")
     if len(token) < MIN_TOKEN_LENGTH or not token.isprintable() or " " in token:
-        fix = "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
-        raise UsageError(f"--token-file {path}: a token has at least {MIN_TOKEN_LENGTH} characters and no blanks", fix)
+        fix = "generate one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        raise UsageError(
+            f"--token-file {path}: a token needs at least {MIN_TOKEN_LENGTH} characters and no spaces", fix
+        )
     return token

@@ -53,21 +53,21 @@ class HttpGuard:
         """Status and reason if the request is rejected."""
         hosts = headers.get(b"host", [])
         if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts:
-            return 421, "this server is not called by that name"
+            return 421, "unknown host name"
         origins = headers.get(b"origin", [])
         if any(origin.decode("latin-1").lower() not in self._origins for origin in origins):
-            return 403, "requests of other sites are not served"
+            return 403, "cross-site requests are not allowed"
         if any(site not in (b"same-origin", b"none") for site in headers.get(b"sec-fetch-site", [])):
-            return 403, "requests of other sites are not served"
+            return 403, "cross-site requests are not allowed"
         if not self._has_valid_token(headers.get(b"authorization", [])):
-            return 401, "the token is missing or wrong"
+            return 401, "missing or invalid token"
         if scope["path"] != MCP_PATH:
-            return 404, f"there is only {MCP_PATH}"
+            return 404, f"not found; the only path is {MCP_PATH}"
         if scope["method"] not in ("GET", "POST", "DELETE"):
-            return 405, "this method is not served"
+            return 405, "method not allowed"
         kind = headers.get(b"content-type", [b""])[0].split(b";")[0].strip().lower()
         if scope["method"] == "POST" and kind != b"application/json":
-            return 403, "the content must be application/json"
+            return 403, "Content-Type must be application/json"
         return None
 
     def _has_valid_token(self, authorization: list[bytes]) -> bool:

@@ -74,7 +74,7 @@ class SkillResourceHandlers:
         except (NotFoundError, InvalidError) as error:
             raise MCPError(INVALID_PARAMS, f"{error.problem}. {error.fix}".rstrip(". ")) from None
         except (KitbagError, OSError) as error:
-            raise MCPError(INTERNAL_ERROR, f"it could not be read: {error}") from None
+            raise MCPError(INTERNAL_ERROR, f"cannot read it: {error}") from None
 
     async def _list(self, _: Context, params: PaginatedRequestParams) -> ListResourcesResult:
         def read(uris: SkillUris) -> ListResourcesResult:
@@ -88,7 +88,7 @@ class SkillResourceHandlers:
         template = ResourceTemplate(
             uri_template="skill://{skill}/{+path}",
             name="skill-file",
-            description="A file of a skill: SKILL.md, or what lies beside and below it.",
+            description="A file of a skill: SKILL.md, or a file in the skill's directory.",
         )
         return ListResourceTemplatesResult(resource_templates=[template])
 
@@ -123,7 +123,7 @@ class SkillResourceHandlers:
         def read(uris: SkillUris) -> dict[str, Any]:
             location = uris.find(params.uri)
             if location.path != MAIN_FILE:
-                raise NotFoundError(f"no skill is served at {params.uri[:300]}", f"name the skill's {MAIN_FILE}")
+                raise NotFoundError(f"no skill at {params.uri[:300]}", f"use the URI of the skill's {MAIN_FILE}")
             return {"resultType": "complete", "skill": build_entry(uris, location.skill), **CACHE_HINTS}
 
         return await self._run_in_thread(read)
@@ -178,5 +178,5 @@ def _decode_cursor(cursor: str) -> str:
         return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
         raise MCPError(
-            INVALID_PARAMS, "this cursor is not one that the server gave; start from the first page"
+            INVALID_PARAMS, "invalid cursor; start from the first page"
         ) from None

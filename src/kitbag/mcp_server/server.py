@@ -54,7 +54,7 @@ class KitbagServer(Server[Any]):
             "kitbag",
             version=version("kitbag"),
             title="Kitbag",
-            description="Skills and agents, at the moment they are needed.",
+            description="Skills and agents, loaded on demand.",
             instructions=state.served.instructions,
             lifespan=self._lifespan,
             get_tool_input_schema=self._calls.input_schema,

@@ -79,7 +79,7 @@ class ServerState:
         try:
             new = await asyncio.to_thread(load_served_library, self.options)
         except (KitbagError, OSError) as error:  # keep the old one: e.g. a persona's file is gone
-            logger.warning("looking at the library again failed: %s", error)
+            logger.warning("refreshing the library failed: %s", error)
             return
         finally:
             self._reloaded_at = time.monotonic()

@@ -29,7 +29,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=300, description="The skill'
 class LoadSkillArguments(Arguments, frozen=True):
     skill_name: Name
     reason: Annotated[str, Meta(max_length=2_000, description="Why it is needed, in a few words.")] = ""
-    arguments: Annotated[str, Meta(max_length=20_000, description="Arguments for it, if it takes any.")] = ""
+    arguments: Annotated[str, Meta(max_length=20_000, description="Arguments for the skill, if it takes any.")] = ""
 
 
 class SkillNameArguments(Arguments, frozen=True):
@@ -38,8 +38,8 @@ class SkillNameArguments(Arguments, frozen=True):
 
 class SkillFileArguments(Arguments, frozen=True):
     skill_name: Name
-    path: Annotated[str, Meta(min_length=1, max_length=2_000, description="In the skill's directory.")]
-    offset: Annotated[int, Meta(ge=0, description="Character to begin at.")] = 0
+    path: Annotated[str, Meta(min_length=1, max_length=2_000, description="Path relative to the skill's directory.")]
+    offset: Annotated[int, Meta(ge=0, description="Character offset to start at.")] = 0
 
 
 async def _load(arguments: LoadSkillArguments, context: ToolContext) -> ToolOutput:
@@ -92,7 +92,7 @@ async def _unload(arguments: SkillNameArguments, context: ToolContext) -> ToolOu
     name = context.skills.unload(arguments.skill_name)
     if name is None:
         return text_output(f"{_escape_line(arguments.skill_name)} is not loaded.", "was not loaded")
-    return text_output(f"The skill {name} is unloaded: follow it no longer. load_skill brings all of it again.", name)
+    return text_output(f"The skill {name} is unloaded. Stop following it. load_skill loads it again in full.", name)
 
 
 async def _read_file(arguments: SkillFileArguments, context: ToolContext) -> ToolOutput:
@@ -101,14 +101,16 @@ async def _read_file(arguments: SkillFileArguments, context: ToolContext) -> Too
         whole = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         fix = "use it from the skill's directory, or read it as a resource"
-        raise InvalidError(f"{_escape_line(arguments.path)} is no text ({len(data):,} bytes): {path}", fix) from None
+        raise InvalidError(
+            f"{_escape_line(arguments.path)} is not a text file ({len(data):,} bytes): {path}", fix
+        ) from None
     shown = whole[arguments.offset : arguments.offset + MAX_READ_CHARACTERS]
     remaining = len(whole) - arguments.offset - len(shown)
     if not shown:
         end = "the file is empty" if not whole else f"the file ends at {len(whole):,}"
         return text_output(f"[{end}]", end)
     more = (
-        f"\n[{remaining:,} more characters. Go on with offset={arguments.offset + len(shown)}.]"
+        f"\n[{remaining:,} more characters. Continue with offset={arguments.offset + len(shown)}.]"
         if remaining > 0
         else ""
     )
@@ -125,7 +127,7 @@ def _read_bytes(arguments: SkillFileArguments, context: ToolContext) -> tuple[by
     if relative.startswith(f"{skill.directory}/"):
         relative = relative[len(skill.directory) + 1 :]
     if "\0" in relative:
-        raise InvalidError("the path has a NUL character", "")
+        raise InvalidError("the path contains a NUL character", "")
     resolved = main if relative == "SKILL.md" else os.path.realpath(os.path.join(top, relative))
     is_outside_flat_file = bool(skill.flags & FLAT) and resolved != main
     if not is_inside(resolved, top) or is_outside_flat_file or not os.path.exists(resolved):
@@ -136,12 +138,12 @@ def _read_bytes(arguments: SkillFileArguments, context: ToolContext) -> tuple[by
         raise NotFoundError(problem, f"it has {_list_file_names(context, skill.full_name)}")
     decision = context.permissions.with_mode("default").decide("Read", {"file_path": resolved})
     if decision.effect != "allow":
-        raise InvalidError(f"{_escape_line(arguments.path)} is not read: {decision.reason}", "")
+        raise InvalidError(f"cannot read {_escape_line(arguments.path)}: {decision.reason}", "")
     descriptor = open_for_reading(resolved, context.workspace, expected_resolved=resolved)
     with open(descriptor, "rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
-        raise InvalidError(f"{_escape_line(arguments.path)} is longer than {MAX_FILE_BYTES:,} bytes: {resolved}", "")
+        raise InvalidError(f"{_escape_line(arguments.path)} is larger than {MAX_FILE_BYTES:,} bytes: {resolved}", "")
     return data, resolved
 
 

@@ -94,7 +94,7 @@ class SkillUris:
                 skill = self._by_key.get(_lookup_key("/".join(parts[:length])))
                 if skill is not None:
                     return SkillLocation(skill=skill, path="/".join(unquote(part) for part in parts[length:]))
-        raise NotFoundError(f"no skill is served at {uri[:300]}", "list the resources to see those there are")
+        raise NotFoundError(f"no skill at {uri[:300]}", "list the resources to see available skills")
 
     # Files
 
@@ -201,12 +201,12 @@ class SkillUris:
     def read(self, file: ServedFile) -> bytes:
         """Raises InvalidError."""
         if file.size > MAX_BYTES:
-            raise InvalidError(f"{file.path} is longer than {MAX_BYTES:,} bytes", "read it from the skill's directory")
+            raise InvalidError(f"{file.path} is larger than {MAX_BYTES:,} bytes", "read it from the skill's directory")
         descriptor = open_for_reading(file.resolved, self._environment.workspace, expected_resolved=file.resolved)
         with open(descriptor, "rb") as opened:
             data = opened.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise InvalidError(f"{file.path} is longer than {MAX_BYTES:,} bytes", "read it from the skill's directory")
+            raise InvalidError(f"{file.path} is larger than {MAX_BYTES:,} bytes", "read it from the skill's directory")
         return data
 
     def digest(self, file: ServedFile) -> tuple[str, int]:

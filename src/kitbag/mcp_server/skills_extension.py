@@ -21,13 +21,13 @@ SETTINGS: Final[dict[str, Any]] = {"directoryRead": True}
 def build_entry(uris: SkillUris, skill: Skill) -> dict[str, Any]:
     """Raises KitbagError with the reason if the skill has no entry."""
     if skill.flags & FLAT or not skill.path.endswith(f"/{MAIN_FILE}"):
-        raise InvalidError(f"the skill {skill.full_name} is no directory with a {MAIN_FILE}", "")
+        raise InvalidError(f"the skill {skill.full_name} is not a directory with a {MAIN_FILE}", "")
     files = uris.files(skill)
     data = uris.read(files[0])
     try:
         frontmatter = read_verbatim_frontmatter(data)
     except NotVerbatimError as error:
-        raise InvalidError(f"the skill {skill.full_name} can't be served as a skill resource: {error}", "") from None
+        raise InvalidError(f"the skill {skill.full_name} cannot be served as a skill resource: {error}", "") from None
     _check_frontmatter(skill, frontmatter)
     # The bytes that the frontmatter was read from, even if the file has changed since.
     resources = [{"uri": uris.uri(skill), "digest": compute_digest(data), "size": len(data)}]
@@ -41,11 +41,11 @@ def _check_frontmatter(skill: Skill, frontmatter: dict[str, Any]) -> None:
     name, description = frontmatter.get("name"), frontmatter.get("description")
     problem = ""
     if not isinstance(name, str) or not _is_valid_name(name) or name != skill.name:
-        problem = "its `name` is not one of lower-case letters, digits and single hyphens"
+        problem = "its `name` must consist of lowercase letters, digits and single hyphens"
     elif not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION:
         problem = f"its `description` is missing or longer than {MAX_DESCRIPTION} characters"
     if problem:
-        raise InvalidError(f"the skill {skill.full_name} can't be served as a skill resource: {problem}", "")
+        raise InvalidError(f"the skill {skill.full_name} cannot be served as a skill resource: {problem}", "")
 
 
 def _is_valid_name(name: str) -> bool:

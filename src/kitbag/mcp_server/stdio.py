@@ -85,7 +85,7 @@ async def _message_streams(
 def _parse_line(line: bytes | None) -> tuple[Any, bytes]:
     """The message, or an error response for an invalid one."""
     if line is None:
-        return None, _error_response(INVALID_REQUEST, f"the message is longer than {MAX_LINE_BYTES:,} bytes", None)
+        return None, _error_response(INVALID_REQUEST, f"the message is larger than {MAX_LINE_BYTES:,} bytes", None)
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False), b""
     except ValidationError:
@@ -93,7 +93,7 @@ def _parse_line(line: bytes | None) -> tuple[Any, bytes]:
     try:
         parsed: Any = json.loads(line)
     except (ValueError, RecursionError):
-        return None, _error_response(PARSE_ERROR, "the message is not JSON", None)
+        return None, _error_response(PARSE_ERROR, "the message is not valid JSON", None)
     request_id = cast("dict[str, Any]", parsed).get("id") if isinstance(parsed, dict) else None
     known = request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
     return None, _error_response(INVALID_REQUEST, "the message is not a JSON-RPC 2.0 message", known)

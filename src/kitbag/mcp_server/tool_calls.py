@@ -82,17 +82,19 @@ class ToolCalls:
     ) -> CallToolResult:
         tool = self._tools.get(params.name)
         if tool is None:
-            raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:80]!r}; there are {', '.join(self._tools)}")
+            raise MCPError(
+                INVALID_PARAMS, f"no tool named {params.name[:80]!r}; available tools: {', '.join(self._tools)}"
+            )
         try:
             output = await self._run(tool, params.arguments or {}, client, context)
         except msgspec.ValidationError as error:
-            output = error_output(f"the arguments of {tool.name} are wrong: {error}")
+            output = error_output(f"invalid arguments for {tool.name}: {error}")
         except KitbagError as error:
             output = error_output(error.problem, error.fix)
         except Exception as error:
             logger.exception("%s failed", tool.name)
             output = error_output(
-                f"{tool.name} failed inside Kitbag ({type(error).__name__})", "Its error output says more."
+                f"{tool.name} failed inside Kitbag ({type(error).__name__})", "See its error output for details."
             )
         return _call_result(output)
 
@@ -161,7 +163,7 @@ async def _run_detached(
         await asyncio.wait([task for task in (running, leaving) if task is not None], return_when="FIRST_COMPLETED")
         if not running.done():
             await _cancel_call(running, client)
-            return error_output("nobody waits for the answer any more")
+            return error_output("the client has disconnected")
         return running.result()
     except asyncio.CancelledError:
         await _cancel_call(running, client)
@@ -219,7 +221,7 @@ async def _report_progress(
         with anyio.CancelScope(shield=True):
             await asyncio.wait([reporter])
         if not reporter.cancelled() and (error := reporter.exception()) is not None:
-            logger.debug("progress could not be told: %r", error)
+            logger.debug("progress could not be reported: %r", error)
 
 
 def _tool_listing(tool: Tool[Any], catalog: str) -> ToolOverMcp:

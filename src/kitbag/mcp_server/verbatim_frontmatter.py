@@ -33,16 +33,16 @@ def read_verbatim_frontmatter(data: bytes) -> dict[str, Any]:
     parts = split_frontmatter(text)
     closed = not any(problem.code == "head-unclosed" for problem in parts.problems)
     if parts.frontmatter is None or not closed or text.split("\n", 1)[0].rstrip() != "---":
-        raise NotVerbatimError("it does not begin with a head between two lines of ---")
+        raise NotVerbatimError("it does not start with frontmatter between two `---` lines")
     loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
         value = _Builder(yaml).build(yaml.parse(f"{parts.frontmatter}\n", Loader=loader))  # pyright: ignore[reportUnknownMemberType]
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise NotVerbatimError(
-            f"its head is not plain YAML: {str(error).splitlines()[0] if str(error) else ''}"
+            f"its frontmatter is not plain YAML: {str(error).splitlines()[0] if str(error) else ''}"
         ) from None
     if not isinstance(value, dict):
-        raise NotVerbatimError("its head is no map")
+        raise NotVerbatimError("its frontmatter is not a mapping")
     return cast("dict[str, Any]", value)
 
 
@@ -100,7 +100,7 @@ class _Builder:
             container.append(value)
         elif parent.key is None:
             if isinstance(value, list | dict):
-                raise NotVerbatimError("a key that is no text")
+                raise NotVerbatimError("a key that is not a string")
             parent.key = source
         else:
             if parent.key in container:

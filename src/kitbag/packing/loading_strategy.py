@@ -52,4 +52,4 @@ def choose_strategy(
         return StrategyChoice(
             strategy="comprehensive", reason=f"the task has {len(task.depends)} dependencies, more than 3"
         )
-    return StrategyChoice(strategy="standard", reason="default")
+    return StrategyChoice(strategy="standard", reason="no other rule applies")
