@@ -177,6 +177,4 @@ def _decode_cursor(cursor: str) -> str:
     try:
         return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
-        raise MCPError(
-            INVALID_PARAMS, "invalid cursor; start from the first page"
-        ) from None
+        raise MCPError(INVALID_PARAMS, "invalid cursor; start from the first page") from None
