@@ -153,7 +153,7 @@ def test_without_an_answer_the_run_says_what_it_left_out(world: World, monkeypat
         async with Agent(options=options, provider=Scripted(Script([]))) as agent:
             return "\n".join(notice.text for notice in agent.notices)
 
-    assert "the workspace is not trusted; left out: skill x" in asyncio.run(notices())
+    assert "the workspace is not trusted; omitted: skill x" in asyncio.run(notices())
 
 
 def test_it_is_compact_first_and_whole_on_request(world: World) -> None:
