@@ -70,7 +70,7 @@ def find_items(paths: tuple[str, ...], lock_file: str = "") -> AuditTarget:
         )
         if path and not found.items:
             problem = f"no skill, agent, command or plugin found in {path}"
-            raise UsageError(problem, "give a directory that contains SKILL.md files, an agent file or a workspace")
+            raise UsageError(problem, "specify a directory that contains SKILL.md files, an agent file or a workspace")
         items.update({(item.path, item.kind): item for item in found.items})
         unread.update(found.unread)
     requested = tuple(os.path.relpath(path_found, root) for path_found in resolved)
@@ -83,7 +83,7 @@ def find_items(paths: tuple[str, ...], lock_file: str = "") -> AuditTarget:
 
 
 def _resolve_path(path: str) -> str:
-    fix = "give a skill's directory, a file, or a directory that contains them"
+    fix = "specify a skill's directory, a file, or a directory that contains them"
     if "\0" in path or not os.path.exists(path):
         raise UsageError(f"{path}: no such file or directory", fix)
     check_path_links(path)
