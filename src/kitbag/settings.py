@@ -224,7 +224,7 @@ SETTINGS: tuple[Setting, ...] = (
         key="search.url",
         kind="text",
         default="",
-        description="URL of your SearXNG, or a different URL for the chosen backend",
+        description="URL of your SearXNG instance, or a different URL for the chosen backend",
     ),
 )
 PERMISSION_KEYS = ("permissions.mode", "permissions.allow", "permissions.ask", "permissions.deny")

@@ -108,7 +108,7 @@ def _retry_delay(error: ModelError, retry_policy: RetryPolicy, attempt: int) -> 
 
 def suggest_fix(error: ModelError) -> str:
     return error.fix or {
-        "auth": "check the API key of this provider: kitbag models",
-        "too-long": "start a new session, or use a model with a larger window",
+        "auth": "check this provider's API key with `kitbag models`",
+        "too-long": "start a new session, or choose a model with a larger context window",
         "spent": "check your account's limits with the provider",
     }.get(error.kind, "resume with --continue; changes so far are kept")

@@ -164,7 +164,7 @@ async def compact_session(
     emit(Compacted(before=tokens_before, after=tokens_after))
     for skill in attached:
         if skill.loaded is None:
-            emit(SkillUnloaded(name=skill.name, reason="to make room"))
+            emit(SkillUnloaded(name=skill.name, reason="to free context"))
     return True
 
 
@@ -236,10 +236,10 @@ async def _summarize(
     emit(
         Notice(
             severity="warning",
-            text=f"no summary could be written ({problem}); the session was reduced to an extract",
+            text=f"could not write a summary ({problem}); the session was reduced to an excerpt",
         )
     )
-    return "No summary could be written. An extract:\n" + _render_messages(old, max_output), usage, cost
+    return "Could not write a summary. Excerpt:\n" + _render_messages(old, max_output), usage, cost
 
 
 def _render_instructions(instructions: str) -> str:

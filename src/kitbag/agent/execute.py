@@ -164,7 +164,7 @@ class Executor:
             return error_output(f"{tool.name} failed: {error.strerror or error}")
         except Exception as error:  # noqa: BLE001 - a bug in a tool must not end the session
             return error_output(
-                f"{tool.name} failed with an internal error: {type(error).__name__}: {error}", "Try another way."
+                f"{tool.name} failed with an internal error: {type(error).__name__}: {error}", "Try another approach."
             )
         finally:
             self._emit_settings_changes(permissions)

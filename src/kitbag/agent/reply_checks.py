@@ -66,7 +66,7 @@ def describe_failure(reply: ModelReply) -> tuple[str, str] | None:
     """Why a reply that ends a run is not an answer, and the fix. It has no calls, or is the last of several with only
     invalid calls."""
     if reply.stop == "length":
-        fix = "ask for less at once, or continue with --continue"
+        fix = "ask for less at once, or resume with --continue"
         return "the reply was truncated at the model's output limit", fix
     if reply.stop == "refusal":
         return "the model declined to answer", "rephrase the prompt, or use another model"
@@ -88,7 +88,7 @@ def make_call_ids_unique(
     for part in message.parts:
         if isinstance(part, ToolCall):
             if part.id in used:
-                problem = f"the model used one call ID twice; the second call ({part.name}) was dropped"
+                problem = f"the model used the same call ID twice; the second call ({part.name}) was omitted"
                 emit(Notice(severity="warning", text=problem))
                 continue
             used.add(part.id)
@@ -104,5 +104,5 @@ def _with_new_id(call: ToolCall, earlier: ToolCall | None, toolset: AbstractTool
     executed = earlier if earlier is not None and not earlier.problem else None
     is_identical = executed is not None and (call.name, call.arguments) == (executed.name, executed.arguments)
     if is_identical and not problem and tool is not None and not tool.read_only:
-        problem = "this call was made before under the same ID and is not run again; its result is above"
+        problem = "duplicate call ID: this call is not run again; its result is above"
     return msgspec.structs.replace(call, id=f"call_{os.urandom(8).hex()}", problem=problem)

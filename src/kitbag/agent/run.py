@@ -106,7 +106,9 @@ class Run:
             end = self._aborted("failed", error.problem, error.fix)
         except Exception as error:  # noqa: BLE001 - reported by RunEnded and raised by __aexit__
             self._failure = error
-            end = self._aborted("failed", f"{type(error).__name__}: {error}", "this is a bug in Kitbag")
+            end = self._aborted(
+                "failed", f"{type(error).__name__}: {error}", "this is a bug in Kitbag; report it to the maintainers"
+            )
         self._state = "ending"
         try:
             with contextlib.suppress(asyncio.CancelledError):  # the event loop is shutting down: still report the end

@@ -222,7 +222,7 @@ class BaseAgent(AgentResources):
         )
 
         async def work(emit: Emit) -> RunEnded:
-            with self.exclusive("running another request"):
+            with self.exclusive("answering another message"):
                 self.stop_loading.clear()
                 try:
                     return await self._run_request(request, images, emit)

@@ -158,7 +158,7 @@ class _MentionReader:
 
     def result(self) -> MentionedContent:
         if self._omitted:
-            problem = f"{format_count(self._omitted, 'more file')} mentioned with @ not included"
+            problem = f"not included: {format_count(self._omitted, 'more file')} mentioned with @"
             self._warn(problem, f"mention at most {MAX_MENTIONS} per message; the model can read the others itself")
         notices = self._notices[:MAX_NOTICES]
         if omitted_notices := len(self._notices) - len(notices):

@@ -82,9 +82,7 @@ def _read_inputs(agent: "AgentResources") -> _ReloadInputs:
     except (NotFoundError, UntrustedItemError) as error:
         if not options.persona and not options.team:
             raise
-        notices.append(
-            Notice(severity="warning", text=f"{error.problem}; no persona is used from now on", fix=error.fix)
-        )
+        notices.append(Notice(severity="warning", text=f"{error.problem}; continuing without a persona", fix=error.fix))
         options = msgspec.structs.replace(options, team="", persona=NO_PERSONA)
         environment = load_run_environment(places, options)
     notices += [diagnostic_notice(diagnostic) for diagnostic in (*problems, *environment.diagnostics)]

@@ -25,7 +25,7 @@ def load_user_permissions(
         return permissions, []
     access, problems = parse_tools(list(options.only_tools))
     if access.mode == "none":
-        problem = f"--allowed-tools names no known tools: {', '.join(access.unknown)}"
+        problem = f"unknown tools in --allowed-tools: {', '.join(access.unknown)}"
         raise UsageError(problem, f"available tools: {', '.join(known_tools)}")
     notices = [
         Notice(severity="warning", text=f"--allowed-tools: {problem.problem}", fix=problem.fix) for problem in problems

@@ -54,13 +54,13 @@ def agent_json(agent: AgentFile, verdict: Verdict) -> dict[str, Any]:
     "--format",
     "form",
     type=click.Choice(["list", "table"]),
-    help="Print the catalog that the model is shown, in this format.",
-    show_default="none: print a listing for people",
+    help="Print the catalog that the model sees, in this format.",
+    show_default="none: print a human-readable listing",
 )
 @library_options
 @json_option
 def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """List agents, where each comes from and which tools it has."""
+    """List agents with their sources and tools."""
     registry = open_registry(dirs, team, persona)
     if form:
         from kitbag.packing.catalog import catalog_budget, render_agents
@@ -94,8 +94,10 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
 @click.argument("name")
 @click.option("--body", is_flag=True, help="Print only the instructions.")
 @click.option("--prompt", is_flag=True, help="Print the system prompt the agent starts with.")
-@click.option("--task", default="", metavar="TEXT", help="With --prompt: the task for the agent.", show_default="none")
-@click.option("--explain", is_flag=True, help="With --prompt: list the parts of the prompt instead.")
+@click.option(
+    "--task", default="", metavar="TEXT", help="Set the task for the agent (with --prompt).", show_default="none"
+)
+@click.option("--explain", is_flag=True, help="List the parts of the prompt instead (with --prompt).")
 @library_options
 @json_option
 def show(

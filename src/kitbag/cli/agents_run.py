@@ -18,7 +18,7 @@ from kitbag.tools.delegation import DelegationRequest, TaskReport
 @click.command("run")
 @click.argument("name")
 @click.argument("prompt", default="", required=False)
-@click.option("--background", is_flag=True, help="Start it in the background and print its task ID.")
+@click.option("--background", is_flag=True, help="Start the agent in the background and print its task ID.")
 @click.option(
     "--resume", default="", metavar="ID", help="Resume this task of the agent.", show_default="start a new task"
 )
@@ -46,7 +46,7 @@ from kitbag.tools.delegation import DelegationRequest, TaskReport
     "--permission-mode",
     default="",
     metavar="MODE",
-    help="Permission mode of the caller; an agent never gets a more permissive one than plan.",
+    help="Set the caller's permission mode; if it is plan, the agent runs in plan mode.",
     show_default="the `permissions.mode` setting",
 )
 @click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
@@ -54,7 +54,7 @@ from kitbag.tools.delegation import DelegationRequest, TaskReport
 def run(name: str, prompt: str, **options: Any) -> None:
     """Run an agent in the foreground or background.
 
-    In the foreground, progress goes to stderr and the answer to stdout. Exit codes are those of -p.
+    In the foreground, progress goes to stderr and the answer to stdout. Exit codes are the same as for -p.
     """
     from kitbag.errors import UsageError
 
@@ -69,7 +69,8 @@ def run(name: str, prompt: str, **options: Any) -> None:
         for warning in report.warnings:
             output.remark(output.clean(warning))
         output.remark(
-            f"running in the background; follow it: kitbag tasks watch, kitbag tasks output {report.id} --wait 600"
+            f"running in the background; follow it with `kitbag tasks watch`"
+            f" or `kitbag tasks output {report.id} --wait 600`"
         )
     else:
         if report.text:

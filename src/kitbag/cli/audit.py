@@ -86,7 +86,10 @@ Hidden text can't be suppressed. Suppressed findings of high severity are still 
 )
 @click.option("--explain", "rule_id", metavar="RULE-ID", help="Explain this rule and exit.", show_default="none")
 @click.option(
-    "--all", "show_all", is_flag=True, help="Include info, suppressed findings and the capabilities of every item."
+    "--all",
+    "show_all",
+    is_flag=True,
+    help="Include info findings, suppressed findings and the capabilities of every item.",
 )
 @click.option("--strict", is_flag=True, help="Exit 1 for low and info findings as well.")
 def command(
@@ -143,12 +146,12 @@ def _explain(rule_id: str, as_json: bool) -> None:
     output.fields(
         [
             ("rule", rule.id),
-            ("severity", f"{rule.severity}, where the thing would happen"),
+            ("severity", f"{rule.severity}, where the action would take effect"),
             ("confidence", rule.confidence),
             ("means", rule.title),
             ("why", rule.why),
             ("fix", rule.fix),
-            ("suppression", f"kitbag-audit: ignore {rule.id} the reason" if suppressible else "not possible"),
+            ("suppression", f"kitbag-audit: ignore {rule.id} REASON" if suppressible else "not possible"),
         ]
     )
 

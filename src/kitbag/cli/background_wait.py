@@ -34,7 +34,7 @@ async def wait_for_background(agent: Agent, notify: Callable[[str], None]) -> li
             return unfinished
         names = ", ".join(f"{task.name} {task.id}" for task in unfinished)
         if names != announced:
-            notify(f"waiting for {len(unfinished)} in the background (Ctrl-C stops waiting, not the tasks): {names}")
+            notify(f"waiting for background tasks ({len(unfinished)}; Ctrl-C stops waiting, not the tasks): {names}")
             announced = names
         await delegation.report(unfinished[0].id, _POLL_SECONDS)
     return []

@@ -39,7 +39,7 @@ def _load() -> Settings:
 @click.argument("key", required=False)
 @json_option
 def get(key: str | None, as_json: bool) -> None:
-    """Print all settings with their source, or the value of one."""
+    """Print all settings with their sources, or the value of one setting."""
     settings = _load()
     rows = [(s.key, settings.get_sourced(s.key), s.description) for s in SETTINGS]
     for group in STATE_GROUPS:

@@ -21,7 +21,7 @@ _MAX_ROWS = 20
     default="",
     metavar="ID",
     help="Show this session.",
-    show_default="the newest of this directory",
+    show_default="the newest in this directory",
 )
 @json_option
 def command(session_id: str, as_json: bool) -> None:

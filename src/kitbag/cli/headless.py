@@ -103,7 +103,7 @@ def _first_prompt(options: HeadlessOptions) -> InputPrompt | None:
         return read_prompt(options.prompt)
     if options.prompt != "-":
         fix = "stream-json prompts are read from standard input: put -p last without a prompt, or use -p -"
-        raise UsageError("-p with a prompt and --input-format stream-json", fix)
+        raise UsageError("-p PROMPT and --input-format stream-json can't be combined", fix)
     return None
 
 

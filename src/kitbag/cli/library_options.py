@@ -27,17 +27,25 @@ project_option = click.option("--project", is_flag=True, help="Save to the proje
 
 def library_options(function: F) -> F:
     function = click.option(
-        "--persona", default="", metavar="NAME", help="Apply this persona's view.", show_default="the `persona` setting"
+        "--persona",
+        default="",
+        metavar="NAME",
+        help="Show the library as this persona sees it.",
+        show_default="the `persona` setting",
     )(function)
     function = click.option(
-        "--team", default="", metavar="NAME", help="Apply this team's view.", show_default="the `team` setting"
+        "--team",
+        default="",
+        metavar="NAME",
+        help="Show the library as this team sees it.",
+        show_default="the `team` setting",
     )(function)
     return click.option(
         "--dir",
         "dirs",
         multiple=True,
         metavar="DIR",
-        help="Also load skills and agents from DIR, first. Repeatable.",
+        help="Also load skills and agents from DIR; they take precedence. Repeatable.",
     )(function)
 
 

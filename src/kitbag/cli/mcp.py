@@ -51,7 +51,11 @@ if TYPE_CHECKING:
     "--persona", default="", metavar="NAME", help="Serve as this persona.", show_default="the `persona` setting"
 )
 @click.option(
-    "--dir", "dirs", multiple=True, metavar="DIR", help="Also load skills and agents from DIR, first. Repeatable."
+    "--dir",
+    "dirs",
+    multiple=True,
+    metavar="DIR",
+    help="Also load skills and agents from DIR; they take precedence. Repeatable.",
 )
 @click.option("--cwd", default="", metavar="DIR", help="Serve this directory.", show_default="the current directory")
 @click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
@@ -59,14 +63,14 @@ if TYPE_CHECKING:
     "--model",
     default="",
     metavar="NAME",
-    help="Model for agents: provider/model, an alias, or offline.",
+    help="Use this model for agents: provider/model, an alias, or offline.",
     show_default="the `model` setting",
 )
 @click.option(
     "--permission-mode",
     default="",
     metavar="MODE",
-    help="For agents: one of plan, default, acceptEdits, autonomous, locked.",
+    help="Set the permission mode of agents: plan, default, acceptEdits, autonomous or locked.",
     show_default="the `permissions.mode` setting",
 )
 @click.option(

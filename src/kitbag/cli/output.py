@@ -164,5 +164,5 @@ def footer(noun: str, shown: int, hidden: int, problems: int) -> None:
     if hidden:
         parts.append(f"{hidden:,} more with --all")
     if problems:
-        parts.append(f"{format_count(problems, 'problem')}: kitbag doctor")
+        parts.append(f"{format_count(problems, 'problem')}: run `kitbag doctor`")
     remark(style(" · ".join(parts), "dim", sys.stderr))

@@ -47,7 +47,7 @@ Exit codes:
 @click.option(
     "--strategy",
     type=click.Choice(STRATEGIES),
-    help="How much of each skill to include.",
+    help="Set how much of each skill to include.",
     show_default="chosen by budget",
 )
 @click.option(
@@ -56,14 +56,14 @@ Exit codes:
     type=click.Choice(OUTPUT_KINDS),
     default="manifest+file",
     show_default=True,
-    help="How the subagent reports its result.",
+    help="Set how the subagent reports its result.",
 )
 @click.option("--var", "variables", multiple=True, metavar="K=V", help="Set the variable {{K}} to V. Repeatable.")
 @click.option(
     "--available-context",
     "available",
     type=click.IntRange(0),
-    help="Size of the subagent's context in tokens.",
+    help="Set the size of the subagent's context, in tokens.",
     show_default="the `budget.total` setting",
 )
 @click.option(
@@ -72,7 +72,7 @@ Exit codes:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Tokens of the context already in use.",
+    help="Set how many tokens of the context are already in use.",
 )
 @click.option(
     "--budget",
@@ -93,7 +93,7 @@ Exit codes:
 @click.option(
     "--model", default="", metavar="NAME", help="Warn about skills that exclude this model.", show_default="none"
 )
-@click.option("--allow-commands", is_flag=True, help="Approve every !`command` that needs an approval.")
+@click.option("--allow-commands", is_flag=True, help="Approve every !`command` that needs approval.")
 @click.option(
     "--allow-env",
     "environment",
@@ -206,7 +206,9 @@ def _confirm(requests: tuple[ReferenceRequest, ...]) -> bool:
 def _parse_names(value: str | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in (value or "").split(",") if name.strip())
     if value is not None and not names:
-        raise UsageError("--skills contains no skill", "name a skill, or remove the option to have skills selected")
+        raise UsageError(
+            "--skills contains no skill", "name a skill, or remove the option to select skills automatically"
+        )
     return names
 
 

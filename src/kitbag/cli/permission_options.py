@@ -28,7 +28,7 @@ def permission_options(function: F) -> F:
         "--permission-mode",
         default="",
         metavar="MODE",
-        help=f"One of {modes}.",
+        help=f"Set the permission mode: one of {modes}.",
         show_default="the `permissions.mode` setting",
     )(function)
 

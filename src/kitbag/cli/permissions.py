@@ -56,7 +56,11 @@ Exit codes:
 @command.command(epilog=EXIT_CODES)
 @click.argument("use")
 @click.option(
-    "--input", "given", metavar="JSON", help="Arguments of the tool, if USE is only its name.", show_default="none"
+    "--input",
+    "given",
+    metavar="JSON",
+    help="Pass these arguments to the tool, if USE is only its name.",
+    show_default="none",
 )
 @permission_options
 @json_option
@@ -85,7 +89,7 @@ def _parse_use(use: str, json_input: str | None) -> tuple[str, dict[str, object]
     if subject is not None and tool == "Bash" and subject == use:
         tool, subject = use.strip(), None  # no known tool has this name
     if subject is not None:
-        raise UsageError("--input needs the name of a tool only", f"use: {tool} --input '...'")
+        raise UsageError("--input needs a tool name without an argument", f"use: {tool} --input '...'")
     try:
         arguments: object = json.loads(json_input)
     except (ValueError, RecursionError) as error:

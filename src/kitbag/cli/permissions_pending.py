@@ -56,16 +56,18 @@ def pending(as_json: bool) -> None:
 @click.option(
     "--reason", default="", metavar="TEXT", help="Tell the agent why, or what to do instead.", show_default="none"
 )
-@click.option("--session", is_flag=True, help="Allow exactly this until the asking agent ends, not only once.")
+@click.option("--session", is_flag=True, help="Allow exactly this call until the requesting agent ends, not just once.")
 @json_option
 def answer(question: str, choice: Any, reason: str, session: bool, as_json: bool) -> None:
     """Answer a pending approval by its ID or a unique prefix. The first answer counts."""
     if session and choice == "deny":
-        raise UsageError("--session needs allow", "remove --session")
+        raise UsageError("--session can only be used with `allow`", "remove --session")
     require_person()
     with _open_queue() as queue:
         if queue is None:
-            raise NotFoundError(f"no pending approval {question!r}", "list them with `kitbag permissions pending`")
+            raise NotFoundError(
+                f"no pending approval with ID {question!r}", "list them with `kitbag permissions pending`"
+            )
         waiting = queue.find(question)
         queue.answer(
             waiting.request.id,

@@ -31,7 +31,7 @@ Exit codes: those of the command, and
     "--profile",
     type=click.Choice(["read-only", "workspace"]),
     help="Use this sandbox profile.",
-    show_default="as decided",
+    show_default="the one the permission decision requires",
 )
 @click.option("--network", is_flag=True, help="Allow network access.")
 @click.option(
@@ -43,7 +43,7 @@ Exit codes: those of the command, and
     metavar="SECONDS",
     help="Stop the command after SECONDS.",
 )
-@click.option("--yes", is_flag=True, help="Approve the command if it needs an approval. Denied commands stay denied.")
+@click.option("--yes", is_flag=True, help="Approve the command if it needs approval. Denied commands stay denied.")
 @permission_options
 @json_option
 def command(
@@ -63,7 +63,7 @@ def command(
         for line in output.diagnostic_lines(diagnostic, sys.stderr):
             output.remark(line)
     if decision.effect == "deny":
-        fix = "`kitbag permissions test` with the same arguments explains the decision"
+        fix = "run `kitbag permissions test` with the same arguments to see why"
         raise InvalidError(f"denied: {_describe_reason(decision)}", fix)
     confinement = _confinement(decision, opened, profile, network)
     if decision.effect == "ask" and not yes:
@@ -107,7 +107,7 @@ def _require_approval(
     approver = terminal_approver()
     if approver is None:
         fix = "run it in a terminal, add --yes, or add a rule such as --allow 'Bash(...)'"
-        raise InvalidError(f"needs an approval: {_describe_reason(decision)}", fix)
+        raise InvalidError(f"needs approval: {_describe_reason(decision)}", fix)
     settings_file = os.path.join(opened.permissions.workspace.kitbag_home, "settings.toml")
     approvals = Approvals(approver, settings_file)
     given, facts = {"command": text}, (("runs in", describe_confinement(confinement)),)

@@ -58,7 +58,7 @@ def list_(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None
 @library_options
 @json_option
 def show(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """Show a persona, with the skills and agents that its sessions have."""
+    """Show a persona and the skills and agents available in its sessions."""
     found = open_registry(dirs).find_persona(f"{team}/{name}" if team and "/" not in name else name)
     registry = open_registry(dirs, found.team, found.full_name)
     seen = _visible_items(registry)

@@ -41,7 +41,7 @@ def list_(as_json: bool) -> None:
 
 @command.command()
 @click.argument("source", metavar="DIRECTORY_OR_ARCHIVE")
-@click.option("--plugin", metavar="NAME", help="Install this plugin of a marketplace.", show_default="the only one")
+@click.option("--plugin", metavar="NAME", help="Install this plugin from a marketplace.", show_default="the only one")
 @click.option("--update", is_flag=True, help="Replace the installed version.")
 @json_option
 def install(source: str, plugin: str | None, update: bool, as_json: bool) -> None:

@@ -19,11 +19,11 @@ _COMMAND_GROUPS = {
         "plugins": "Install, list, enable, disable and remove plugins.",
         "pack": "Build a subagent's context from a task, within a token budget.",
     },
-    "Follow and correct the work": {
+    "Monitor and undo work": {
         "sessions": "List sessions, newest first.",
         "tasks": "List, watch, stop and resume background tasks.",
-        "context": "Show what the model is shown and what it costs.",
-        "undo": "Undo the file changes of an agent.",
+        "context": "Show what the model sees and what it costs.",
+        "undo": "Undo file changes made by an agent.",
         "worker": "Run background tasks; starts automatically when needed.",
     },
     "Connect models and tools": {
@@ -60,7 +60,7 @@ Exit codes:
   5    ambiguous name
   6    found but unusable, or denied
   7    the model failed (-p)
-  8    background tasks are still running or need an approval (-p)
+  8    background tasks are still running or need approval (-p)
   9    the model returned an empty answer (-p)
   10   over budget after all allowed truncation (pack)
   11   stopped at --max-turns (-p)
@@ -158,8 +158,8 @@ def _run_options(function: F) -> F:
         click.option(
             "--effort",
             type=click.Choice(["low", "medium", "high"]),
-            help="How much the model reasons.",
-            show_default="the model's own",
+            help="Set how much the model reasons.",
+            show_default="the model's default",
         ),
         click.option("--agent", default="", metavar="NAME", help="Run as this agent.", show_default="none"),
         click.option(
@@ -180,7 +180,7 @@ def _run_options(function: F) -> F:
             "--permission-mode",
             default="",
             metavar="MODE",
-            help="One of plan, default, acceptEdits, autonomous, locked.",
+            help="Set the permission mode: plan, default, acceptEdits, autonomous or locked.",
             show_default="the `permissions.mode` setting",
         ),
         click.option(
@@ -205,7 +205,7 @@ def _run_options(function: F) -> F:
             "dirs",
             multiple=True,
             metavar="DIR",
-            help="Also load skills and agents from DIR, first. Repeatable.",
+            help="Also load skills and agents from DIR; they take precedence. Repeatable.",
         ),
         click.option("--cwd", default="", metavar="DIR", help="Work in DIR.", show_default="the current directory"),
         click.option(
@@ -229,7 +229,7 @@ def _run_options(function: F) -> F:
             help="Stop the session at this cost.",
             show_default="no limit",
         ),
-        click.option("-c", "--continue", "go_on", is_flag=True, help="Resume the newest session of this directory."),
+        click.option("-c", "--continue", "go_on", is_flag=True, help="Resume the newest session in this directory."),
         click.option(
             "-r", "--resume", default="", metavar="ID", help="Resume this session.", show_default="start a new one"
         ),

@@ -100,7 +100,7 @@ def server_json(listed: _ListedServer, listing: "ServerListing | None") -> dict[
 @_trust_option
 @json_option
 def list_(trust_workspace: bool, as_json: bool) -> None:
-    """List MCP servers of your settings, this project and its agents, without starting them."""
+    """List MCP servers from your settings, this project and its agents, without starting them."""
     environment = _load_environment(trust_workspace)
     rows = [(listed, _cached_listing(listed.configured, environment)) for listed in _all_servers(environment)]
     if as_json:

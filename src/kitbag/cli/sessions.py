@@ -17,7 +17,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--here", is_flag=True, help="Only sessions of this directory.")
+@click.option("--here", is_flag=True, help="List only sessions in this directory.")
 @json_option
 def list_(here: bool, as_json: bool) -> None:
     """List sessions, newest first. To resume one: kitbag --resume ID."""

@@ -27,8 +27,8 @@ def command() -> None:
     "--format",
     "form",
     type=click.Choice(["list", "table", "xml"]),
-    help="Print the catalog that the model is shown, in this format.",
-    show_default="none: print a listing for people",
+    help="Print the catalog that the model sees, in this format.",
+    show_default="none: print a human-readable listing",
 )
 @library_options
 @json_option
@@ -50,7 +50,7 @@ def _print_catalog(registry: "Registry", form: Any, as_json: bool) -> None:
     elif catalog.text:
         output.exact(catalog.text)
     else:
-        output.remark("no skills: the model is shown no catalog")
+        output.remark("no skills: the model sees no catalog")
 
 
 @command.command()
@@ -58,13 +58,13 @@ def _print_catalog(registry: "Registry", form: Any, as_json: bool) -> None:
 @click.option(
     "--level",
     type=click.Choice(["0", "1", "2"]),
-    help="Print exactly what the model is shown at this level.",
-    show_default="a summary for people",
+    help="Print exactly what the model sees at this level.",
+    show_default="a human-readable summary",
 )
 @library_options
 @json_option
 def show(name: str, level: str | None, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """Show a skill: its instructions, who may use it and its token cost."""
+    """Show a skill: its instructions, who can use it and its token cost."""
     registry = open_registry(dirs, team, persona)
     skill = registry.find_skill(name)
     if level is None:
@@ -163,7 +163,7 @@ def _claim(registry: "Registry", skill: Skill, used: bool) -> dict[str, Any]:
 
 @command.command()
 @click.argument("query", nargs=-1, required=True)
-@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="Maximum number of results.")
+@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="Show at most this many results.")
 @library_options
 @json_option
 def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:

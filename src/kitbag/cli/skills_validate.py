@@ -140,10 +140,10 @@ def _check_size(skill: Skill, body: str) -> list[Diagnostic]:
             Diagnostic("warning", "empty-body", skill.path, 0, "no instructions", "write them below the frontmatter")
         )
     elif tokens > 5000 or body.count("\n") > 500:
-        what = f"{tokens:,} tokens in {body.count(chr(10)) + 1:,} lines; under 5,000 and 500 is recommended"
-        diagnostics.append(Diagnostic("info", "long-body", skill.path, 0, what, "move detail to references/"))
+        what = f"{tokens:,} tokens in {body.count(chr(10)) + 1:,} lines; recommended: at most 5,000 and 500"
+        diagnostics.append(Diagnostic("info", "long-body", skill.path, 0, what, "move details to references/"))
     if len(skill.description) > 1024:
-        what = f"the description has {len(skill.description):,} characters; other tools allow 1,024"
+        what = f"the description has {len(skill.description):,} characters; other tools allow at most 1,024"
         diagnostics.append(
             Diagnostic(
                 "info", "long-description", skill.path, 2, what, "say briefly what the skill does and when to use it"

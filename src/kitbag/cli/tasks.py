@@ -58,8 +58,8 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Include tasks of all directories.")
-@click.option("--running", is_flag=True, help="Only tasks that have not ended.")
+@click.option("--all", "everything", is_flag=True, help="Include tasks in all directories.")
+@click.option("--running", is_flag=True, help="List only tasks that have not ended.")
 @json_option
 def list_(everything: bool, running: bool, as_json: bool) -> None:
     """List tasks, newest first."""
@@ -226,7 +226,7 @@ def resume(task_id: str, prompt: str, as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--all", "everything", is_flag=True, help="Include tasks of all directories.")
+@click.option("--all", "everything", is_flag=True, help="Include tasks in all directories.")
 @json_option
 def watch(everything: bool, as_json: bool) -> None:
     """Watch tasks until all have ended. Ctrl-C stops watching; the tasks keep running."""

@@ -87,7 +87,7 @@ def _render_rows(board: Board, tasks: list[Task], width: int) -> list[str]:
             f" {truncate_to_width(output.clean(describe_activity(board, task, report)), room)}"
         )
     if any(task.status == "waiting-approval" for task in tasks):
-        lines.append(output.style("needs an approval: kitbag permissions pending", "yellow"))
+        lines.append(output.style("needs approval: run `kitbag permissions pending`", "yellow"))
     return lines
 
 

@@ -23,9 +23,7 @@ from kitbag.text.terminal_width import text_width
 from kitbag.views.blocks import Block, LinesBlock, NoticeBlock, VerbatimBlock
 
 TERMINAL_PATH: Final = "/dev/tty"
-TERMINAL_STYLE: Final = ApprovalStyle(
-    shows_diff=False, asks_why=True, left_reason="the question was left without an answer"
-)
+TERMINAL_STYLE: Final = ApprovalStyle(shows_diff=False, asks_why=True, left_reason="the question was not answered")
 _CONTINUATION: Final = "┆ "
 _WORDS: Final = {"yes": "y", "no": "n"}
 _NUMBERS: Final = re.compile(r"[\d\s,;]+")
@@ -73,7 +71,9 @@ class TerminalDialog:
             with _open_terminal(self._terminal) as descriptor:
                 return _ask_forms(_TerminalLines(descriptor, stop), forms)
         except OSError as error:
-            raise KitbagError(f"there is no terminal to ask at ({error.strerror or error})", "use one") from error
+            raise KitbagError(
+                f"needs an interactive terminal ({error.strerror or error})", "run it in an interactive terminal"
+            ) from error
 
 
 def terminal_approver() -> DialogApprover | None:
@@ -104,9 +104,9 @@ def _question_lines(form: Form) -> list[str]:
     for option in form.options:
         lines += _quote_lines(f"{option.key}  {option.label}{f': {option.note}' if option.note else ''}".strip())
     if not form.options:
-        return [*lines, "Type your answer, then Enter. Enter alone: no answer."]
+        return [*lines, "Type your answer and press Enter. To give no answer, just press Enter."]
     numbers = "Type numbers such as 1,2" if form.multiple else "Type a number"
-    return [*lines, f"{numbers}, or words of your own, then Enter. Enter alone: no answer."]
+    return [*lines, f"{numbers} or your own answer, and press Enter. To give no answer, just press Enter."]
 
 
 def _read_answer(lines: "_TerminalLines", form: Form) -> FormAnswer:
@@ -118,9 +118,11 @@ def _read_answer(lines: "_TerminalLines", form: Form) -> FormAnswer:
             return FormAnswer(text=typed)
         numbers = list(dict.fromkeys(int(number) for number in re.findall(r"\d{1,9}", typed)))
         if not numbers or not all(1 <= number <= count for number in numbers):
-            lines.show([f"there are options 1 to {count}; for a number of your own, add a word to it"])
+            lines.show(
+                [f"the options are 1 to {count}; to give a different number as your own answer, add a word to it"]
+            )
         elif len(numbers) > 1 and not form.multiple:
-            lines.show(["choose one of them, or answer in words of your own"])
+            lines.show(["choose one of them, or type your own answer"])
         else:
             return FormAnswer(tuple(form.options[number - 1].key for number in numbers))
 
@@ -133,13 +135,17 @@ def _read_choice(lines: "_TerminalLines", form: Form) -> FormAnswer:
         key = _WORDS.get(typed, typed)
         if any(option.key == key for option in form.options):
             return FormAnswer((key,))
-        lines.show(["answer with one of the letters, then Enter"])
+        lines.show(["type one of the letters and press Enter"])
 
 
 def _read_text(lines: "_TerminalLines", form: Form) -> FormAnswer:
     """One line of text, on the line of the prompt."""
     prompt = form.prompt[:1].lower() + form.prompt[1:].removesuffix(":")
-    hint = f", {form.free_text_hint}; Enter alone goes back" if form.free_text_hint and not form.initial_text else ""
+    hint = (
+        f", {form.free_text_hint}; to go back, just press Enter"
+        if form.free_text_hint and not form.initial_text
+        else ""
+    )
     return FormAnswer(text=lines.read_line(f"{prompt}{hint}: ", form.initial_text).strip())
 
 

@@ -46,10 +46,10 @@ def _places(path: str) -> Places:
 
 @command.command()
 @click.argument("path", default=".")
-@click.option("--yes", is_flag=True, help="Trust it without asking.")
+@click.option("--yes", is_flag=True, help="Trust the workspace without asking.")
 @json_option
 def add(path: str, yes: bool, as_json: bool) -> Any:
-    """Show what the workspace of PATH would run, then ask whether to trust it."""
+    """Show what the workspace at PATH would run, then ask whether to trust it."""
     places = _places(path)
     trust = check_trust(places)
     if trust.state not in ("untrusted", "changed"):
@@ -57,7 +57,7 @@ def add(path: str, yes: bool, as_json: bool) -> Any:
     if not as_json:
         print_trust(trust)
     if not yes and (as_json or not (sys.stdin and sys.stdin.isatty()) or not sys.stdout.isatty()):
-        raise UsageError("needs an interactive terminal", "review what it would run, then: kitbag trust --yes")
+        raise UsageError("needs an interactive terminal", "review what it would run, then run `kitbag trust --yes`")
     if trust.is_complete and not yes and not _confirm():
         output.remark("not trusted; nothing was changed")
         sys.exit(1)
@@ -80,7 +80,7 @@ def _confirm() -> bool:
 @click.argument("path", default=".")
 @json_option
 def show(path: str, as_json: bool) -> None:
-    """Show what the workspace of PATH would run or allow, and whether it is trusted."""
+    """Show what the workspace at PATH would run or allow, and whether it is trusted."""
     trust = check_trust(_places(path))
     if as_json:
         output.as_json(trust_json(trust))
@@ -122,7 +122,7 @@ def list_(as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="Stop trusting all workspaces.")
 @json_option
 def remove(path: str | None, everything: bool, as_json: bool) -> None:
-    """Stop trusting the workspace of PATH."""
+    """Stop trusting the workspace at PATH."""
     if (path is None) == (not everything):
         raise UsageError("no workspace given", "pass its path, or --all")
     places = find_places()
@@ -132,7 +132,9 @@ def remove(path: str | None, everything: bool, as_json: bool) -> None:
         names = (os.path.abspath(path), os.path.realpath(path), os.path.realpath(find_places(path).project))
         roots = [name for name in dict.fromkeys(names) if name in known][:1]
         if not roots:
-            raise NotFoundError(f"{path} is not a trusted workspace", "kitbag trust list")
+            raise NotFoundError(
+                f"{path} is not a trusted workspace", "list trusted workspaces with `kitbag trust list`"
+            )
     removed, remark = revoke_trust(places, roots)
     if remark:
         output.remark(output.clean(remark))

@@ -31,8 +31,8 @@ def _rename_option(name: str) -> str:
     "session_id",
     default="",
     metavar="ID",
-    help="Undo changes of this session.",
-    show_default="the newest of this directory",
+    help="Undo changes made in this session.",
+    show_default="the newest in this directory",
 )
 @click.option(
     "--message",
@@ -43,8 +43,8 @@ def _rename_option(name: str) -> str:
 )
 @click.option("--list", "as_list", is_flag=True, help="List your messages that caused file changes.")
 @click.option("--show", is_flag=True, help="Show the changes as a diff without applying them.")
-@click.option("--redo", is_flag=True, help="Re-apply what was undone last, or --message N.")
-@click.option("--force", is_flag=True, help="Overwrite files that changed since.")
+@click.option("--redo", is_flag=True, help="Re-apply the changes that were undone last, or those of --message N.")
+@click.option("--force", is_flag=True, help="Overwrite files that have changed since then.")
 @click.option("--yes", is_flag=True, help="Do not ask; required without an interactive terminal.")
 @json_option
 def command(
@@ -57,14 +57,15 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> Any:
-    """Undo the file changes of an agent.
+    """Undo file changes made by an agent.
 
-    Undoes everything that one of your messages caused: created files are removed, changed files get their previous
-    content and permissions, deleted files are restored. Run it again to undo the message before.
+    This undoes everything that one of your messages caused: created files are removed, changed files get their
+    previous content and permissions, deleted files are restored. Run it again to undo the previous message.
 
-    If a file changed since, nothing is restored (exit code 6) unless you add --force; overwritten content is kept, so
-    --redo restores it. Not covered: changes by commands to files that git ignores, to `.git`, to files over 5 MB and
-    to files outside the workspace. An edit that you save while a command runs counts as the command's.
+    If a file has changed since then, nothing is restored (exit code 6) unless you add --force; overwritten content
+    is kept, so --redo restores it. Not covered: changes by commands to files that git ignores, to `.git`, to files
+    over 5 MB and to files outside the workspace. An edit that you save while a command runs counts as the
+    command's.
     """
     if as_list and (show or yes or force or redo):
         raise UsageError("--list can't be combined with other options", "remove the other options")

@@ -20,7 +20,7 @@ from kitbag.settings import load_settings
 @click.option(
     "--at-once",
     type=click.IntRange(1, 10_000),
-    help="Maximum number of tasks at once.",
+    help="Run at most this many tasks at once.",
     show_default="the `tasks.at_once` setting, 20",
 )
 def command(idle: float | None, at_once: int | None) -> None:

@@ -161,7 +161,7 @@ def script_of(value: object) -> Script:
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise InvalidError(f"rules[{at}].{name} is not a valid pattern: {error}", "fix it") from error
+                raise InvalidError(f"rules[{at}].{name} is not a valid pattern: {error}", "fix the pattern") from error
         rules.append(Rule(_parse_replies(rule.get("replies"), f"rules[{at}].replies"), **patterns))
     if "replies" in fields:
         rules.append(Rule(_parse_replies(fields["replies"], "replies")))

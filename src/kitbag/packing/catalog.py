@@ -122,7 +122,7 @@ _SKILLS_OVER_MCP = msgspec.structs.replace(
 _AGENTS = _Wording(
     noun="agent",
     intro="Available agent types for the Task tool:",
-    table_intro="Use the `Task` tool to hand work to any of these agents.",
+    table_intro="Use the `Task` tool to delegate work to any of these agents.",
     search_tool="",
 )
 

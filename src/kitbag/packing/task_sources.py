@@ -100,7 +100,9 @@ def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> t
         text = run_task_command(source.task_command, reference, source.places.cwd)
         return parse_task(text, ".json", f"command: {source.task_command}", reference)
     where = "no file .kitbag/tasks/" + reference + "{.json,.yaml,.md}"
-    raise NotFoundError(f"no task {reference!r}: {where}", "create that file, pass a file, or set pack.task_command")
+    raise NotFoundError(
+        f"no task named {reference!r}: {where}", "create that file, pass a file, or set pack.task_command"
+    )
 
 
 def _read_task(path: str, boundary: PathBoundary | None) -> tuple[PackTask, list[Diagnostic]]:
@@ -181,7 +183,7 @@ def _parse_children(value: Any, command: str) -> list[Any]:
     for item in items:
         known = isinstance(item, dict) and any(cast("dict[str, Any]", item).get(key) for key in ("id", "title"))
         if not known and not isinstance(item, str):
-            raise InvalidError(f"`{command}` did not print a list of tasks", "print a JSON list of tasks or task ids")
+            raise InvalidError(f"`{command}` did not print a list of tasks", "print a JSON list of tasks or task IDs")
     return items
 
 
@@ -229,7 +231,9 @@ def run_task_command(command: str, task_id: str, cwd: str) -> str:
     if result.returncode != 0:
         lines = (result.stderr or result.stdout).decode("utf-8", "replace").strip().splitlines()
         detail = f": {lines[-1]}" if lines else ""
-        raise NotFoundError(f"no task {task_id!r}: `{' '.join(words)}` exited with code {result.returncode}{detail}")
+        raise NotFoundError(
+            f"no task named {task_id!r}: `{' '.join(words)}` exited with code {result.returncode}{detail}"
+        )
     return result.stdout[:_MAX_BYTES].decode("utf-8", "replace")
 
 
@@ -237,7 +241,7 @@ def _fill_task_id(words: list[str], task_id: str) -> list[str]:
     """Raises InvalidError if the program could read the id as an option."""
     for at, word in enumerate(words):
         if task_id.startswith("-") and word.startswith("{id}") and "--" not in words[:at]:
-            problem = f"the task id {task_id!r} starts with a dash: `{words[0]}` could treat it as an option"
+            problem = f"the task ID {task_id!r} starts with a dash: `{words[0]}` could treat it as an option"
             raise InvalidError(problem, f"write `-- {{id}}` or `--option={{id}}` in the setting: {' '.join(words)}")
     return [word.replace("{id}", task_id) for word in words]
 

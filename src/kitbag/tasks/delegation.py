@@ -232,7 +232,7 @@ class TaskDelegation:
         )
         if background:
             if not await self.board.requeue(task, request):
-                raise InvalidError(f"task {task.id} was resumed by another process", "read it with TaskOutput")
+                raise InvalidError(f"task {task.id} was resumed by another process", "read its output with TaskOutput")
             await self._hand_to_worker(task.id)
             return self._report(self.board.find(task.id))
         await self.board.update_request(task, request)
@@ -270,7 +270,7 @@ class TaskDelegation:
             raise
         task = self.board.find(task.id)
         if not claimed and not task.is_finished:
-            raise InvalidError(f"task {task.id} was started by another process", "read it with TaskOutput")
+            raise InvalidError(f"task {task.id} was started by another process", "read its output with TaskOutput")
         return self._report(task)
 
     async def _finish_after_error(self, task: "Task", error: BaseException) -> None:

@@ -82,7 +82,7 @@ def parse_owner(value: object) -> Owner:
     if not all(isinstance(text, str) for text in (machine, boot, started)):
         raise ValueError("its owner's machine, boot or start is not text")
     if not is_pid(pid):
-        raise ValueError(f"its owner's process number is {reprlib.repr(pid)}")
+        raise ValueError(f"its owner's process ID is invalid: {reprlib.repr(pid)}")
     return Owner(machine=machine, boot=boot, pid=pid, started=started)
 
 

@@ -44,5 +44,6 @@ def check_resumable(task: Task) -> None:
         raise InvalidError(f"task {task.id} is {task.status}", "wait for it to end, or stop it")
     if not task.background:
         raise InvalidError(
-            f"task {task.id} ran in the foreground", f"kitbag agents run {task.agent} PROMPT --resume {task.id}"
+            f"task {task.id} ran in the foreground",
+            f"resume it with `kitbag agents run {task.agent} PROMPT --resume {task.id}`",
         )

@@ -204,7 +204,7 @@ class TaskRunner:
                 self._run = None
                 result = _result_from_run(run.ended, agent)
             if worktree is not None:
-                message_text = self.task.description or f"Work of {self.task.agent}"
+                message_text = self.task.description or f"Changes by {self.task.agent}"
                 # A background command may still use it.
                 in_use = any(not one.is_finished for one in self.board.descendants(self.task.id))
                 result = msgspec.structs.replace(

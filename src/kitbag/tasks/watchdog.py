@@ -15,8 +15,8 @@ _CHECKS_PER_TIMEOUT = 30
 """Within the shortest timeout."""
 _DESCRIPTIONS: Final[dict[PhaseName, str]] = {
     "model": "no output from the model",
-    "tool": "a tool is running",
-    "answer": "no answer to an approval",
+    "tool": "a tool has been running",
+    "answer": "no answer to an approval request",
 }
 
 

@@ -132,7 +132,7 @@ def open_state_file(kitbag_home: str, name: str, flags: int = 0) -> int:
         raise storage_error("use", path, error) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise StoreError(f"{path} is not a regular file", "move it away")
+        raise StoreError(f"{path} is not a regular file", "move it elsewhere, or delete it")
     return descriptor
 
 

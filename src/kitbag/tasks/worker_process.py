@@ -37,7 +37,7 @@ from kitbag.tasks.worker_lock import (
 MAX_LOG_BYTES: Final = 4_000_000
 HUNG_SECONDS: Final = 60.0
 """Without a heartbeat; time asleep does not count."""
-NO_WORKER: Final = "no worker could be started"
+NO_WORKER: Final = "could not start a worker"
 """The prefix of warnings that say so."""
 _LOG_FILE: Final = "worker.log"
 _EXCLUDED_VARIABLES: Final = (SESSION_VARIABLE, "CLAUDE_SESSION_ID", LOCK_DESCRIPTOR_VARIABLE, WAIT_FOR_LOCK_VARIABLE)
@@ -177,7 +177,7 @@ def _check_running_worker(kitbag_home: str, start_failure: str) -> WorkerStart:
     if (other := read_worker_record(kitbag_home)) is not None and is_newer(kitbag_version(), other.version):
         _start_worker(kitbag_home, None)
         return WorkerStart(
-            True, f"a worker of Kitbag {other.version} is finishing its tasks; a newer worker starts then"
+            True, f"a worker of Kitbag {other.version} is finishing its tasks; a newer worker starts after that"
         )
     return WorkerStart(False, start_failure)
 

@@ -48,7 +48,9 @@ def create_worktree(repository: str, kitbag_home: str, task_id: str) -> Worktree
     if os.path.isdir(worktree.path):
         return worktree
     if not os.path.exists(os.path.join(repository, ".git")):
-        raise InvalidError(f"{repository} is not a git repository, so the agent can't have a worktree", "run git init")
+        raise InvalidError(
+            f"{repository} is not a git repository, so the agent can't have a worktree", "run `git init`"
+        )
     os.makedirs(os.path.dirname(worktree.path), mode=0o700, exist_ok=True)
     _git(repository, "worktree", "add", "--quiet", "-b", worktree.branch, worktree.path, "HEAD")
     return worktree
@@ -61,14 +63,21 @@ def commit_changes(worktree: Worktree, message: str, *, in_use: bool = False) ->
     # Git would apply their own configuration and run the programs it names.
     nested = list(_nested_repositories(worktree.path))
     if len(nested) > _MAX_NESTED_REPOSITORIES:
-        raise InvalidError(f"too many git repositories in {worktree.path}", "check it yourself")
+        raise InvalidError(f"too many git repositories in {worktree.path}", "check it manually")
     _git(worktree.path, "add", "--all", "--", ".", *(f":(exclude,literal){path}" for path in nested))
     changed = bool(_git(worktree.path, "diff-index", "--cached", "--name-only", "HEAD").strip())
     if changed:
         identity = (
             ("-c", "user.name=Kitbag", "-c", "user.email=kitbag@localhost") if not _has_identity(worktree) else ()
         )
-        _git(worktree.path, *identity, "commit", "--quiet", "--no-verify", f"--message={message or 'Work of an agent'}")
+        _git(
+            worktree.path,
+            *identity,
+            "commit",
+            "--quiet",
+            "--no-verify",
+            f"--message={message or 'Changes by an agent'}",
+        )
     base = _git(worktree.repository, "rev-parse", "HEAD").strip()
     if changed or nested or in_use or _git(worktree.path, "rev-parse", "HEAD").strip() != base:
         return worktree.branch
@@ -136,7 +145,9 @@ def _filter_overrides(directory: str) -> list[str]:
     ]
     names = [name for name in of_repository if name.rpartition(".")[2] in ("clean", "smudge", "process", "driver")]
     if any("=" in name for name in names):
-        raise InvalidError(f"the configuration of {directory} has a filter with = in its name", "remove it")
+        raise InvalidError(
+            f"the git configuration of {directory} has a filter with `=` in its name", "remove the filter, or rename it"
+        )
     drivers = {name.rpartition(".")[0] for name in names if name.startswith("filter.")}
     return [*(f"{name}=" for name in names), *(f"{driver}.required=false" for driver in sorted(drivers))]
 
@@ -157,7 +168,7 @@ def _run_git(directory: str, arguments: list[str], check: bool) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InvalidError(f"git did not run: {error}", "install git and check the repository") from error
+        raise InvalidError(f"cannot run git: {error}", "install git and check the repository") from error
     if check and done.returncode:
         stderr = done.stderr.decode(errors="replace").strip()
         raise InvalidError(f"git {arguments[-1]} failed in {directory}: {stderr[:500]}", "check the repository")

@@ -42,8 +42,10 @@ _MAX_ABOUT_CHARS = 120
 _MAX_COMPARED_BYTES = 1 << 30
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CHUNK = 1 << 20
-_PREDATES_COMMAND: Final = "it is older than the command that created it, so it may have been moved from elsewhere"
-_CHANGED_BY_OTHERS: Final = "changed by something else between two changes of this message"
+_PREDATES_COMMAND: Final = (
+    "it predates the command that seems to have created it, so it may have been moved from elsewhere"
+)
+_CHANGED_BY_OTHERS: Final = "changed by something else between two changes made for this message"
 
 
 class MessageChanges(msgspec.Struct, frozen=True, kw_only=True):

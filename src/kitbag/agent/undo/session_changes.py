@@ -111,7 +111,7 @@ class SessionChanges:
             if error.partial is None or self._failed_attempts >= _MAX_ATTEMPTS:
                 self._disabled_reason = error.reason
             if self._failed_attempts == 1 or (self._disabled_reason and self._failed_attempts == _MAX_ATTEMPTS):
-                retry_hint = "" if self._disabled_reason else "; the next command retries"
+                retry_hint = "" if self._disabled_reason else "; Kitbag retries at the next command"
                 self.emit_notice(
                     Notice(
                         severity="warning",
@@ -164,7 +164,7 @@ class SessionChanges:
             await asyncio.to_thread(self._snapshots.prune)
             if pruned is not None and pruned.files:
                 size = f"{pruned.bytes / 1e6:,.1f} MB"
-                message = f"{pruned.files:,} stored files ({size}) unused for a long time were removed"
+                message = f"removed {pruned.files:,} stored files ({size}) that had not been used for a long time"
                 self.emit_notice(
                     Notice(severity="info", text=f"{message}; changes that need them can no longer be undone")
                 )

@@ -70,7 +70,11 @@ def task_calls(conversation: OfflineConversation, agents: list[AgentMatch]) -> l
     title = prompt_text.split("\n", 1)[0][:_MAX_TITLE]
     calls: list[ToolCall] = []
     for agent in agents:
-        prompt = prompt_text if len(agents) == 1 else f"Take {', '.join(agent.files)} of this request.\n\n{prompt_text}"
+        prompt = (
+            prompt_text
+            if len(agents) == 1
+            else f"Handle only {', '.join(agent.files)} from this prompt.\n\n{prompt_text}"
+        )
         calls.append(conversation.make_call("Task", subagent_type=agent.name, prompt=prompt, description=title))
     return calls
 

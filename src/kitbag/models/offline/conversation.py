@@ -14,7 +14,7 @@ import msgspec
 from kitbag.messages import Message, Text, ToolCall
 from kitbag.models.provider import ModelRequest
 
-FIXED_RULES_LINE: Final = "No language model is connected; this request was handled by fixed rules."
+FIXED_RULES_LINE: Final = "No language model is connected; this prompt was handled by fixed rules."
 TASK_START_MESSAGE: Final = "Start your task."
 """The first message to a subagent."""
 _TASK: Final = "## Your Task\n"

@@ -132,7 +132,7 @@ def _answer(conversation: OfflineConversation, keywords: set[str], unclear: Uncl
     if unclear is not None:
         forms = "\n".join(f"- {form}" for form in REQUEST_FORMS)
         sections.append(
-            f"Nothing was changed or run. Without a model, only these requests work, exactly as written:\n\n{forms}"
+            f"Nothing was changed or run. Without a model, only these prompts work, exactly as written:\n\n{forms}"
         )
     for step in conversation.steps_of("Skill"):
         if step.text and not step.is_error:
@@ -156,7 +156,7 @@ def _answer(conversation: OfflineConversation, keywords: set[str], unclear: Uncl
         more = f"\n- and {len(hits) - _MAX_HITS} more lines" if len(hits) > _MAX_HITS else ""
         sections.append(f"Lines with matching keywords:\n\n{rows}{more}")
     if len(sections) == 1 + (unclear is not None) + len(failed):
-        sections.append("No skill or file matches the keywords of the request.")
+        sections.append("No skill or file matches the keywords in the prompt.")
     return "\n\n".join(sections)
 
 

@@ -90,7 +90,7 @@ def _suggest_permission(step: ToolStep) -> str:
         return "`--permission-mode acceptEdits` allows edits to files in the workspace."
     command = str(step.call.arguments.get("command", ""))
     if not command.isprintable() or "'" in command:
-        return "Run `kitbag permissions test` to see how a command is decided and why."
+        return "Run `kitbag permissions test` to see whether a command is allowed and why."
     return (
         f"To allow it, add 'Bash({command})' to permissions.allow in your settings (`kitbag config where`);"
         f" `kitbag permissions test '{command}'` explains the decision."

@@ -65,7 +65,7 @@ def load_skill_calls(conversation: OfflineConversation, match: CatalogSkillMatch
     match = match or match_skill(conversation)
     if match is None:
         return []
-    reason = f"the request contains: {', '.join(match.words)}" if match.words else "the request names it"
+    reason = f"the prompt contains: {', '.join(match.words)}" if match.words else "the prompt names it"
     return [conversation.make_call("Skill", skill=match.name, reason=reason)]
 
 

@@ -110,7 +110,7 @@ class ReferencePermissions:
 
     def environment(self, name: str, source: ReferenceSource) -> ReferenceDecision:
         if source.scope == "plugin":
-            return ReferenceDecision("deny", "plugins may not read environment variables")
+            return ReferenceDecision("deny", "plugins are not allowed to read environment variables")
         if is_secret_name(name):
             return ReferenceDecision("deny", "its name looks like a secret")
         if untrusted := self._untrusted_reason(source):
@@ -131,7 +131,7 @@ class ReferencePermissions:
 
     def command(self, text: str, source: ReferenceSource) -> ReferenceDecision:
         if source.scope == "plugin":
-            return ReferenceDecision("deny", "plugins may not run commands in their text")
+            return ReferenceDecision("deny", "plugins are not allowed to run commands in their text")
         if untrusted := self._untrusted_reason(source):
             # No sandbox is probed; a deny rule takes precedence over missing trust.
             found = self._permissions(_NO_SANDBOX).decide("Bash", {"command": text}, self._places.cwd)

@@ -278,9 +278,12 @@ class _Planner:
         if refused:
             some = ", ".join(target.display_path for target in refused[:3])
             self._warn(
-                token, "reference-refused", f"{len(refused)} files matching {name} may not be read: {some}", "move them"
+                token,
+                "reference-refused",
+                f"reading {len(refused)} files that match {name} is not allowed: {some}",
+                "move them to a directory where reading is allowed",
             )
-            markers.append(f"[omitted: {len(refused)} files that may not be read]")
+            markers.append(f"[omitted: {len(refused)} files; reading them is not allowed]")
         total = len(matches.targets) - len(refused)
         if len(chosen) < total or not matches.is_complete:
             more = "" if matches.is_complete else "more than "

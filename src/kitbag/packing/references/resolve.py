@@ -303,7 +303,9 @@ class _Resolver:
         self._add(kind, origin, text, omitted_bytes)
         if over > 0:
             limit = self.limits.total_bytes
-            self._warn(token, "limit", f"{over} bytes omitted: the limit is {limit} bytes per text", "insert less")
+            self._warn(
+                token, "limit", f"{over} bytes omitted: the limit is {limit} bytes per text", "insert less content"
+            )
             self._mark(origin, f"{_line_break(text)}[truncated: {over} bytes omitted, the limit is {limit}]")
 
     def _check_still_allowed(self, kind: Literal["file", "environment"], subject: str, now: ReferenceDecision) -> None:
@@ -371,7 +373,7 @@ class _Resolver:
     def _run(self, token: ReferenceToken, command: str) -> None:
         seconds = min(self.limits.command_seconds, self.seconds_left)
         if seconds <= 0:
-            limit = f"all commands together may take {self.limits.total_seconds:g} s"
+            limit = f"the timeout for all commands together is {self.limits.total_seconds:g} s"
             self._fail(token, f"command not run: {limit}")
             self._mark(command, f"[not run: {limit}]")
             return
@@ -393,10 +395,15 @@ class _Resolver:
         self._insert(token, "command", command, text, result.truncated_bytes)
         for note in result.notes:
             self._warn(
-                token, "sandbox", note, "run `kitbag permissions run` to see what a command may do in the sandbox"
+                token, "sandbox", note, "run `kitbag permissions run` to see what a command can do in the sandbox"
             )
         if result.truncated_bytes:
-            self._warn(token, "limit", f"{result.truncated_bytes} bytes of command output omitted", "print less")
+            self._warn(
+                token,
+                "limit",
+                f"{result.truncated_bytes} bytes of command output omitted",
+                "reduce the command's output",
+            )
             self._mark(command, f"{_line_break(text)}[truncated: {result.truncated_bytes} more bytes of output]")
 
     def _describe_failure(self, token: ReferenceToken, command: str, result: CommandResult, seconds: float) -> str:
