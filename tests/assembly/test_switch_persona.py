@@ -383,7 +383,7 @@ class TestWhollyOrNotAtAll:
                         agent.compact(lambda _: None),
                         agent.reload(),
                     ):
-                        with pytest.raises(UsageError, match="running another request"):
+                        with pytest.raises(UsageError, match="answering another message"):
                             await refused
                     going.cancel()
                     await going.wait()

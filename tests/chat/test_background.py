@@ -117,7 +117,7 @@ def test_a_worker_that_can_t_be_started_is_told_of_once(workshop: Workshop, monk
     async def look() -> None:
         async with held(workshop) as chat:
             await begun(workshop, chat.agent.session.id)
-            told = await until(chat.chat.background, "no worker could be started")
+            told = await until(chat.chat.background, "could not start a worker")
             chat.chat.background._watcher._next_check = 0.0  # type: ignore[union-attr]
             await chat.chat.background._poll()
             assert said(tuple(chat.chat.background._blocks)) == ""

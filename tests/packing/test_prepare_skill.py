@@ -270,7 +270,7 @@ def test_a_plugin_s_commands_never_run(world: World) -> None:
     world.write("tools/.claude-plugin/plugin.json", '{"name": "tools"}')
     world.write("tools/skills/x/SKILL.md", "---\nname: x\ndescription: d\n---\n!`touch $CANARY`\n")
     world.ok("plugins", "install", "./tools")
-    with pytest.raises(ReferenceDeniedError, match="plugins may not run commands in their text"):
+    with pytest.raises(ReferenceDeniedError, match="plugins are not allowed to run commands in their text"):
         skills(world, rights(world, allow_commands=True)).load("tools:x")
     assert not world.canary.exists()
 

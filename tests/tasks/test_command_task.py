@@ -525,4 +525,4 @@ def test_where_no_worker_can_be_started_it_runs_in_this_process(
 
     found = within(workshop, start)
     assert (found.status, found.text) == ("completed", "here\n")
-    assert any("no worker could be started" in warning for warning in found.warnings)
+    assert any("could not start a worker" in warning for warning in found.warnings)

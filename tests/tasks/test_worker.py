@@ -101,7 +101,7 @@ class TestStarting:
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
         house = House(workshop.world)
         house.ask("Go", steps=script([Step(calls=(task(run_in_background=True),)), "Fine."], ["Done."]))
-        assert "no worker could be started" in results(house)
+        assert "could not start a worker" in results(house)
         [waiting] = workshop.board.all()
         assert waiting.id in results(house)
         assert waiting.status == "queued"
@@ -114,7 +114,7 @@ class TestStarting:
         done = workshop.world.run("-p", "Go", "--model", f"scripted:{workshop.world.workspace / 'script.json'}")
         assert done.returncode == 8, done.stderr
         assert "Started." in done.stdout
-        assert "no worker could be started" in done.stderr
+        assert "could not start a worker" in done.stderr
         [waiting] = workshop.board.all()
         assert waiting.id in done.stderr
         assert waiting.status == "queued"
