@@ -314,27 +314,27 @@ class BaseAgent(AgentResources):
         )
         self.path_skills.refresh()
         executor = Executor(
-            self.session,
-            self.toolset,
-            self._current_context(),
-            self.approvals,
-            emit,
-            self._requester_name(),
-            self.path_skills,
-            self.current_permissions,
+            session=self.session,
+            toolset=self.toolset,
+            context=self._current_context(),
+            approvals=self.approvals,
+            emit=emit,
+            asked_by=self._requester_name(),
+            path_skills=self.path_skills,
+            permissions=self.current_permissions,
             emits_settings_changes=not self.task_id,
         )
         return Loop(
-            self.session,
-            model_config,
-            executor,
-            self.system_blocks,
-            limits,
-            emit,
-            self._retry_policy,
-            self._renew_prompt,
-            self._take_notifications,
-            self._delegated_usage,
+            session=self.session,
+            model_config=model_config,
+            executor=executor,
+            system=self.system_blocks,
+            limits=limits,
+            emit=emit,
+            retry_policy=self._retry_policy,
+            renew_prompt=self._renew_prompt,
+            take_notifications=self._take_notifications,
+            external_usage=self._delegated_usage,
         )
 
 

@@ -30,7 +30,9 @@ def load_model_sources(settings: Settings, *, probe: bool = True) -> tuple[Model
     stored = read_keys(os.path.dirname(settings.user_file))
     if stored.problem:
         file = os.path.join(os.path.dirname(settings.user_file), KEYS_FILE)
-        problems.append(Diagnostic("warning", "keys", file, 0, stored.problem, stored.fix))
+        problems.append(
+            Diagnostic(severity="warning", code="keys", file=file, line=0, problem=stored.problem, fix=stored.fix)
+        )
     sources = ModelSources(
         environment=dict(os.environ),
         model_setting=str(settings.get("model")),
@@ -80,5 +82,5 @@ def _parse_provider(name: str, table: dict[str, Any], file: str, problems: list[
         else:
             valid[key] = value
             continue
-        problems.append(Diagnostic("warning", "setting", file, 0, problem, fix))
+        problems.append(Diagnostic(severity="warning", code="setting", file=file, line=0, problem=problem, fix=fix))
     return ProviderSettings(**valid)

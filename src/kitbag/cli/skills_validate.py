@@ -111,7 +111,7 @@ def _check_skill(registry: Registry, path: str) -> list[Diagnostic]:
         file = next((f for n in ("SKILL.md", "skill.md") if os.path.lexists(f := os.path.join(path, n))), None)
         if file is None:
             fix = "add SKILL.md with `name:` and `description:` in its frontmatter"
-            return [Diagnostic("error", "no-skill", path, 0, "no SKILL.md", fix)]
+            return [Diagnostic(severity="error", code="no-skill", file=path, line=0, problem="no SKILL.md", fix=fix)]
     else:
         file = path
     flat = os.path.basename(file).lower() != "skill.md"
@@ -121,10 +121,24 @@ def _check_skill(registry: Registry, path: str) -> list[Diagnostic]:
     try:
         skill, diagnostics = read_skill(root, os.path.basename(file), file, name, flags=FLAT if flat else 0)
     except OSError as error:
-        return [Diagnostic("error", "unreadable", file, 0, f"can't be read: {error.strerror}", "check the path")]
+        return [
+            Diagnostic(
+                severity="error",
+                code="unreadable",
+                file=file,
+                line=0,
+                problem=f"can't be read: {error.strerror}",
+                fix="check the path",
+            )
+        ]
     if skill is None:
         head = Diagnostic(
-            "error", "no-head", file, 1, "no frontmatter (`---`) at the start", "add `name:` and `description:`"
+            severity="error",
+            code="no-head",
+            file=file,
+            line=1,
+            problem="no frontmatter (`---`) at the start",
+            fix="add `name:` and `description:`",
         )
         return diagnostics or [head]
     delivery = render_skill(skill)
@@ -137,16 +151,37 @@ def _check_size(skill: Skill, body: str) -> list[Diagnostic]:
     tokens = estimate_tokens(body)
     if not body.strip():
         diagnostics.append(
-            Diagnostic("warning", "empty-body", skill.path, 0, "no instructions", "write them below the frontmatter")
+            Diagnostic(
+                severity="warning",
+                code="empty-body",
+                file=skill.path,
+                line=0,
+                problem="no instructions",
+                fix="write them below the frontmatter",
+            )
         )
     elif tokens > 5000 or body.count("\n") > 500:
         what = f"{tokens:,} tokens in {body.count(chr(10)) + 1:,} lines; recommended: at most 5,000 and 500"
-        diagnostics.append(Diagnostic("info", "long-body", skill.path, 0, what, "move details to references/"))
+        diagnostics.append(
+            Diagnostic(
+                severity="info",
+                code="long-body",
+                file=skill.path,
+                line=0,
+                problem=what,
+                fix="move details to references/",
+            )
+        )
     if len(skill.description) > 1024:
         what = f"the description has {len(skill.description):,} characters; other tools allow at most 1,024"
         diagnostics.append(
             Diagnostic(
-                "info", "long-description", skill.path, 2, what, "say briefly what the skill does and when to use it"
+                severity="info",
+                code="long-description",
+                file=skill.path,
+                line=2,
+                problem=what,
+                fix="say briefly what the skill does and when to use it",
             )
         )
     return diagnostics

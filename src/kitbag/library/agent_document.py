@@ -254,12 +254,19 @@ def read_document(path: str, boundary: PathBoundary | None) -> tuple[AgentDocume
         if is_data_file(path):
             text, stamp, problems = read_text(path, boundary, FILE_LIMIT)
             metadata = _DATA_PARSERS[os.path.splitext(path)[1].lower()](text, problems)
-            document = AgentDocument(path, boundary, metadata, stamp, True, "")
+            document = AgentDocument(
+                path=path, boundary=boundary, metadata=metadata, stamp=stamp, present=True, opening=""
+            )
         else:
             stamp, frontmatter = read_frontmatter(path, KNOWN_FIELDS, boundary)
             problems = frontmatter.problems
             document = AgentDocument(
-                path, boundary, frontmatter.metadata, stamp, frontmatter.present, frontmatter.body_prefix
+                path=path,
+                boundary=boundary,
+                metadata=frontmatter.metadata,
+                stamp=stamp,
+                present=frontmatter.present,
+                opening=frontmatter.body_prefix,
             )
     except SourceError as error:
         return None, [

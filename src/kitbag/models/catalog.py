@@ -100,7 +100,14 @@ def check_model_settings(name: str, fields: object, path: str) -> tuple[dict[str
     written = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
     if not isinstance(fields, dict):
         problems.append(
-            Diagnostic("warning", "setting", path, 0, f"`models.{name}` must be a table", "write { window = … }")
+            Diagnostic(
+                severity="warning",
+                code="setting",
+                file=path,
+                line=0,
+                problem=f"`models.{name}` must be a table",
+                fix="write { window = … }",
+            )
         )
     for key, value in written.items():
         kind = _FIELD_TYPES.get(key)
@@ -117,7 +124,7 @@ def check_model_settings(name: str, fields: object, path: str) -> tuple[dict[str
         else:
             valid[key] = kind(value)
             continue
-        problems.append(Diagnostic("warning", "setting", path, 0, problem, fix))
+        problems.append(Diagnostic(severity="warning", code="setting", file=path, line=0, problem=problem, fix=fix))
     return valid, problems
 
 

@@ -142,7 +142,14 @@ class PackedSkill:
         self.cap = cap
         self.is_lowered = False
         self._count = counter.count
-        self.main = PayloadPart("skill", skill.path, skill.root.scope, "L1", self._render(body), counter)
+        self.main = PayloadPart(
+            kind="skill",
+            source=skill.path,
+            scope=skill.root.scope,
+            level="L1",
+            text=self._render(body),
+            counter=counter,
+        )
         self.references: list[PayloadPart] = []
 
     def _render(self, body: str) -> str:

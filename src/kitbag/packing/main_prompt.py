@@ -110,7 +110,14 @@ def build_main_prompt(
     ledger = Ledger(tuple(section.to_entry(count) for section in (*sections, environment)))
     stable = "".join(section.text for section in sections)
     warnings = [
-        Diagnostic("warning", "prompt-cut", section.source, 0, section.reason, "shorten it, or turn it into a skill")
+        Diagnostic(
+            severity="warning",
+            code="prompt-cut",
+            file=section.source,
+            line=0,
+            problem=section.reason,
+            fix="shorten it, or turn it into a skill",
+        )
         for section in sections
         if section.omitted and section.kind != "memory"
     ]

@@ -176,11 +176,29 @@ class _MemoryReader:
         self._read.add(resolved)
         self._characters_left -= len(text)
         for problem in problems:
-            self.problems.append(Diagnostic("warning", problem.code, path, problem.line, problem.problem, problem.fix))
+            self.problems.append(
+                Diagnostic(
+                    severity="warning",
+                    code=problem.code,
+                    file=path,
+                    line=problem.line,
+                    problem=problem.problem,
+                    fix=problem.fix,
+                )
+            )
         if hidden := find_hidden(text):
             problem_text = f"contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             line = text.count("\n", 0, hidden[0][0]) + 1
-            self.problems.append(Diagnostic("warning", "hidden-characters", path, line, problem_text, "remove them"))
+            self.problems.append(
+                Diagnostic(
+                    severity="warning",
+                    code="hidden-characters",
+                    file=path,
+                    line=line,
+                    problem=problem_text,
+                    fix="remove them",
+                )
+            )
         imports = find_imports(text)
         if len(imports) == MAX_IMPORTS:
             self._warn(path, 0, f"only the first {MAX_IMPORTS} `@` imports are used", "import fewer files")
@@ -239,11 +257,15 @@ class _MemoryReader:
         return None, ""
 
     def _warn(self, path: str, line: int, problem: str, fix: str) -> None:
-        self.problems.append(Diagnostic("warning", "memory", path, line, problem, fix))
+        self.problems.append(
+            Diagnostic(severity="warning", code="memory", file=path, line=line, problem=problem, fix=fix)
+        )
 
     def _note(self, severity: "str", path: str, line: int, problem: str, fix: str) -> None:
         level = "info" if severity == "info" else "warning"
-        self.problems.append(Diagnostic(level, "memory-import", path, line, problem, fix))
+        self.problems.append(
+            Diagnostic(severity=level, code="memory-import", file=path, line=line, problem=problem, fix=fix)
+        )
 
 
 def _denial_reason(requested: str, resolved: str) -> str:
@@ -287,7 +309,14 @@ def _fit_to_limit(files: list[MemoryFile], limit: int, problems: list[Diagnostic
             missing = memory.text[len(text) :]
             problem = f"{len(missing):,} characters omitted: memory files are limited to {limit:,} in total"
             problems.append(
-                Diagnostic("warning", "memory-cut", memory.path, 0, problem, "shorten it, or turn it into a skill")
+                Diagnostic(
+                    severity="warning",
+                    code="memory-cut",
+                    file=memory.path,
+                    line=0,
+                    problem=problem,
+                    fix="shorten it, or turn it into a skill",
+                )
             )
             note = f"[{len(missing):,} more characters omitted. Use Read to see the whole file.]"
             memory = msgspec.structs.replace(memory, text=f"{text.rstrip()}\n{note}", omitted=missing)

@@ -212,7 +212,7 @@ class Packer:
         )
 
     def _builtin_part(self, kind: str, source: str, text: str) -> PayloadPart:
-        return PayloadPart(kind, source, "built-in", "", text, self.counter)
+        return PayloadPart(kind=kind, source=source, scope="built-in", level="", text=text, counter=self.counter)
 
     def _preload_skills(self, options: PackOptions, limit: int, warnings: list[Diagnostic]) -> PreloadedSkills:
         if options.agent is None:
@@ -274,7 +274,7 @@ class Packer:
         about = "\n".join(line for line in lines if line)
         description = self._resolve_references(prepared, warnings)
         text = f"## Task\n\n{about}\n\n" + (f"{description.strip()}\n\n" if description.strip() else "")
-        return PayloadPart("task", task.source, "project", "", text, self.counter)
+        return PayloadPart(kind="task", source=task.source, scope="project", level="", text=text, counter=self.counter)
 
     def _resolve_references(self, prepared: PreparedReferences, warnings: list[Diagnostic]) -> str:
         source = prepared.source
@@ -310,7 +310,14 @@ class Packer:
         body = replace_path_variables(self._resolve_references(prepared, warnings), skill)
         version = details.version or (entry.version if (entry := self.registry.manifest_entry(skill)) else "")
         title = f"### {skill.full_name} (v{version})" if version else f"### {skill.full_name}"
-        piece = PackedSkill(skill, title, text.frontmatter, body, self.counter, self._token_cap(skill, details))
+        piece = PackedSkill(
+            skill=skill,
+            title=title,
+            frontmatter=text.frontmatter,
+            body=body,
+            counter=self.counter,
+            cap=self._token_cap(skill, details),
+        )
         if strategy == "minimal":
             piece.shrink_to_minimal(f"minimal: the first {MINIMAL_LINES} lines")
         if strategy == "comprehensive":
@@ -318,7 +325,14 @@ class Packer:
             for path, content in self._reference_texts(skill, warnings):
                 block = f"#### {skill.full_name}: {path}\n\n{content.strip()}\n\n"
                 piece.references.append(
-                    PayloadPart("reference", os.path.join(directory, path), skill.root.scope, "L2", block, self.counter)
+                    PayloadPart(
+                        kind="reference",
+                        source=os.path.join(directory, path),
+                        scope=skill.root.scope,
+                        level="L2",
+                        text=block,
+                        counter=self.counter,
+                    )
                 )
         return piece
 
@@ -335,7 +349,14 @@ class Packer:
             if name not in values:
                 problem = f"no value for the input {name} of {skill.full_name}"
                 warnings.append(
-                    Diagnostic("warning", "missing-input", skill.path, 0, problem, f"pass --var {name}=...")
+                    Diagnostic(
+                        severity="warning",
+                        code="missing-input",
+                        file=skill.path,
+                        line=0,
+                        problem=problem,
+                        fix=f"pass --var {name}=...",
+                    )
                 )
 
     def _skill_text(self, skill: Skill) -> _SkillText:
@@ -356,7 +377,14 @@ class Packer:
         if hidden:
             problem = f"the body contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             problems = (
-                Diagnostic("warning", "hidden-characters", skill.path, parts.body_line, problem, "remove them"),
+                Diagnostic(
+                    severity="warning",
+                    code="hidden-characters",
+                    file=skill.path,
+                    line=parts.body_line,
+                    problem=problem,
+                    fix="remove them",
+                ),
             )
         frontmatter = f"---\n{reveal_hidden(parts.frontmatter).strip()}\n---" if parts.frontmatter else ""
         return _SkillText(
@@ -379,7 +407,16 @@ class Packer:
                         texts.append((resource.path, reveal_hidden(read_text(path, skill.root.boundary)[0])))
                     except SourceError as error:
                         problem = f"omitted: {error.problem}"
-                        problems.append(Diagnostic("warning", "reference-unreadable", path, 0, problem, error.fix))
+                        problems.append(
+                            Diagnostic(
+                                severity="warning",
+                                code="reference-unreadable",
+                                file=path,
+                                line=0,
+                                problem=problem,
+                                fix=error.fix,
+                            )
+                        )
             cached = self._references[skill.path] = (texts, problems)
         warnings += cached[1]
         return cached[0]
@@ -404,12 +441,21 @@ def _over_cap_warning(piece: PackedSkill) -> Diagnostic:
     problem = (
         f"{piece.tokens:,} tokens exceed its token_budget of {piece.cap:,}: its essential sections are never truncated"
     )
-    return Diagnostic("warning", "over-cap", piece.skill.path, 0, problem, "raise token_budget, or shorten its rules")
+    return Diagnostic(
+        severity="warning",
+        code="over-cap",
+        file=piece.skill.path,
+        line=0,
+        problem=problem,
+        fix="raise token_budget, or shorten its rules",
+    )
 
 
 def _cut_warning(part: PayloadPart) -> Diagnostic:
     problem = f"{part.tokens_cut:,} tokens omitted: {part.reason}"
-    return Diagnostic("warning", "cut", part.source, 0, problem, "raise the budget, or shorten it")
+    return Diagnostic(
+        severity="warning", code="cut", file=part.source, line=0, problem=problem, fix="raise the budget, or shorten it"
+    )
 
 
 def _check_limit(part: PayloadPart, limit: int, name: str, fix: str = "") -> None:

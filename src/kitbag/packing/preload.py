@@ -37,12 +37,12 @@ def preload_skills(agent: AgentFile, registry: Registry, limit: int, count: Call
         message = f"the skill {name!r} is not preloaded: {problem}"
         warnings.append(
             Diagnostic(
-                "warning",
-                "preload",
-                agent.path,
-                find_field_line(agent.path, "skills", agent.root.boundary),
-                message,
-                fix,
+                severity="warning",
+                code="preload",
+                file=agent.path,
+                line=find_field_line(agent.path, "skills", agent.root.boundary),
+                problem=message,
+                fix=fix,
             )
         )
 

@@ -36,7 +36,16 @@ def render_skill(skill: Skill, arguments: str = "", prepare: Callable[[str, int]
     if hidden:
         line = content.first_line + content.text.count("\n", 0, hidden[0][0])
         problem = f"the body contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
-        problems.append(Diagnostic("warning", "hidden-characters", skill.path, line, problem, "remove them"))
+        problems.append(
+            Diagnostic(
+                severity="warning",
+                code="hidden-characters",
+                file=skill.path,
+                line=line,
+                problem=problem,
+                fix="remove them",
+            )
+        )
     body = reveal_hidden(content.text)
     if prepare is None:
         body = replace_path_variables(body, skill)

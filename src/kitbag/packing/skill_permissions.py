@@ -114,7 +114,16 @@ def read_skill_permissions(
     )
     if access.mode == "all":
         problem = "`allowed-tools: *` names no tools and grants nothing"
-        problems.append(Diagnostic("warning", "skill-grant", skill.path, 0, problem, "name the tools it needs"))
+        problems.append(
+            Diagnostic(
+                severity="warning",
+                code="skill-grant",
+                file=skill.path,
+                line=0,
+                problem=problem,
+                fix="name the tools it needs",
+            )
+        )
     grants, rule_problems = skill_grants(_expand_path_variables(access, skill, places), skill.path, places.project)
     problems += rule_problems
     reason = deny_grant(skill) if grants else ""

@@ -79,7 +79,11 @@ class TriggerIndex:
             return
         message = f"trigger {trigger[:60]!r} is not a usable pattern: {problem}"
         line = find_field_line(skill.path, "triggers", skill.root.boundary)
-        self.problems.append(Diagnostic("warning", "trigger", skill.path, line, message, "use plain words"))
+        self.problems.append(
+            Diagnostic(
+                severity="warning", code="trigger", file=skill.path, line=line, problem=message, fix="use plain words"
+            )
+        )
 
     def skills_named(self, word: str) -> list[Skill]:
         """Skills with this word as name, tag or trigger."""
@@ -104,7 +108,11 @@ class TriggerIndex:
                         f"is used"
                     )
                     fix = "run `kitbag skills show` to see why, or `kitbag skills index` to regenerate the manifest"
-                    warnings.append(Diagnostic("warning", "dispatch", entry.file, 0, problem, fix))
+                    warnings.append(
+                        Diagnostic(
+                            severity="warning", code="dispatch", file=entry.file, line=0, problem=problem, fix=fix
+                        )
+                    )
         return warnings
 
     def skills_mentioned_in(self, text: str) -> list[Skill]:
@@ -208,7 +216,14 @@ def _add_required_skills(
                     find_field_line(skill.path, "requires", skill.root.boundary),
                 )
                 warnings.append(
-                    Diagnostic("warning", "required-circle", skill.path, line, problem, "remove one of them")
+                    Diagnostic(
+                        severity="warning",
+                        code="required-circle",
+                        file=skill.path,
+                        line=line,
+                        problem=problem,
+                        fix="remove one of them",
+                    )
                 )
             elif required.full_name not in found and len(found) < _MAX_REQUIRED:
                 found[required.full_name] = SelectedSkill(skill=required, reason=f"required by {skill.full_name}")
@@ -219,7 +234,14 @@ def _add_required_skills(
                     find_field_line(skill.path, "requires", skill.root.boundary),
                 )
                 warnings.append(
-                    Diagnostic("warning", "required-skill", skill.path, line, problem, "require fewer skills")
+                    Diagnostic(
+                        severity="warning",
+                        code="required-skill",
+                        file=skill.path,
+                        line=line,
+                        problem=problem,
+                        fix="require fewer skills",
+                    )
                 )
         pending += reversed(added)
     return list(found.values())
@@ -231,7 +253,16 @@ def _find_required_skill(name: str, skill: Skill, index: TriggerIndex, warnings:
     except InvalidError as error:
         problem = f"`requires` {name!r}: {error.problem}; {FALLBACK_SKILL} is used instead"
         line = find_field_line(skill.path, "requires", skill.root.boundary)
-        warnings.append(Diagnostic("warning", "required-skill", skill.path, line, problem, "fix `requires`"))
+        warnings.append(
+            Diagnostic(
+                severity="warning",
+                code="required-skill",
+                file=skill.path,
+                line=line,
+                problem=problem,
+                fix="fix `requires`",
+            )
+        )
         return index.registry.find_skill(FALLBACK_SKILL)
 
 
@@ -265,7 +296,14 @@ def check_model_compatibility(skill: Skill, details: SkillDetails, model: str) -
 
 def _model_mismatch(skill: Skill, field: str, problem: str) -> Diagnostic:
     line = find_field_line(skill.path, field, skill.root.boundary)
-    return Diagnostic("warning", "model-mismatch", skill.path, line, problem, "use that model, or another skill")
+    return Diagnostic(
+        severity="warning",
+        code="model-mismatch",
+        file=skill.path,
+        line=line,
+        problem=problem,
+        fix="use that model, or another skill",
+    )
 
 
 _ALIAS_FAMILY = {"sonnet": "claude", "opus": "claude", "haiku": "claude", "fable": "claude"}

@@ -111,7 +111,13 @@ def _read_task(path: str, boundary: PathBoundary | None) -> tuple[PackTask, list
     except SourceError as error:
         raise InvalidError(f"{path}: {error.problem}", error.fix) from error
     task, warnings = parse_task(text, os.path.splitext(path)[1], path, _file_stem(path))
-    return task, [*(Diagnostic("warning", p.code, path, p.line, p.problem, p.fix) for p in problems), *warnings]
+    return task, [
+        *(
+            Diagnostic(severity="warning", code=p.code, file=path, line=p.line, problem=p.problem, fix=p.fix)
+            for p in problems
+        ),
+        *warnings,
+    ]
 
 
 def load_children(task: PackTask, source: TaskSource) -> tuple[list[PackTask], list[Diagnostic]]:
@@ -196,7 +202,16 @@ def _find_children(task_id: str, places: Places, problems: list[Diagnostic]) -> 
             if os.path.isdir(folder)
             else ""
         ):
-            problems.append(Diagnostic("warning", LINK_OUTSIDE, folder, 0, f"not read: {problem}", boundary.fix))
+            problems.append(
+                Diagnostic(
+                    severity="warning",
+                    code=LINK_OUTSIDE,
+                    file=folder,
+                    line=0,
+                    problem=f"not read: {problem}",
+                    fix=boundary.fix,
+                )
+            )
             continue
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
             if name.endswith(TASK_SUFFIXES):
@@ -206,7 +221,16 @@ def _find_children(task_id: str, places: Places, problems: list[Diagnostic]) -> 
                     child, _ = parse_task(text, os.path.splitext(path)[1], path, _file_stem(path))
                 except (SourceError, InvalidError) as error:
                     message = f"may be a child of {task_id}, but cannot be read: {error}"
-                    problems.append(Diagnostic("warning", "task-unreadable", path, 0, message, "fix the file"))
+                    problems.append(
+                        Diagnostic(
+                            severity="warning",
+                            code="task-unreadable",
+                            file=path,
+                            line=0,
+                            problem=message,
+                            fix="fix the file",
+                        )
+                    )
                     continue
                 if child.parent == task_id:
                     names.append(path)
@@ -285,7 +309,10 @@ def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Pac
         return _task_from_fields(fields, source, name, 0)
     parts = split_frontmatter(text)
     frontmatter = parse_frontmatter(text, [], TASK_FIELDS)
-    warnings = [Diagnostic("warning", p.code, source, p.line, p.problem, p.fix) for p in frontmatter.problems]
+    warnings = [
+        Diagnostic(severity="warning", code=p.code, file=source, line=p.line, problem=p.problem, fix=p.fix)
+        for p in frontmatter.problems
+    ]
     fields = cast("dict[str, Any]", dict(frontmatter.metadata))
     body = parts.body.strip()
     line = parts.body_line + (len(parts.body) - len(parts.body.lstrip("\n")))
@@ -344,7 +371,16 @@ def _task_from_fields(fields: dict[str, Any], source: str, name: str, line: int)
         if value is None or isinstance(value, str | int | float | bool):
             return visible(key, "" if value is None else str(value).strip())
         problem = f"`{key}` of the task is not a string; ignored"
-        problems.append(Diagnostic("warning", "task-field", source, 0, problem, f"write `{key}` as a string"))
+        problems.append(
+            Diagnostic(
+                severity="warning",
+                code="task-field",
+                file=source,
+                line=0,
+                problem=problem,
+                fix=f"write `{key}` as a string",
+            )
+        )
         return ""
 
     def visible(key: str, value: str) -> str:
@@ -352,7 +388,16 @@ def _task_from_fields(fields: dict[str, Any], source: str, name: str, line: int)
         hidden = find_hidden(value)
         if hidden:
             problem = f"`{key}` of the task contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
-            problems.append(Diagnostic("warning", "hidden-characters", source, line, problem, "remove them"))
+            problems.append(
+                Diagnostic(
+                    severity="warning",
+                    code="hidden-characters",
+                    file=source,
+                    line=line,
+                    problem=problem,
+                    fix="remove them",
+                )
+            )
             value = reveal_hidden(value)
         return value if key == "description" else collapse_whitespace(value)
 
@@ -365,7 +410,16 @@ def _task_from_fields(fields: dict[str, Any], source: str, name: str, line: int)
             return tuple(visible(key, _id_or_text(item)) for item in items if _id_or_text(item))
         if value is not None:
             problem = f"`{key}` of the task is not a list; ignored"
-            problems.append(Diagnostic("warning", "task-field", source, 0, problem, f"write `{key}` as a list"))
+            problems.append(
+                Diagnostic(
+                    severity="warning",
+                    code="task-field",
+                    file=source,
+                    line=0,
+                    problem=problem,
+                    fix=f"write `{key}` as a list",
+                )
+            )
         return ()
 
     scalars = str | int | float

@@ -85,7 +85,16 @@ def _unfollowed_links(places: Places) -> list[Diagnostic]:
         for act in item.capabilities:
             if act.kind == "link" and act.note:
                 path = os.path.join(places.project, item.path)
-                diagnostics.append(Diagnostic("error", LINK_OUTSIDE, path, 0, act.note, project_boundary(places).fix))
+                diagnostics.append(
+                    Diagnostic(
+                        severity="error",
+                        code=LINK_OUTSIDE,
+                        file=path,
+                        line=0,
+                        problem=act.note,
+                        fix=project_boundary(places).fix,
+                    )
+                )
     return diagnostics
 
 
@@ -99,13 +108,26 @@ def _changed_plugins(home: str) -> list[Diagnostic]:
         try:
             changes = verify_plugin(home, plugin.name)
         except KitbagError as error:
-            diagnostics.append(Diagnostic("error", "plugin-changed", plugin.path, 0, error.problem, error.fix))
+            diagnostics.append(
+                Diagnostic(
+                    severity="error",
+                    code="plugin-changed",
+                    file=plugin.path,
+                    line=0,
+                    problem=error.problem,
+                    fix=error.fix,
+                )
+            )
             continue
         if changes and plugin.enabled:
             names = ", ".join(str(change) for change in changes[:5]) + (", ..." if len(changes) > 5 else "")
             fix = f"review the changes, then run: kitbag plugins enable {plugin.name} --accept-changes"
             problem = f"changed since installation: {names}"
-            diagnostics.append(Diagnostic("warning", "plugin-changed", plugin.path, 0, problem, fix))
+            diagnostics.append(
+                Diagnostic(
+                    severity="warning", code="plugin-changed", file=plugin.path, line=0, problem=problem, fix=fix
+                )
+            )
     return diagnostics
 
 

@@ -119,7 +119,14 @@ def _add_line_numbers(text: str, raw_tokens: list[_RawToken], problems: list[tup
         column = token.start - line_start + 1
         tokens.append(
             ReferenceToken(
-                token.kind, token.start, token.end, line, column, token.value, token.default, token.is_certain
+                kind=token.kind,
+                start=token.start,
+                end=token.end,
+                line=line,
+                column=column,
+                value=token.value,
+                default=token.default,
+                is_certain=token.is_certain,
             )
         )
     located = [
@@ -230,7 +237,7 @@ class _InlineScanner:
                 self.problems.append((at, f"a path cannot contain variables: `@{path}...` is kept as text", fix))
             return match.end()
         end = at + 1 + len(path)
-        self.tokens.append(_RawToken("file", at, end, path, None, sure))
+        self.tokens.append(_RawToken(kind="file", start=at, end=end, value=path, default=None, is_certain=sure))
         return end
 
 

@@ -102,7 +102,22 @@ def parse_sections(text: str) -> list[MarkdownSection]:
         far_ends.append(min(next_of_level[1 : level + 1]))
         next_of_level[level] = starts[first]
     nexts = [*(starts[first] for _, first, _, _ in headings), len(text)]
-    sections = [MarkdownSection(0, "", "other", 0, 0, nexts[0], nexts[0], 1)] if nexts[0] else []
+    sections = (
+        [
+            MarkdownSection(
+                level=0,
+                title="",
+                role="other",
+                start=0,
+                body_start=0,
+                end=nexts[0],
+                end_with_children=nexts[0],
+                first_line=1,
+            )
+        ]
+        if nexts[0]
+        else []
+    )
     parents: list[tuple[int, SectionRole]] = []
     for (level, first, body, raw), start, end, far_end in zip(headings, nexts, nexts[1:], reversed(far_ends)):  # noqa: B905
         while parents and parents[-1][0] >= level:
@@ -111,7 +126,18 @@ def parse_sections(text: str) -> list[MarkdownSection]:
         if role == "other" and parents and parents[-1][1] in _INHERITED_ROLES:
             role = parents[-1][1]
         parents.append((level, role))
-        sections.append(MarkdownSection(level, title, role, start, starts[body], end, far_end, first + 1))
+        sections.append(
+            MarkdownSection(
+                level=level,
+                title=title,
+                role=role,
+                start=start,
+                body_start=starts[body],
+                end=end,
+                end_with_children=far_end,
+                first_line=first + 1,
+            )
+        )
     return sections
 
 

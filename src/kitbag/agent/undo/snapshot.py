@@ -91,7 +91,9 @@ def take_snapshot(
     """`previous`: files of an earlier snapshot whose content is still stored. `ignore_rules`: those of an earlier
     snapshot, so that the same files count even if .gitignore changed. `only_count`: checks the limits and reads
     nothing. Raises SnapshotLimitError, OSError and StoreError."""
-    builder = _SnapshotBuilder(keep, previous, ignore_rules, frozenset(exclude), limits, stop)
+    builder = _SnapshotBuilder(
+        keep=keep, previous=previous, previous_rules=ignore_rules, excluded=frozenset(exclude), limits=limits, stop=stop
+    )
     builder.only_count = only_count
     for root in roots:
         if not any(root != other and root.startswith(other.rstrip("/") + "/") for other in roots):

@@ -130,12 +130,12 @@ class TerminalUI:
         register_basic_sequences()
         cleaners = TextCleaners(text=self._cleaner.text, line=self._cleaner.line, tail=self._tail)
         self._layout = ChatLayout(
-            self._line,
-            self._forms,
-            self._panels,
-            self._get_frame,
-            cleaners,
-            lambda: not self._app.inline_renderer.reflows,
+            line=self._line,
+            forms=self._forms,
+            panels=self._panels,
+            get_frame=self._get_frame,
+            cleaners=cleaners,
+            rule_is_short=lambda: not self._app.inline_renderer.reflows,
         )
         actions = KeyActions(
             emit=self._emit,

@@ -115,7 +115,14 @@ def plan_references(
 def diagnose(
     source: ReferenceSource, token: ReferenceToken, code: str, problem: str, fix: str, severity: Severity = "warning"
 ) -> Diagnostic:
-    return Diagnostic(severity, code, source.path, source.first_line + token.line - 1, problem, fix)
+    return Diagnostic(
+        severity=severity,
+        code=code,
+        file=source.path,
+        line=source.first_line + token.line - 1,
+        problem=problem,
+        fix=fix,
+    )
 
 
 def decide_target(policy: ReferencePolicy, target: ReferenceTarget, source: ReferenceSource) -> ReferenceDecision:

@@ -191,7 +191,14 @@ def resolve_references(
 
 
 def _diagnostic(source: ReferenceSource, note: FileProblem) -> Diagnostic:
-    return Diagnostic("warning", note.code, source.path, source.first_line + note.line - 1, note.problem, note.fix)
+    return Diagnostic(
+        severity="warning",
+        code=note.code,
+        file=source.path,
+        line=source.first_line + note.line - 1,
+        problem=note.problem,
+        fix=note.fix,
+    )
 
 
 class _Resolver:

@@ -47,7 +47,9 @@ def markdown_rows(
     tokens = _parser().parse(text)
     if any(token.level >= _MAX_DEPTH - 1 for token in tokens):
         return plain_rows(text, width)
-    view = _MarkdownRenderer(tokens, text, width, clean if is_changed else None, color, highlights)
+    view = _MarkdownRenderer(
+        tokens=tokens, text=text, width=width, clean=clean if is_changed else None, color=color, highlights=highlights
+    )
     view.render()
     return view.rows
 
