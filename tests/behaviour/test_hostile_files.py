@@ -253,7 +253,7 @@ def test_D11_nor_from_inside_a_folder_that_an_earlier_command_went_to(victim: Vi
     ]
     with untouched(victim.world, victim.root / ".git"):
         told = victim.replies([[bash("cd .git/hooks")], inside], mode=mode)
-    assert "[Now in " in told[0].text
+    assert "[Working directory is now " in told[0].text
     assert [one.call for one in told[1:] if not one.refused] == []
 
 

@@ -318,7 +318,7 @@ def test_another_conversation_of_a_chat_begins_under_the_stricter_mode(at_home: 
             at_home.write(USER, settings(mode="plan"))
             await talk.command("/clear")
             assert talk.agent.permissions.current_mode == "plan"
-            assert "plan (the settings have become stricter)" in await talk.command("/permissions")
+            assert "plan (the settings became stricter)" in await talk.command("/permissions")
             await talk.chat._stop_watching()
             await talk.agent.close()
 

@@ -408,7 +408,7 @@ class TestReviewersByFileExtension:
         told = shop.ask("developer", "Review app/search.py and migrations/002_customer_email.sql")
         tasks = {task["subagent_type"]: task["prompt"] for task in told.calls("Task")}
         assert set(tasks) == {"shop/python-reviewer", "shop/sql-reviewer"}
-        assert tasks["shop/python-reviewer"].startswith("Take app/search.py ")
+        assert tasks["shop/python-reviewer"].startswith("Handle only app/search.py ")
 
     def test_a_question_about_a_file_is_no_review(self, shop: Shop) -> None:
         told = shop.ask("developer", "What is in migrations/001_orders.sql?")

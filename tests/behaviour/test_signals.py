@@ -214,7 +214,7 @@ def test_a_worker_outlives_a_request_that_is_left_in_a_hurry(house: World) -> No
     words = [sys.executable, "-m", "kitbag", "-p", "Ask.", "--model", f"scripted:{script}"]
     with subprocess.Popen(words, cwd=house.workspace, env=house.env, stderr=subprocess.PIPE, text=True) as asked:
         assert asked.stderr is not None
-        assert any("waiting for 1 in the background" in line for line in asked.stderr)
+        assert any("waiting for background tasks" in line for line in asked.stderr)
         worker = wait_until(lambda: read_worker_record(house.env["KITBAG_HOME"]), "the worker says who it is").owner
         for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):  # the second one is in a hurry
             asked.send_signal(number)
@@ -292,7 +292,7 @@ def test_tasks_with_damaged_owners_are_listed_and_end_as_if_their_process_had(
     assert listed.returncode == 0, listed.stderr
     tasks = json.loads(listed.stdout)
     assert {task["status"] for task in tasks} == {"interrupted"}
-    assert all("which process runs it" in task["warnings"][0] for task in tasks)
+    assert all("does not name its process" in task["warnings"][0] for task in tasks)
     assert bystander.poll() is None
 
 

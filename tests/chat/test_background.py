@@ -121,7 +121,7 @@ def test_a_worker_that_can_t_be_started_is_told_of_once(workshop: Workshop, monk
             chat.chat.background._watcher._next_check = 0.0  # type: ignore[union-attr]
             await chat.chat.background._poll()
             assert said(tuple(chat.chat.background._blocks)) == ""
-            assert told.count("no worker") == 1
+            assert told.count("start a worker") == 1
 
     asyncio.run(look())
 

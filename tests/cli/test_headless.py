@@ -104,7 +104,7 @@ class TestFormats:
     def test_as_text_an_error_has_a_cause_and_a_fix(self, world: World) -> None:
         done = ask(world, "Hi", "--model", "nowhere/x")
         assert (done.returncode, done.stdout) == (2, "")
-        assert "no provider 'nowhere'" in done.stderr
+        assert "unknown provider 'nowhere'" in done.stderr
         assert "[providers.nowhere]" in done.stderr
 
     def test_nothing_that_a_model_says_acts_on_a_terminal(self, world: World) -> None:

@@ -98,7 +98,7 @@ def test_only_a_letter_alone_is_an_answer(world: World) -> None:
         for keys in ("yes please", "Y es", "allow", "", "\x1b[A\x1b[Bz", "ys", "1"):
             terminal.see("> ")
             terminal.type(f"{keys}\r")
-            terminal.see("answer with one of the letters")
+            terminal.see("type one of the letters")
         terminal.see("> ")
         terminal.type("nope\x15y\r")
         assert terminal.said() == [["permit", ""]]
@@ -159,7 +159,7 @@ def test_without_a_terminal_it_is_refused(world: World) -> None:
         timeout=TEST_TIMEOUT,
     )  # fmt: skip
     by, reason = json.loads(done.stdout)
-    assert (by, "request failed: there is no terminal" in reason) == ("nobody", True)
+    assert (by, "needs an interactive terminal" in reason) == ("nobody", True)
 
 
 def test_ctrl_c_reaches_the_program_again_after_the_question(world: World) -> None:

@@ -63,7 +63,7 @@ def test_an_option_is_chosen_by_its_number_and_words_are_free(world: World) -> N
         assert (
             "The model asks about Storage (1 of 2):\n│ Which database?\n│ 1  Postgres: for many\n│ 2  SQLite\n" in shown
         )
-        assert "Type a number, or words of your own, then Enter. Enter alone: no answer." in shown
+        assert "Type a number or your own answer, and press Enter." in shown
         terminal.type("2\r")
         assert "(2 of 2):\n│ When?\nType your answer" in terminal.see("> ")
         terminal.type("In Märch, or 3\r")
@@ -86,7 +86,7 @@ def test_what_is_no_option_is_asked_again(world: World) -> None:
         for typed in ("3", "0", "1 7", ",", "9" * 30):
             terminal.see("> ")
             terminal.type(f"{typed}\r")
-            terminal.see("there are options 1 to 2")
+            terminal.see("the options are 1 to 2")
         terminal.see("> ")
         terminal.type("1 2\r")
         terminal.see("choose one of them")
@@ -153,7 +153,7 @@ def test_without_a_terminal_nobody_is_asked(world: World) -> None:
         stdin=subprocess.DEVNULL, capture_output=True, text=True, env=world.env, start_new_session=True,
         timeout=TEST_TIMEOUT,
     )  # fmt: skip
-    assert json.loads(done.stdout).startswith("there is no terminal to ask at")
+    assert json.loads(done.stdout).startswith("needs an interactive terminal")
 
 
 @pytest.mark.parametrize(("output_format", "found"), [("text", "DialogAsker"), ("json", "NoneType")])

@@ -91,7 +91,7 @@ def test_a_request_goes_to_the_skill_or_the_agent_that_covers_more_of_it(
 
 def test_why_a_skill_is_loaded_is_said() -> None:
     [skill, _] = ask(user_message("Review PR #123 for security issues")).message.calls
-    assert skill.arguments["reason"] == "the request contains: pr, review, security"
+    assert skill.arguments["reason"] == "the prompt contains: pr, review, security"
 
 
 def test_one_that_was_started_by_another_starts_nobody_by_name() -> None:

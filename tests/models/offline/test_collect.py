@@ -89,7 +89,7 @@ def test_without_a_tool_for_it_it_says_so(desk: Desk) -> None:
 
 def test_it_does_not_write_outside_of_the_workspace(desk: Desk) -> None:
     text = desk.ask("Collect every TODO into ../outside/todo.md")
-    assert "Nothing was written: cannot check ../outside/todo.md first." in text
+    assert "Nothing was written: cannot check ../outside/todo.md" in text
     assert not (desk.world.outside / "todo.md").exists()
 
 

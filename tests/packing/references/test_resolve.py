@@ -592,7 +592,7 @@ def test_D31_what_a_glob_may_not_read_is_left_out_and_said(case: Case) -> None:
     case.world.write("docs/server.pem", "key")
     (case.world.workspace / "docs/link.md").symlink_to(case.world.outside / "out.md")
     done = case.resolve("@docs/*")
-    assert done.text == "[file: docs/a.md]\na\n[omitted: 2 files that may not be read]"
+    assert done.text == "[file: docs/a.md]\na\n[omitted: 2 files; reading them is not allowed]"
     assert codes(done.warnings) == [("reference-refused", 1)]
 
 
@@ -858,7 +858,7 @@ def test_the_limits_of_commands_and_of_their_time(case: Case) -> None:
     done = case.resolve("!`echo 1` !`echo 2` !`touch $CANARY`", limits=ReferenceLimits(commands=2))
     assert done.text == "1 2 [not run: more than 2 commands]"
     done = case.resolve("!`sleep 30` !`touch $CANARY`", limits=ReferenceLimits(total_seconds=0.3))
-    assert done.text == "[command timed out after 0.3 s] [not run: all commands together may take 0.3 s]"
+    assert done.text == "[command timed out after 0.3 s] [not run: the timeout for all commands together is 0.3 s]"
     assert not case.world.canary.exists()
 
 
