@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 
 from kitbag.agent.loop import Limits
-from kitbag.assembly.inherited import ParentContext
+from kitbag.assembly.parent_context import ParentContext
 from kitbag.messages import Message, Text, ToolCall, Usage
 from kitbag.models.provider import ModelReply, ModelRequest, StreamItem
 from kitbag.runtime.agent import Agent, Options

@@ -194,7 +194,7 @@ SETTINGS: tuple[Setting, ...] = (
         key="mcp.timeout",
         kind="count",
         default=60,
-        description="timeout for a tool call to an MCP server without progress, in seconds",
+        description="timeout for an MCP tool call that reports no progress, in seconds",
     ),
     Setting(
         key="mcp.characters",
@@ -555,7 +555,7 @@ def write_setting(path: str, key: str, value: Any) -> None:
     directory = os.path.dirname(path)
     if os.path.islink(directory) or os.path.islink(path):
         raise InvalidError(
-            f"{path} is a symbolic link or in a linked directory; nothing was written",
+            f"{path} is a symbolic link or is inside a symlinked directory; nothing was written",
             "replace the link with a regular file or directory",
         )
     try:
@@ -588,7 +588,7 @@ def _unknown_key(key: str) -> tuple[str, str]:
     import difflib
 
     matches = difflib.get_close_matches(key, _BY_KEY, n=1)
-    fix = f"did you mean `{matches[0]}`?" if matches else "`kitbag config get` lists all settings"
+    fix = f"did you mean `{matches[0]}`?" if matches else "run `kitbag config get` to list all settings"
     return f"unknown setting `{key}`", fix
 
 

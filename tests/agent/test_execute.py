@@ -166,7 +166,7 @@ def test_what_a_person_refuses_is_not_run(talk) -> None:
     person = Person(ApprovalAnswer(choice="deny", reason="not today"))
     one: Talk = talk(script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=person)
     one.run("Hi")
-    assert "the user denied it: not today" in one.results()[0]
+    assert "the user denied this action: not today" in one.results()[0]
     assert "intent" not in [record.kind for record in one.journal.read("session/talk")]
 
 

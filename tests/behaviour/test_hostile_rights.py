@@ -79,7 +79,7 @@ def test_D22_one_answer_is_for_one_call_and_no_means_no(victim: Victim) -> None:
     assert len({question.id for question in person.questions}) == len(calls)
     person = Recorder("deny")
     told = victim.attack(bash("touch c"), write("d"), edit("src/a.py", "1", "2"), mode="default", approver=person)
-    assert all(one.refused and "the user denied it" in one.text for one in told)
+    assert all(one.refused and "the user denied this action" in one.text for one in told)
     assert not {"c", "d"} & set(os.listdir(victim.root))
     for mode in ("plan", "locked", "autonomous"):
         person = Recorder()

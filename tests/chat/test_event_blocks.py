@@ -158,7 +158,10 @@ def test_a_call_is_told_in_short_and_nothing_twice(
 
 def test_what_the_person_denied_is_told_as_their_own_deed() -> None:
     seen = Watcher().tell(STARTED)
-    for reason in ("the user denied it. Do not attempt it another way", "the user denied it: use a branch"):
+    for reason in (
+        "the user denied this action. Do not attempt it another way",
+        "the user denied this action: use a branch",
+    ):
         seen.tell(ToolStarted(call_id="a", name="Bash", arguments={"command": "rm x"}, title="Bash(rm x)"))
         seen.tell(
             ToolFinished(

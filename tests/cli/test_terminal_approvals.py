@@ -37,7 +37,7 @@ def test_yes_is_for_this_once(world: World) -> None:
         terminal.type("y\r")
         terminal.see("> ")
         terminal.type("n\rnot now\r")
-        assert terminal.said() == [["permit", ""], ["person", "the user denied it: not now"]]
+        assert terminal.said() == [["permit", ""], ["person", "the user denied this action: not now"]]
 
 
 def test_no_needs_no_reason(world: World) -> None:
@@ -45,7 +45,7 @@ def test_no_needs_no_reason(world: World) -> None:
         terminal.see("> ")
         terminal.type("n\r\r")
         ((by, reason),) = terminal.said()
-        assert (by, "the user denied it" in reason) == ("person", True)
+        assert (by, "the user denied this action" in reason) == ("person", True)
 
 
 def test_for_the_session_it_is_not_asked_again(world: World) -> None:

@@ -85,13 +85,13 @@ class TestAnswers:
     def test_no_needs_no_reason_and_a_reason_is_told_to_the_model(self, world: World) -> None:
         refused, _ = ask(world, "n")
         assert isinstance(refused, Denial)
-        assert (refused.by, refused.reason.startswith("the user denied it.")) == ("person", True)
+        assert (refused.by, refused.reason.startswith("the user denied this action.")) == ("person", True)
         refused, _ = ask(world, "w", "use a branch")
-        assert refused.reason == "the user denied it: use a branch"
+        assert refused.reason == "the user denied this action: use a branch"
 
     def test_to_leave_it_is_no_and_the_form_says_so(self, world: World) -> None:
         refused, face = ask(world, None)
-        assert (refused.by, refused.reason.startswith("the user denied it.")) == ("person", True)
+        assert (refused.by, refused.reason.startswith("the user denied this action.")) == ("person", True)
         assert face.forms[0].cancel_effect == "deny"
 
     def test_where_nobody_is_there_nobody_said_no(self, world: World) -> None:

@@ -61,7 +61,7 @@ def test_a_client_that_can_ask_its_person_is_asked(world: World) -> None:
     async def work() -> None:
         async with served(world, model=model) as server, server.client(elicitation_callback=ask) as client:
             said = [await text(client, "Task", subagent_type="general-purpose", prompt="Do IT.") for _ in range(3)]
-            assert "the user denied it" in said[0]
+            assert "the user denied this action" in said[0]
             assert "Status: completed" in said[1]
             assert "was not started" in said[2]
             assert "Do IT." in asked[0]

@@ -760,7 +760,7 @@ def test_where_no_proc_can_be_mounted_there_is_none_rather_than_the_machines(box
         pytest.skip(f"no sandbox in a sandbox here: {done.stderr}")
     (_, _, options), problem = json.loads(done.stdout)
     assert options[-2:] == ["--tmpfs", "/proc"]
-    assert problem == "commands have no /proc"
+    assert problem == "/proc is not available to commands"
     found, _ = bubblewrap.detect_bubblewrap()
     assert found is not None
     empty = found._replace(options=tuple(options))

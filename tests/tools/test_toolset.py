@@ -75,4 +75,7 @@ def test_what_is_closed_for_now_stays_advertised_and_can_not_be_had(bench: Bench
     )
     assert made.explain_unavailable("read")[1] == "Did you mean Read?"
     nothing = RestrictedToolset(inner, lambda name: "closed")
-    assert nothing.explain_unavailable("Read") == ("closed", "Finish without tools and say so.")
+    assert nothing.explain_unavailable("Read") == (
+        "closed",
+        "Finish without tools, and say that no tools were available.",
+    )

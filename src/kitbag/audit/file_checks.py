@@ -107,7 +107,7 @@ def check_content(content: FileContent) -> list[FileRemark]:
         remarks.append(_mismatch_remark(content, magic))
     elif magic and content.kind != "other" and not expected:
         remarks.append(
-            FileRemark(rule="type-mismatch", severity=None, excerpt=name, note=f"{magic} with a text file's name")
+            FileRemark(rule="type-mismatch", severity=None, excerpt=name, note=f"{magic} named like a text file")
         )
     elif content.text is None and not magic and content.size:
         remarks.append(_unknown_binary_remark(content))
@@ -133,7 +133,10 @@ def _mismatch_remark(content: FileContent, magic: str) -> FileRemark:
     text = content.text or ""
     if content.text is not None and text.lstrip().startswith(("<svg", "<?xml", "version https://git-lfs")):
         return FileRemark(
-            rule="type-mismatch", severity="low", excerpt=content.name, note="text placeholder for the file"
+            rule="type-mismatch",
+            severity="low",
+            excerpt=content.name,
+            note="placeholder text instead of the file's content",
         )
     severity: Severity | None = "medium" if not magic and content.text is None else None
     return FileRemark(rule="type-mismatch", severity=severity, excerpt=content.name, note=f"content is {actual}")
@@ -143,7 +146,7 @@ def _unknown_binary_remark(content: FileContent) -> FileRemark:
     name = content.name
     if content.kind != "other":
         return FileRemark(
-            rule="type-mismatch", severity=None, excerpt=name, note="binary content with a text file's name"
+            rule="type-mismatch", severity=None, excerpt=name, note="binary content in a file named like a text file"
         )
     loads = file_extension(name) in PICKLES
     return FileRemark(rule="binary-file", severity=None, excerpt=name, note="loading it can run code" if loads else "")

@@ -168,7 +168,7 @@ def _classify_url(address: FoundUrl) -> tuple[str, Severity, str]:
     if _is_subdomain(host, _URL_SHORTENERS):
         return "short-url", "medium", host
     if not host.isascii() or any(part.startswith("xn--") for part in host.split(".")):
-        return "deceptive-url", "high", "letters of another alphabet in the host name"
+        return "deceptive-url", "high", "letters from another alphabet in the host name"
     for imitated in _IMITATED:
         if (
             f"{imitated}." in f"{host}."

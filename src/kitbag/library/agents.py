@@ -236,9 +236,9 @@ def _read_description(document: AgentDocument, optional: bool) -> str:
         return ""
     if not text:
         paragraph = document.first_paragraph()
-        instead = "its first paragraph is used" if paragraph else "models cannot tell when to use it"
+        instead = "the first paragraph is used" if paragraph else "models cannot tell when to use it"
         problem = "`description` is not a string" if value else "no `description`"
-        fix = "add `description:` that says what it does and when to use it"
+        fix = "add a `description:` that says what it does and when to use it"
         document.add_diagnostic("warning", "no-description", key, f"{problem}; {instead}", fix)
         return document.strip_hidden(paragraph, "description")
     if isinstance(value, list):
@@ -329,7 +329,7 @@ def _apply_permissions(document: AgentDocument, access: ToolAccess, permission: 
                 continue
             before, access = access, access.restrict_tool(tool, tuple(f"{tool}({pattern})" for pattern in patterns))
             if before.allows(tool) and not access.allows(tool):
-                problem = f"`tools` and `permission` allow different uses of {tool}; it gets none"
+                problem = f"`tools` and `permission` allow different uses of {tool}; the agent cannot use it"
                 document.add_diagnostic("warning", "permission-exceptions", key, problem, "use the same rules in both")
     return access
 
@@ -406,7 +406,7 @@ def _read_inline_prompt(document: AgentDocument) -> str:
         return ""
     if not text and document.is_data:
         problem = f"`{key}` is not a string" if value else "no prompt"
-        document.add_diagnostic("warning", "no-prompt", key, problem, "add `prompt:` with its instructions")
+        document.add_diagnostic("warning", "no-prompt", key, problem, "add `prompt:` with the agent's instructions")
     return text
 
 

@@ -285,7 +285,11 @@ class _RootWalker:
         if self.ignore_rules.is_ignored(child.path):
             problem = "not searched: the directory is ignored by git"
             self._report(
-                "info", "ignored-folder", child.path, problem, "move the skills elsewhere, or remove it from .gitignore"
+                "info",
+                "ignored-folder",
+                child.path,
+                problem,
+                "move the skills elsewhere, or remove the directory from .gitignore",
             )
             self._watch(child.path)
             return False

@@ -25,9 +25,9 @@ _FILES = (
 _HOME_FILES = (".claude/settings.json", ".gemini/settings.json", ".cursor/mcp.json", ".cursor/hooks.json")
 _IGNORED_KEYS = {
     "hooks": ("hooks are not run", "no action needed: Kitbag does not support hooks"),
-    "mcpServers": ("MCP servers are not started", "no action needed to list and inspect items"),
-    "servers": ("MCP servers are not started", "no action needed to list and inspect items"),
-    "mcp": ("MCP servers are not started", "no action needed to list and inspect items"),
+    "mcpServers": ("MCP servers are not started", "no action needed: you can still list and inspect items"),
+    "servers": ("MCP servers are not started", "no action needed: you can still list and inspect items"),
+    "mcp": ("MCP servers are not started", "no action needed: you can still list and inspect items"),
     "statusLine": ("the status line command is not run", "no action needed"),
     "apiKeyHelper": ("the key helper command is not run", "set API keys in your environment"),
     "env": ("its environment variables are ignored", "set them in your environment"),

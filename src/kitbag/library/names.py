@@ -191,7 +191,7 @@ class Namespace(Generic[T]):
                 # An ASCII name is never the imitation; of two others, the one with lower precedence is.
                 if other is not item and (other.full_name.isascii() or other.root.rank <= item.root.rank):
                     points = format_code_points([(0, ord(c)) for c in item.full_name if not c.isascii()])
-                    problem = f"the name imitates that of {other.path} with different characters ({points})"
+                    problem = f"the name looks like that of {other.path} but uses different characters ({points})"
                     diagnostics.append(
                         Diagnostic(
                             severity="warning",

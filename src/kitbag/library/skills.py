@@ -146,7 +146,7 @@ def _read_name(declared: YamlValue | None, fallback: str, flags: int, problems: 
             )
         )
     elif declared is not None and name != fallback and not flags & FLAT:
-        problem = f"`name` is {name!r}, but the directory is {fallback!r}"
+        problem = f"`name` is {name!r}, but the directory is named {fallback!r}"
         problems.append(
             FileProblem(
                 severity="info",
@@ -175,14 +175,14 @@ def _read_description(frontmatter: Frontmatter, flags: int, problems: list[FileP
         problem = "no frontmatter (`---`)"
     else:
         problem = "no `description`"
-    instead = "its first paragraph is used" if paragraph else "models cannot tell when to use it"
+    instead = "the first paragraph is used" if paragraph else "models cannot tell when to use it"
     problems.append(
         FileProblem(
             severity="warning",
             code="no-description",
             line=1,
             problem=f"{problem}; {instead}",
-            fix="add `description:` that says what it does and when to use it",
+            fix="add a `description:` that says what it does and when to use it",
         )
     )
     return _strip_hidden(paragraph, "description", problems), flags | NO_DESCRIPTION

@@ -175,7 +175,7 @@ def _apply_entry(skill: Skill, entry: ManifestEntry, diagnostics: list[Diagnosti
         return skill
     if skill.flags & NO_DESCRIPTION:
         return skill._replace(description=entry.description, flags=skill.flags & ~NO_DESCRIPTION)
-    problem = f"its description of {skill.name!r} differs from the skill's own file, which is used"
+    problem = f"the description of {skill.name!r} differs from the one in the skill's own file; the skill's own is used"
     diagnostics.append(
         Diagnostic(
             severity="info", code="manifest-differs", file=entry.file, line=0, problem=problem, fix=_REGENERATE_FIX
@@ -197,7 +197,7 @@ def _load_sibling_skill(
     if path in known_paths:
         return None
     if os.path.commonpath((base, directory)) != base or directory == base:
-        problem, fix = f"the path of {entry.name!r} is outside {base}; ignored", "use a path below it"
+        problem, fix = f"the path of {entry.name!r} is outside {base}; ignored", "use a path inside that directory"
     elif not os.path.exists(path):
         problem, fix = f"lists {entry.name!r}, which does not exist", _REGENERATE_FIX
     else:

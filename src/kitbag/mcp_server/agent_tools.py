@@ -38,7 +38,7 @@ class PackArguments(Arguments, frozen=True):
     output_requirements: Literal["manifest+file", "text"] = "manifest+file"
     variables: Variables = {}  # noqa: RUF012 - each call has its own
     available_context: Annotated[int, Meta(ge=0, description="Size of the subagent's context, in tokens.")] = 0
-    context_used: Annotated[int, Meta(ge=0, description="Tokens of it already in use.")] = 0
+    context_used: Annotated[int, Meta(ge=0, description="Tokens of the subagent's context already in use.")] = 0
     agent: Annotated[str, Meta(max_length=200, description="Agent the context is for.")] = ""
 
 
@@ -51,7 +51,7 @@ async def _list_agents(_: NoArguments, context: ToolContext) -> ToolOutput:
 
 async def _start_agent(arguments: TaskArguments, context: ToolContext) -> ToolOutput:
     delegation = context.delegation
-    assert delegation is not None, "the server gives it to every call of this tool"
+    assert delegation is not None, "the server sets it for every call of this tool"
     request = DelegationRequest(
         agent=arguments.subagent_type,
         prompt=arguments.prompt,

@@ -74,7 +74,7 @@ class SkillResourceHandlers:
         except (NotFoundError, InvalidError) as error:
             raise MCPError(INVALID_PARAMS, f"{error.problem}. {error.fix}".rstrip(". ")) from None
         except (KitbagError, OSError) as error:
-            raise MCPError(INTERNAL_ERROR, f"cannot read it: {error}") from None
+            raise MCPError(INTERNAL_ERROR, f"cannot read resource: {error}") from None
 
     async def _list(self, _: Context, params: PaginatedRequestParams) -> ListResourcesResult:
         def read(uris: SkillUris) -> ListResourcesResult:

@@ -46,7 +46,7 @@ async def _load(arguments: LoadSkillArguments, context: ToolContext) -> ToolOutp
     loaded = await asyncio.to_thread(_load_or_fork, arguments, context)
     if isinstance(loaded, str):
         return text_output(loaded, arguments.skill_name)
-    assert context.delegation is not None, "the server gives it to every call of this tool"
+    assert context.delegation is not None, "the server sets it for every call of this tool"
     return await run_forked_skill(loaded, context, context.delegation)
 
 
@@ -68,7 +68,10 @@ def _check_allowed(context: ToolContext, name: str, arguments: str = "") -> None
     if decision.effect != "allow":
         part = next(part for part in decision.parts if part.effect == decision.effect)
         rule = f" (`{_escape_line(part.rule)}`)" if part.rule else ""
-        raise InvalidError(f"the skill {full_name} is not allowed: {decision.reason}{rule}", "use another, or none")
+        raise InvalidError(
+            f"the skill {full_name} is not allowed: {decision.reason}{rule}",
+            "use another skill, or continue without one",
+        )
 
 
 def _with_header(delivered: SkillDelivery, reason: str, context: ToolContext) -> str:
@@ -107,7 +110,7 @@ async def _read_file(arguments: SkillFileArguments, context: ToolContext) -> Too
     shown = whole[arguments.offset : arguments.offset + MAX_READ_CHARACTERS]
     remaining = len(whole) - arguments.offset - len(shown)
     if not shown:
-        end = "the file is empty" if not whole else f"the file ends at {len(whole):,}"
+        end = "the file is empty" if not whole else f"the file has only {len(whole):,} characters"
         return text_output(f"[{end}]", end)
     more = (
         f"\n[{remaining:,} more characters. Continue with offset={arguments.offset + len(shown)}.]"
@@ -135,7 +138,7 @@ def _read_bytes(arguments: SkillFileArguments, context: ToolContext) -> tuple[by
             if f"{skill.directory}/{relative}/".startswith(f"{link.file}/"):
                 raise InvalidError(f"{_escape_line(arguments.path)}: {_escape_line(link.problem)}", link.fix)
         problem = f"the skill {skill.full_name} has no file {_escape_line(arguments.path)}"
-        raise NotFoundError(problem, f"it has {_list_file_names(context, skill.full_name)}")
+        raise NotFoundError(problem, f"available files: {_list_file_names(context, skill.full_name)}")
     decision = context.permissions.with_mode("default").decide("Read", {"file_path": resolved})
     if decision.effect != "allow":
         raise InvalidError(f"cannot read {_escape_line(arguments.path)}: {decision.reason}", "")

@@ -114,7 +114,9 @@ class SkillUris:
                 resolved = ""
         file = self._stat_file(path, resolved) if resolved else None
         if file is None:
-            raise NotFoundError(f"the skill {skill.full_name} has no file {path[:300]!r}", "its entry lists its files")
+            raise NotFoundError(
+                f"the skill {skill.full_name} has no file {path[:300]!r}", "the skill's entry lists its files"
+            )
         return file
 
     def _stat_file(self, path: str, resolved: str) -> ServedFile | None:
@@ -138,7 +140,7 @@ class SkillUris:
             files.append(file)
             if len(files) > MAX_FILES or sum(one.size for one in files) > MAX_BYTES:
                 limit = f"{MAX_FILES} files or {MAX_BYTES:,} bytes"
-                raise InvalidError(f"the skill {skill.full_name} has more than {limit}", "make it smaller")
+                raise InvalidError(f"the skill {skill.full_name} has more than {limit}", "make the skill smaller")
         return [files[0], *sorted(files[1:], key=lambda file: file.path)]
 
     def _walk(self, skill: Skill) -> Iterator[ServedFile]:
@@ -154,7 +156,7 @@ class SkillUris:
                 continue
             visited += len(names)
             if visited > 20 * MAX_FILES:
-                raise InvalidError(f"the skill {skill.full_name} has too many files", "make it smaller")
+                raise InvalidError(f"the skill {skill.full_name} has too many files", "make the skill smaller")
             for name in names:
                 path = f"{folder}/{name}" if folder else name
                 full_path = os.path.join(top, path)

@@ -94,7 +94,7 @@ class ToolCalls:
         except Exception as error:
             logger.exception("%s failed", tool.name)
             output = error_output(
-                f"{tool.name} failed inside Kitbag ({type(error).__name__})", "See its error output for details."
+                f"{tool.name} failed inside Kitbag ({type(error).__name__})", "See Kitbag's error output for details."
             )
         return _call_result(output)
 

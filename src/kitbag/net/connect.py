@@ -204,7 +204,7 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
     def _check_endpoints(self, stream: httpcore2.AsyncNetworkStream, address: IPAddress, port: int) -> None:
         peer: tuple[str, int] | None = stream.get_extra_info("server_addr")
         if not peer or (parse_address(peer[0]), peer[1]) != (address, port):
-            raise not_public_error(self._target, "the connection ended at a different address")
+            raise not_public_error(self._target, "the connection was made to a different address")
         here: tuple[str, int] | None = stream.get_extra_info("client_addr")
         if self._policy is None or self._policy.allows_private(self._target) or not here:
             return

@@ -218,10 +218,10 @@ class _FetchState:
         if following.url in seen:
             raise _redirect_error(target, "it is a redirect loop")
         if (target.scheme, following.scheme) == ("https", "http"):
-            raise _redirect_error(target, "it goes from https to http")
+            raise _redirect_error(target, "it downgrades from https to http")
         if self._policy.allows_private(following) and not self._policy.allows_private(target):
             raise _redirect_error(
-                target, f"a public host redirects to {following.host_port}, which is in your private network"
+                target, f"a public host redirects to {following.host_port}, which is on your private network"
             )
         seen.add(following.url)
         return following
@@ -241,7 +241,7 @@ class _FetchState:
         assert target is not None and response is not None and body is not None  # noqa: PT018 - one fact
         if self._truncation_reason and self._limits.on_excess == "refuse":
             raise FetchError(
-                f"The response of {target.display_url} was rejected: its body {self._truncation_reason}.",
+                f"The response from {target.display_url} was rejected: its body {self._truncation_reason}.",
                 "Raise the limit, or fetch something smaller.",
                 "limit",
             )

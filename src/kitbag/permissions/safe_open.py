@@ -22,7 +22,7 @@ _OPEN_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOF
 _OPEN_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _OPEN_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ASK_FIX = "ask the user to allow this exact path"
-_CHANGED_FIX = "check it again; another process may be changing this directory"
+_CHANGED_FIX = "check the path again; another process may be changing this directory"
 
 
 class SafeOpenError(InvalidError):

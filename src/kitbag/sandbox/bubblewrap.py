@@ -265,7 +265,9 @@ def _start(
             ends_with_prefix=True,
         )
         if not status.wait_for_end():
-            raise SandboxError("could not stop all processes of the command", "find them with `ps` and stop them")
+            raise SandboxError(
+                "could not stop all processes started by the command", "find them with `ps` and stop them"
+            )
         if not status.command_ran() and not result.stop_reason and result.status >= 0:
             problem = result.text.removeprefix("bwrap: ") or f"bubblewrap exited with status {result.status}"
             fix = "run `kitbag doctor` to check the sandbox"
@@ -304,7 +306,7 @@ def detect_bubblewrap() -> tuple[Bubblewrap | None, str]:
         bubblewrap = Bubblewrap(programs[0], version, options)
         failure = _run_trial(bubblewrap)
         if not failure:
-            return bubblewrap, "" if "--proc" in options else "commands have no /proc"
+            return bubblewrap, "" if "--proc" in options else "/proc is not available to commands"
         problem = problem or failure
     return None, f"bubblewrap {version} is installed but does not work: {problem}"
 

@@ -54,7 +54,7 @@ class AskUserArguments(Arguments, frozen=True):
 
 async def _ask_user(arguments: AskUserArguments, context: ToolContext) -> ToolOutput:
     if context.asker is None:
-        return error_output("this run is not interactive, so the user cannot be asked", _FIX)
+        return error_output("cannot ask the user: this run is not interactive", _FIX)
     questions = tuple(
         UserQuestion(
             text=asked.question,

@@ -21,7 +21,7 @@ MAX_SEARCH_RESULTS = 20
 
 class SkillArguments(Arguments, frozen=True):
     skill: Annotated[str, Meta(min_length=1, max_length=300)]
-    args: Annotated[str, Meta(max_length=20_000, description="Arguments, if it takes any.")] = ""
+    args: Annotated[str, Meta(max_length=20_000, description="Arguments, if any.")] = ""
     reason: Annotated[str, Meta(max_length=2_000, description="Why, briefly.")] = ""
 
 
@@ -66,7 +66,9 @@ async def _search_skills(arguments: SearchSkillsArguments, context: ToolContext)
 
     hits = search_skills(context.library, arguments.query, MAX_SEARCH_RESULTS)
     if not hits:
-        return text_output("No matching skills. Try other words, or continue without a skill.", "no skills found")
+        return text_output(
+            "No matching skills. Try different keywords, or continue without a skill.", "no skills found"
+        )
     lines = [render_entry(hit.skill) for hit in hits]
     return text_output("\n".join(lines), f"{len(hits)} found")
 
@@ -85,7 +87,7 @@ async def _unload_skill(arguments: UnloadSkillArguments, context: ToolContext) -
     if name is None:
         return text_output(f"{visible_line(arguments.skill)} is not loaded.", "not loaded")
     return structs.replace(
-        text_output(f"Unloaded skill {name}; its text is no longer in the conversation.", name),
+        text_output(f"Unloaded skill {name}; its instructions are no longer in the conversation.", name),
         unloaded_skill=name,
     )
 

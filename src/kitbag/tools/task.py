@@ -44,7 +44,7 @@ class TaskArguments(Arguments, frozen=True):
     run_in_background: bool = False
     model: Annotated[str, Meta(max_length=200, description="Such as sonnet, opus or haiku.")] = ""
     max_turns: Annotated[int, Meta(ge=0, le=10_000, description="0: the agent's own limit.")] = 0
-    resume: Annotated[str, Meta(max_length=100, description="Task ID to continue.")] = ""
+    resume: Annotated[str, Meta(max_length=100, description="Task ID to resume.")] = ""
 
 
 class TaskOutputArguments(Arguments, frozen=True):
@@ -127,7 +127,7 @@ def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
     if report.error:
         lines.append(f"Error: {collapse_whitespace(escape_tags(report.error))}")
     if report.branch:
-        lines.append(f"Branch: {report.branch} (its changes; merge what you want)")
+        lines.append(f"Branch: {report.branch} (contains the task's changes; merge the ones you want)")
     lines += [f"Warning: {collapse_whitespace(escape_tags(warning))}" for warning in report.warnings]
     tag = _COMMAND_TAG if report.is_command else _ANSWER_TAG
     shown, truncation = (

@@ -86,5 +86,7 @@ class RestrictedToolset:
         available = ", ".join(self.names())
         return (
             reason,
-            f"Until the next user message, use only {available}." if available else "Finish without tools and say so.",
+            f"Until the next user message, use only {available}."
+            if available
+            else "Finish without tools, and say that no tools were available.",
         )

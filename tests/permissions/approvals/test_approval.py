@@ -109,7 +109,7 @@ def test_an_answer_is_for_one_use_of_what_was_shown(permissions: Make) -> None:
     with pytest.raises(PermitError, match="already used"):
         found.use("Bash", PUSH)
     assert authorize(approvals, permissions(), "Bash", **PUSH) == Denial(
-        "the user denied it: push to a branch", "person"
+        "the user denied this action: push to a branch", "person"
     )
 
 

@@ -305,4 +305,4 @@ def test_through_all_of_it_a_permit_comes_from_another_process(journal: Journal,
     (permit,) = [one for one in found if isinstance(one, Permit)]
     (refusal,) = [one for one in found if isinstance(one, Denial)]
     assert permit.use("Bash", wish).effect == "ask"
-    assert refusal.reason == "the user denied it: no"
+    assert refusal.reason == "the user denied this action: no"

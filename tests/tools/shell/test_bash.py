@@ -381,7 +381,7 @@ def test_nothing_is_left_of_a_command_and_nothing_holds_it(
     assert processes_with(long) == []
     if "echo done" in command and "> done" not in command:
         assert "done" in text
-        assert "[Background processes it started were stopped." in text
+        assert "[Background processes that the command started were stopped." in text
 
 
 def test_D60_cancelling_ends_all_of_it(shell: Shell, sandbox: SandboxProfile, long: str) -> None:

@@ -29,7 +29,7 @@ _TEXT = "text"
 SKILL_REFERENCE: Final[dict[str, FieldReference]] = {
     "name": FieldReference(
         value="1 to 64 lowercase letters, digits and hyphens", default="the directory's name", tools=f"{_ALL}; {_SPEC}",
-        meaning="Name to list, load and invoke the skill.",
+        meaning="Name used to list, load and invoke the skill.",
     ),
     "display_name": FieldReference(
         value=_TEXT, default="`name`", tools=_KITBAG,
@@ -50,11 +50,11 @@ SKILL_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "tags": FieldReference(
         value="list of words", tools=_KITBAG,
-        meaning="Words that match the labels and type of a packed task.",
+        meaning="Words matched against the labels and type of a packed task.",
     ),
     "triggers": FieldReference(
         value="list of phrases or regular expressions", tools=_KITBAG,
-        meaning="A prompt that matches one suggests the skill.",
+        meaning="Suggest the skill when a prompt matches one of them.",
     ),
     "paths": FieldReference(
         value="list or comma-separated globs", tools=_CLAUDE,
@@ -62,7 +62,7 @@ SKILL_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "activation": FieldReference(
         value="`auto`, `suggested`, `required`", default="`auto`", tools=_KITBAG,
-        meaning="`required`: described first if not all descriptions fit the catalog; the others have no effect.",
+        meaning="`required`: described first if not all descriptions fit in the catalog; other values have no effect.",
     ),
     "requires": FieldReference(
         value=_NAMES, tools=_KITBAG,
@@ -86,11 +86,11 @@ SKILL_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "arguments": FieldReference(
         value="list or space-separated names", tools=_CLAUDE,
-        meaning="Names for positional arguments, to insert as `$name`.",
+        meaning="Names of positional arguments; insert one with `$name`.",
     ),
     "allowed_tools": FieldReference(
-        value="list, or text with spaces or commas", tools=f"{_CLAUDE}; {_SPEC}",
-        meaning="Tools allowed without asking until your next message; restricts nothing.",
+        value="list, or names separated by spaces or commas", tools=f"{_CLAUDE}; {_SPEC}",
+        meaning="Tools allowed without asking until your next message; other tools are not restricted.",
     ),
     "restrict_tools": FieldReference(
         value="list of tools", tools=_KITBAG,
@@ -110,15 +110,15 @@ SKILL_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "model": FieldReference(
         value="`inherit`, an alias or a model name", default="`inherit`", tools=_CLAUDE,
-        meaning="Model for `context: fork`; when packed, a warning if another model is used.",
+        meaning="Model for `context: fork`; packing warns if another model is used.",
     ),
     "compatibility": FieldReference(
         value="text, at most 500 characters", tools=_SPEC,
-        meaning="What the skill needs; when packed, a warning if it names another model family.",
+        meaning="What the skill needs; packing warns if it names another model family.",
     ),
     "token_budget": FieldReference(
         value="number", tools=_KITBAG,
-        meaning="Limit on the tokens of the skill in a packed context.",
+        meaning="Token limit for the skill in a packed context.",
     ),
     "tier": FieldReference(
         value="number", default="1", tools=_KITBAG,
@@ -129,19 +129,19 @@ SKILL_REFERENCE: Final[dict[str, FieldReference]] = {
         meaning="License; no effect.",
     ),
     "metadata": FieldReference(
-        value="map of text to text", tools=_SPEC,
-        meaning="Fields of your own; no effect.",
+        value="map of strings to strings", tools=_SPEC,
+        meaning="Custom fields; no effect.",
     ),
     "tools": FieldReference(
         value="list of tools", tools=_KITBAG,
-        meaning="Tools the skill expects, for readers; no effect.",
+        meaning="Tools the skill expects; informational, no effect.",
     ),
 }  # fmt: skip
 
 AGENT_REFERENCE: Final[dict[str, FieldReference]] = {
     "name": FieldReference(
         value="lowercase letters, digits and hyphens", default="the file name", tools=_ALL,
-        meaning="Name to start the agent; in files of OpenCode and Copilot the file name counts.",
+        meaning="Name used to start the agent; for OpenCode and Copilot files, the file name is used instead.",
     ),
     "display_name": FieldReference(
         value=_TEXT, default="`name`", tools=_KITBAG,
@@ -170,7 +170,7 @@ AGENT_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "permission": FieldReference(
         value="`allow`, `ask`, `deny`, or a map by tool", tools="OpenCode",
-        meaning="Read as the strictest permission mode and tool list it implies.",
+        meaning="Converted to the strictest permission mode and tool list it implies.",
     ),
     "readonly": FieldReference(
         value=_BOOLEAN, default="false", tools="Cursor",
@@ -178,19 +178,19 @@ AGENT_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "sandbox_mode": FieldReference(
         value="`read-only`, `workspace-write`, `danger-full-access`", tools="Codex",
-        meaning="Read as a permission mode; never grants more.",
+        meaning="Converted to a permission mode; never grants additional permissions.",
     ),
     "max_turns": FieldReference(
         value="1 to 10,000", default="50", tools=f"{_CLAUDE}, Gemini CLI, OpenCode",
-        meaning="Limit of turns, each one model request with its tool calls.",
+        meaning="Maximum number of turns; a turn is one model request and its tool calls.",
     ),
     "tools": FieldReference(
-        value="list, text with commas or spaces, map, `*`", default="the caller's tools", tools=_ALL,
-        meaning="Tools the agent has; removes tools and allows nothing.",
+        value="list, names separated by commas or spaces, map, or `*`", default="the caller's tools", tools=_ALL,
+        meaning="Tools available to the agent; limits the tools but grants no permissions.",
     ),
     "denied": FieldReference(
         value="list of tools", tools=_CLAUDE,
-        meaning="Tools the agent does not have.",
+        meaning="Tools not available to the agent.",
     ),
     "skills": FieldReference(
         value=_NAMES, tools=_CLAUDE,
@@ -198,7 +198,7 @@ AGENT_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "mcp_servers": FieldReference(
         value="list of names, or map by name", default="all configured servers", tools=f"{_CLAUDE}, Copilot",
-        meaning="MCP servers whose tools the agent has; a definition adds a server for this agent.",
+        meaning="MCP servers whose tools are available to the agent; a definition adds a server for this agent.",
     ),
     "background": FieldReference(
         value=_BOOLEAN, default="false", tools=f"{_CLAUDE}, Cursor",
@@ -206,11 +206,11 @@ AGENT_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "isolation": FieldReference(
         value="`worktree`", tools=_CLAUDE,
-        meaning="Work in a git worktree; changes come back as a branch.",
+        meaning="Work in a git worktree; changes are returned as a branch.",
     ),
     "file_extensions": FieldReference(
         value="list, such as `.sql`", tools=_KITBAG,
-        meaning="File types of a reviewer; part of its catalog line, and of routing.",
+        meaning="File types a reviewer handles; shown in its catalog entry and used for routing.",
     ),
     "disable_model_invocation": FieldReference(
         value=_BOOLEAN, default="false", tools="Copilot",
@@ -230,7 +230,7 @@ AGENT_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "disabled": FieldReference(
         value=_BOOLEAN, default="false", tools="OpenCode",
-        meaning="`true`: the agent is off.",
+        meaning="`true`: the agent is disabled.",
     ),
     "mode": FieldReference(
         value="`primary`, `subagent`, `all`", default="`all`", tools="OpenCode",
@@ -308,7 +308,7 @@ PERSONA_REFERENCE: Final[dict[str, FieldReference]] = {
         meaning="Added to the prompt, after `_team.md`.",
     ),
     "default_model": FieldReference(
-        value="model name", default="the usual model", tools=_KITBAG,
+        value="model name", default="the default model", tools=_KITBAG,
         meaning="Model of the persona, unless you choose another.",
     ),
 }  # fmt: skip
@@ -332,7 +332,7 @@ MANIFEST_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "token_budget": FieldReference(
         value="number above 0", tools=_KITBAG,
-        meaning="Limit on the tokens of the skill when packed.",
+        meaning="Token limit for the skill when packed.",
     ),
     "tier": FieldReference(
         value="number", default="1", tools=_KITBAG,
@@ -340,14 +340,14 @@ MANIFEST_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "references": FieldReference(
         value="list of paths", tools=_KITBAG,
-        meaning="Files of the skill, for readers; no effect.",
+        meaning="Files of the skill; informational, no effect.",
     ),
     "capabilities.inputs": FieldReference(
         value="list of variable names", tools=_KITBAG,
         meaning="Variables the skill needs; packing warns if one has no value.",
     ),
     "capabilities.outputs": FieldReference(
-        value="list of texts", tools=_KITBAG,
+        value="list of strings", tools=_KITBAG,
         meaning="What the skill produces; no effect.",
     ),
     "capabilities.dispatch_triggers": FieldReference(
@@ -441,11 +441,11 @@ PLUGIN_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "dependencies": FieldReference(
         value="list", tools=_CLAUDE,
-        meaning="Plugins it depends on; not installed.",
+        meaning="Plugins that this plugin depends on; Kitbag does not install them.",
     ),
     "metadata": FieldReference(
         value="map", tools=_CLAUDE,
-        meaning="Fields of your own; no effect.",
+        meaning="Custom fields; no effect.",
     ),
     "userConfig": FieldReference(
         value="map", tools=_CLAUDE,

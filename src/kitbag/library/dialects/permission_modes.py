@@ -14,10 +14,10 @@ PermissionMode = Literal["plan", "locked", "default", "acceptEdits", "autonomous
 
 MODES_STRICTEST_FIRST: Final[tuple[PermissionMode, ...]] = ("plan", "locked", "default", "acceptEdits", "autonomous")
 MODE_DESCRIPTIONS: Final[dict[PermissionMode, str]] = {
-    "plan": "read-only: reads in the workspace and read-only sandboxed commands without network; denies the rest",
+    "plan": "read-only: allows reads in the workspace and read-only sandboxed commands offline; denies the rest",
     "locked": "denies everything that no rule allows, without asking",
     "default": "allows reads in the workspace and read-only commands; asks for the rest",
-    "acceptEdits": "like default, and allows edits in the workspace",
+    "acceptEdits": "like default, but also allows edits in the workspace",
     "autonomous": "never asks: runs commands in the sandbox and edits files in the workspace",
 }
 """For users; the descriptions for models are in packing."""

@@ -297,7 +297,7 @@ def _apply_denied(access: ToolAccess, denied: object, dialect: str, problems: li
                 code="tools-all-denied",
                 line=0,
                 problem=problem,
-                fix="remove a tool from the denied ones",
+                fix="remove a tool from the list of denied tools",
             )
         )
         return nothing
@@ -407,7 +407,7 @@ def _build_access(names: _ToolNames, mode: AccessMode, value: object, problems: 
                 code="tools-all-denied",
                 line=0,
                 problem=problem,
-                fix="remove a tool from the denied ones",
+                fix="remove a tool from the list of denied tools",
             )
         )
     if mode == "all" and names.denied:

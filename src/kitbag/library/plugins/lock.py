@@ -179,7 +179,7 @@ def read_lock(base: str) -> PluginLock:
     for name, entry in lock.entries.items():
         if _parse_record(as_map(entry)) is None and _parse_pending(as_map(entry).get("pending")) is None:
             lock.diagnostics.append(
-                _lock_diagnostic(lock, f"the entry of plugin {name!r} is not valid", "reinstall the plugin")
+                _lock_diagnostic(lock, f"the entry for plugin {name!r} is not valid", "reinstall the plugin")
             )
     return lock
 

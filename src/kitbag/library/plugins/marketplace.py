@@ -48,11 +48,12 @@ def choose_plugin(tree: str, plugin: str | None) -> PluginSource:
     names = sorted(_sanitize(entry.get("name")) for entry in entries if isinstance(entry.get("name"), str))
     listed = ", ".join(names[:50]) + (f" and {len(names) - 50} more" if len(names) > 50 else "") or "none"
     if plugin is None:
-        raise UsageError(f"no plugin selected from the marketplace; it has: {listed}", "choose one")
+        raise UsageError(f"no plugin selected from the marketplace; available plugins: {listed}", "choose one")
     matches = [entry for entry in entries if entry.get("name") == plugin]
     if not matches:
         raise NotFoundError(
-            f"no plugin named {_sanitize(plugin)!r} in the marketplace; it has: {listed}", "choose one of these"
+            f"no plugin named {_sanitize(plugin)!r} in the marketplace; available plugins: {listed}",
+            "choose one of these",
         )
     return _read_entry(tree, plugin, matches[0], as_map(as_map(value).get("metadata")).get("pluginRoot"))
 

@@ -19,7 +19,7 @@ from kitbag.permissions.rules.rule import PermissionRule, parse_rule
 ApprovalChoice = Literal["allow", "deny"]
 ApprovalScope = Literal["once", "session", "rule"]
 _PATH_KEYS = ("file_path", "path", "notebook_path")
-DENIED_BY_USER: Final = "the user denied it"
+DENIED_BY_USER: Final = "the user denied this action"
 """Starts the reason of every denial by a person; UIs and the offline model look for it."""
 
 
@@ -118,7 +118,9 @@ class Permit:
         if decision.effect == "ask":
             facts = path_facts(current, tool, self.arguments, start)
             if self._approved_outcome is None or _outcome(decision, facts) != self._approved_outcome:
-                raise PermitError("its effects have changed since it was approved", "request approval again")
+                raise PermitError(
+                    "the effects of this action have changed since it was approved", "request approval again"
+                )
         return decision
 
 

@@ -19,7 +19,7 @@ from kitbag.store.journal import Journal, JournalRecord
 
 STREAM: Final = "approvals"
 CONTAINS_CREDENTIALS: Final = (
-    "it contains a secret, and pending requests are stored on disk, where secrets are never written."
+    "it contains a secret; Kitbag stores pending requests on disk and never writes secrets to disk."
     " Remove the secret, or refer to an environment variable that contains it"
 )
 

@@ -120,7 +120,7 @@ def _decide_command_only(
     if allow_rule is not None:
         return verdict_by_rule(allow_rule, what)
     if mode == "locked":
-        return make_verdict("deny", what, "locked mode denies everything that no rule allows")
+        return make_verdict("deny", what, "locked mode denies everything unless a rule allows it")
     if mode == "autonomous":
         return make_verdict("allow", what, "autonomous mode runs it in the workspace sandbox")
     return _decide_by_analysis(policy, simple)

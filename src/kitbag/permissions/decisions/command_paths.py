@@ -266,7 +266,7 @@ def _decide_words(context: _CommandContext, simple: SimpleCommand) -> Iterator[P
             path=expand_home(text, policy.workspace.home),
             directory=start,
             tool="Read",
-            what=f"names {text}",
+            what=f"refers to {text}",
             from_command=True,
         )
         rule = find_restricting_rule(policy, access)

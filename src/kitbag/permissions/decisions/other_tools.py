@@ -82,7 +82,7 @@ def _without_effect(policy: PermissionPolicy, what: str) -> PartVerdict:
 def _by_mode_stop(policy: PermissionPolicy, what: str) -> PartVerdict:
     if policy.mode == "locked":
         return _locked(what)
-    return make_verdict("allow", what, "only stops tasks of this session")
+    return make_verdict("allow", what, "only stops tasks in this session")
 
 
 def _by_mode_web(policy: PermissionPolicy, what: str) -> PartVerdict:
@@ -96,7 +96,7 @@ def _by_mode_unknown(policy: PermissionPolicy, what: str) -> PartVerdict:
 
 
 def _locked(what: str) -> PartVerdict:
-    return make_verdict("deny", what, "locked mode denies everything that no rule allows")
+    return make_verdict("deny", what, "locked mode denies everything unless a rule allows it")
 
 
 def _decide_task(

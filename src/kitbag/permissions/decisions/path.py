@@ -154,7 +154,7 @@ def _names_control_path(policy: PermissionPolicy, facts: PathFacts, place: str) 
 def _decide_by_mode(policy: PermissionPolicy, access: PathAccess, what: str) -> PartVerdict:
     mode = policy.mode
     if mode == "locked":
-        return make_verdict("deny", what, "locked mode denies everything that no rule allows")
+        return make_verdict("deny", what, "locked mode denies everything unless a rule allows it")
     if not access.writes:
         return PartVerdict(DecisionPart(what=what, effect="allow", reason="inside the workspace"), "place")
     if mode in ("acceptEdits", "autonomous"):

@@ -152,7 +152,7 @@ def parse_host(url: str) -> tuple[str, str]:
     if parts.scheme not in ("http", "https"):
         return "", "only http and https URLs can be fetched"
     if "@" in parts.netloc:
-        return "", "the URL contains a user name, which can disguise its host"
+        return "", "the URL contains a username, which can disguise its host"
     host = f"[{written}]" if ":" in written else normalize_host(written)
     if not _HOST.fullmatch(host) or port == 0:
         return "", "the URL has no valid host"

@@ -31,7 +31,9 @@ def check_pattern(specifier: str, text: str) -> None:
     """Raises UsageError."""
     fix = "use `//absolute`, `~/in-home`, `/relative-to-settings`, `./in-workspace` or `*.ext`"
     if specifier.startswith("!"):
-        raise UsageError(f"rules cannot be negated: `{text}`", "write a rule with another effect instead")
+        raise UsageError(
+            f"rules cannot be negated: `{text}`", "write a rule with a different effect (allow, ask or deny) instead"
+        )
     if specifier.startswith("~") and not specifier.startswith("~/") and specifier != "~":
         raise UsageError(f"`~user` is not supported in rules: `{text}`", fix)
     parts = specifier.split("/")

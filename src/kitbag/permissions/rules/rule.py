@@ -240,7 +240,7 @@ def _check_specifier(tool: str, specifier: str, effect: Effect, text: str) -> No
     elif tool == "WebFetch" and specifier.startswith("domain:"):
         domain = specifier[7:].strip()
         if not domain.strip(".") or not _DOMAIN.fullmatch(domain):
-            what = f"`{_truncate(domain)}` in rule `{_truncate(text)}` is not a valid host name"
+            what = f"`{_truncate(domain)}` in rule `{_truncate(text)}` is not a valid hostname"
             raise UsageError(what, "write `WebFetch(domain:docs.example.com)` or `WebFetch(domain:*.example.com)`")
     elif tool in ("Task", "Skill"):
         return

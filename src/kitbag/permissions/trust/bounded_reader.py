@@ -60,7 +60,7 @@ class BoundedReader:
         if self._bytes_left < 0:
             raise ReadLimitError(f"more than {self.limits.bytes >> 20:,} MiB")
         if time.monotonic() > self._deadline:
-            raise ReadLimitError(f"the scan takes longer than {self.limits.seconds:g} seconds")
+            raise ReadLimitError(f"the scan timed out after {self.limits.seconds:g} seconds")
 
     def add_gap(self, problem: str) -> None:
         self.is_complete = False

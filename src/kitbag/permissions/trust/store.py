@@ -94,7 +94,7 @@ def _shared_home_problem(home: str) -> str:
 
 
 def _parse(path: str, data: bytes) -> TrustStore:
-    damaged = TrustStore({}, f"{path} is damaged; no workspace is trusted")
+    damaged = TrustStore({}, f"{path} is corrupted; no workspace is trusted")
     try:
         content: object = json.loads(data)
     except (ValueError, RecursionError):

@@ -60,7 +60,7 @@ def _catch_file_errors(work: Callable[[], T]) -> T | ToolOutput:
     except InvalidError as error:
         return error_to_output(error)
     except OSError as error:  # another process changed the folder
-        return error_output(f"cannot access the file: {error.strerror or error}", "Check it again.")
+        return error_output(f"cannot access the file: {error.strerror or error}", "Check the path and retry.")
 
 
 def find_target(context: ToolContext, tool: str, file_path: str) -> FileTarget:
@@ -85,7 +85,7 @@ def _read_content(context: ToolContext, resolved: str, path: str) -> bytes | Non
     except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISDIR(status.st_mode):
-        raise InvalidError(f"{path} is a directory", "Give the path of a file.")
+        raise InvalidError(f"{path} is a directory", "Provide a file path.")
     descriptor = open_for_reading(resolved, context.workspace, expected_resolved=resolved)
     with open(descriptor, "rb", buffering=0) as file:
         size = os.fstat(descriptor).st_size

@@ -218,7 +218,7 @@ class _DiffRows:
     @property
     def truncation(self) -> str:
         every = len(self.rows) + self.omitted_rows
-        parts = [f"{self.omitted_rows:,} of {every:,} lines of the diff omitted"] if self.omitted_rows else []
+        parts = [f"{self.omitted_rows:,} of {every:,} diff lines omitted"] if self.omitted_rows else []
         parts += [f"{format_count(self.truncated_rows, 'long line')} truncated"] if self.truncated_rows else []
         return "; ".join(parts)
 

@@ -55,7 +55,7 @@ def _prepare(arguments: EditArguments, context: ToolContext) -> FileChange | Too
     if not old:
         return error_output(
             f"old_string is empty, but {target.shown_path} already exists",
-            "Give the text to replace, or use Write to replace the whole file.",
+            "Provide the text to replace, or use Write to replace the whole file.",
         )
     if problem := unseen_problem(context, target, must_be_seen=False):
         return problem
@@ -103,7 +103,7 @@ def _prepare_replacement(
     except UnicodeEncodeError as error:
         character, encoding = f"U+{ord(error.object[error.start]):04X}", ENCODING_NAMES[file.encoding]
         return error_output(
-            f"new_string contains {character}, which {target.shown_path} cannot store: it is {encoding}",
+            f"new_string contains {character}, which cannot be encoded in {target.shown_path}: the file is {encoding}",
             "Use another character, or convert the file to UTF-8 first.",
         )
     if len(after) > MAX_BYTES:
@@ -196,14 +196,16 @@ def _explain_misquote(text: str, old: str, new: str) -> str:
 
     lines = [line for line in old.split("\n") if line.strip()]
     if all(_LINE_NUMBER.match(line) for line in lines) and (plain := _LINE_NUMBER.sub("", old)) in text:
-        return f"It is at {_line_of(text, plain)} without the line numbers that Read adds: remove them."
+        return f"It matches at {_line_of(text, plain)} without the line numbers that Read adds; remove them."
     unescaped = (
         old.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\'", "'").replace("\\\\", "\\")
     )
     if unescaped != old and unescaped in text:
-        return f"It is at {_line_of(text, unescaped)} without the backslashes: send line breaks and quotes unescaped."
+        return (
+            f"It matches at {_line_of(text, unescaped)} without the backslashes; send line breaks and quotes unescaped."
+        )
     if (plain := unescape(old)) != old and plain in text:
-        return f"It is at {_line_of(text, plain)} with &, < and > instead of &amp;, &lt; and &gt;."
+        return f"It matches at {_line_of(text, plain)} with &, < and > instead of &amp;, &lt; and &gt;."
     if len(new.strip()) >= _MIN_DISTINCTIVE_CHARS and new in text:
         return f"new_string is already at {_line_of(text, new)}; this edit may already be done. Read the file."
     return ""

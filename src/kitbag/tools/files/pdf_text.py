@@ -163,7 +163,7 @@ class _PdfPages:
     def _abort_reason(self) -> str:
         """Why the process ended early; empty if it did not."""
         if self._ended.stop_reason == "time":
-            return f"it takes longer than {TIMEOUT_SECONDS:g} s"
+            return f"timed out after {TIMEOUT_SECONDS:g} s"
         if self._ended.stop_reason or self._ended.status:
             return "it needs too much memory or is damaged"
         return ""

@@ -210,7 +210,7 @@ class _TextReader:
 
 def _no_such_line_output(text: _TextReader, path: str, first: int, size: int) -> ToolOutput:
     if text.timed_out:
-        problem = f"line {first:,} of {path} ({format_size(size)}) was not reached in {TIMEOUT_SECONDS} s"
+        problem = f"timed out after {TIMEOUT_SECONDS} s before reaching line {first:,} of {path} ({format_size(size)})"
         return error_output(
             f"{problem}; reading stopped at line {text.line_count:,}", "Use Grep to find what you need."
         )

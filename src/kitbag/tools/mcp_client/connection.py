@@ -314,7 +314,7 @@ class ServerConnection:
             yield
         except TimeoutError:
             problem = f"{what} of {server} timed out after {seconds:g} s and was canceled"
-            raise ServerError("time", problem, "It may have taken effect, wholly or in part.") from None
+            raise ServerError("time", problem, "It may have taken effect, fully or partially.") from None
         except MCPError as error:
             http_state = live.setup.http_state
             if http_state is not None and http_state.session_lost:
@@ -339,7 +339,7 @@ class ServerConnection:
         if reason.startswith("ConnectError"):
             return ServerError("undelivered", f"cannot reach {server}")
         problem = f"lost the connection to {server} while {what} was running: {reason}"
-        return ServerError("broken", problem, "It may have taken effect, wholly or in part. The next call reconnects.")
+        return ServerError("broken", problem, "It may have taken effect, fully or partially. The next call reconnects.")
 
 
 async def _fetch_pages(ask: Callable[..., Awaitable[Any]], kind: str, limit: int, params: Any) -> list[Any]:

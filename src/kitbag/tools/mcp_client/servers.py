@@ -182,7 +182,7 @@ class McpServers:
                 if server.listing is not None and server.connection is not None
             ]
             self._tools, notes = build_server_tools(offers, int(self._environment.settings.get("mcp.characters")))
-            fix = 'choose some with `tools = ["name", "list_*"]` in its definition'
+            fix = 'select tools with `tools = ["name", "list_*"]` in the definition of the server'
             self._notices += [Notice(severity="warning", text=remark, fix=fix) for remark in notes]
         chosen = [
             server.server

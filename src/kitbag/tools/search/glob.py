@@ -203,7 +203,7 @@ def _render_output(
         note = f" ({truncation})" if truncation else ""
         is_working_directory = authorized.facts.requested == context.directory
         inside = "" if is_working_directory else f" in {display_path(authorized.facts.requested, context)}"
-        text = f"No files match{inside}{note}. Hidden and git-ignored files are not searched unless named."
+        text = f"No files match{inside}{note}. Hidden and git-ignored files are not searched unless named explicitly."
         return text_output(text, "no files found", truncation)
     lines = [*chosen.paths, f"[{truncation}]"] if truncation else chosen.paths
     return text_output("\n".join(lines), format_count(len(chosen.paths), "file"), truncation)

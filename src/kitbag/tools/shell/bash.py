@@ -199,7 +199,10 @@ def _render_output(command: AgentCommand, done: _FinishedCommand, context: ToolC
         *about_directory,
     ]
     if not failed and leaves_background_jobs(command.text):
-        notes.append("[Background processes it started were stopped. Use run_in_background for long-running commands.]")
+        notes.append(
+            "[Background processes that the command started were stopped."
+            " Use run_in_background for long-running commands.]"
+        )
     runner_notes = [visible_line(note) for note in result.notes]
     notes += [f"[{note}]" for note in runner_notes]
     if failed or _SANDBOX_ERROR.search(printed):

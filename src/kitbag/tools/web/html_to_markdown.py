@@ -141,7 +141,7 @@ class _Converter:
         if self._stop.is_set():
             return "canceled"
         if time.monotonic() > self._deadline:
-            return f"conversion takes longer than {TIMEOUT_SECONDS:g} s"
+            return f"conversion timed out after {TIMEOUT_SECONDS:g} s"
         if sum(scope.writer.size for scope in self._scopes) > MAX_CHARS:
             return f"it is longer than {MAX_CHARS:,} characters"
         return ""

@@ -82,7 +82,7 @@ def _choose_backend(settings: Settings) -> "tuple[SearchBackend, str, str]":
         return backend, url, ""
     key = os.environ.get(backend.key_variable, "").strip()
     if not key:
-        fix = f"Ask the user to set {backend.key_variable}, or `search.backend` to another backend."
+        fix = f"Ask the user to set {backend.key_variable}, or to set `search.backend` to another backend."
         raise KitbagError(f"{backend.title} needs an API key, and {backend.key_variable} is not set", fix)
     if not key.isascii() or not key.isprintable() or " " in key:
         raise KitbagError(f"{backend.key_variable} contains invalid characters", "Ask the user to fix it.")
@@ -128,7 +128,7 @@ def _render_output(results: "list[WebSearchResult]", query: "WebSearchQuery") ->
 
     where = f" on {', '.join(map(display_host, query.allowed))}" if query.allowed else ""
     if not results:
-        text = f"{query.title} found nothing{where}. Try other or fewer words."
+        text = f"{query.title} returned no results{where}. Try different or fewer keywords."
         return text_output(text, f"no results from {query.title}")
     rows: list[str] = []
     for number, result in enumerate(results, 1):

@@ -25,7 +25,7 @@ async def search(query: WebSearchQuery) -> list[WebSearchResult]:
     found = parse_results(page)
     if not found:
         if answer.status == 202 or any(sign in page for sign in _CHALLENGE_SIGNS):
-            raise SearchError("DuckDuckGo requires a CAPTCHA and is not answering searches for now", _FIX)
+            raise SearchError("DuckDuckGo requires a CAPTCHA and is currently not answering searches", _FIX)
         if "no-results" not in page and "no results" not in page.lower():
             raise SearchError("DuckDuckGo returned a page that could not be parsed", _FIX)
     return found

@@ -89,7 +89,9 @@ _CHOOSE_ANOTHER: Final = "or ask the user to set `search.backend` to another bac
 def json_rows(answer: FetchResult, query: WebSearchQuery, *keys: str) -> list[dict[str, Any]]:
     """The list of objects at a path in the JSON; other items are omitted."""
     if answer.truncation_reason:
-        raise SearchError(f"the response of {query.title} {answer.truncation_reason}", f"Try again, {_CHOOSE_ANOTHER}")
+        raise SearchError(
+            f"the response from {query.title} {answer.truncation_reason}", f"Try again, {_CHOOSE_ANOTHER}"
+        )
     try:
         value: Any = msgspec.json.decode(answer.body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
