@@ -164,5 +164,5 @@ def usage_to_record(usage: Usage) -> list[int]:
 def usage_from_record(counts: Sequence[int]) -> Usage:
     """A record of an earlier version may have fewer counts. Raises TypeError if it has more."""
     if len(counts) > 4:
-        raise TypeError("the record has counts that this version does not know")
+        raise TypeError("the record has counts unknown to this version")
     return Usage(**dict(zip(("input", "output", "cache_read", "cache_write"), counts, strict=False)))

@@ -18,7 +18,7 @@ class RecordFields(Generic[T]):
         self._names = {name: name for name in same} | renamed
         wrong = set(self._names) ^ set(getattr(kind, "__struct_fields__", ()) or getattr(kind, "_fields", ()))
         if wrong:
-            raise TypeError(f"{kind.__name__}: name each field once, and only fields: {sorted(wrong)}")
+            raise TypeError(f"{kind.__name__}: list each field exactly once, and nothing else: {sorted(wrong)}")
 
     def write(self, value: T) -> dict[str, Any]:
         return {name: getattr(value, field) for field, name in self._names.items()}

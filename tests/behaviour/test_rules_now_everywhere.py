@@ -230,7 +230,7 @@ def test_an_agent_that_waits_for_its_turn_does_not_start_against_the_rules_of_th
     found = started_after(workshop, AGAINST_START[change])
     assert found.status == "failed"
     assert found.result is not None
-    assert "denied since it was approved" in found.result.error
+    assert "no longer allowed" in found.result.error
 
 
 def test_an_agent_that_waits_for_its_turn_starts_where_nothing_has_come_against_it(workshop: Workshop) -> None:

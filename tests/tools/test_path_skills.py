@@ -90,7 +90,7 @@ def test_a_skill_is_told_of_with_the_first_file_that_it_is_for(world: World, ski
     assert told(made, world, "src/a.py") == ""
     assert told(made, world, "src/a.sql").splitlines() == [
         "<suggested-skills>",
-        "Matching this file by `paths`:",
+        "Matches for this file by `paths`:",
         "- sql-style: How SQL is written.",
         "</suggested-skills>",
     ]

@@ -39,14 +39,14 @@ def find_undeclared(
                 rule="undeclared-capability",
                 severity=None,
                 excerpt=promise[0],
-                note=f"the description promises no network access, but it uses {used}",
+                note=f"the description promises no network access, but the item uses {used}",
             )
         )
     promise = _READ_ONLY.search(description)
     if promise and item.kind != "plugin":
         writers = [tool for tool in _WRITERS if tool in access.names]
         if writers:
-            note = f"the description promises read-only use, but it declares {', '.join(writers)}"
+            note = f"the description promises read-only use, but the item declares {', '.join(writers)}"
             remarks.append(FileRemark(rule="undeclared-capability", severity=None, excerpt=promise[0], note=note))
     return remarks
 

@@ -217,7 +217,7 @@ class EventView:
 
     def _discard(self, reason: str) -> None:
         if not self._is_first:
-            self._show(NoticeBlock("warning", f"the reply was cut off; the text above is incomplete: {reason}"))
+            self._show(NoticeBlock("warning", f"the reply was truncated; the text above is incomplete: {reason}"))
         self._start_reply()
         self._update(_WAITING)
 

@@ -187,7 +187,7 @@ def disable(name: str, project: bool, as_json: bool) -> None:
 @library_options
 @json_option
 def search(request: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """Find agents for a request, by its words and the extensions of files it names."""
+    """Find agents for a prompt by its words and the extensions of files it names."""
     from kitbag.library.routing.agent_search import AgentCandidate, rank_agents
 
     registry = open_registry(dirs, team, persona)

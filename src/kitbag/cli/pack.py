@@ -42,7 +42,7 @@ Exit codes:
     "names",
     metavar="A,B",
     help="Include these skills; the first is the primary skill.",
-    show_default="select by the task",
+    show_default="selected to match the task",
 )
 @click.option(
     "--strategy",

@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def permission_options(function: F) -> F:
     for effect, what in (("deny", "Deny"), ("ask", "Always ask for"), ("allow", "Allow without asking")):
         option = click.option(
-            f"--{effect}", multiple=True, metavar="RULE", help=f"{what} what RULE matches. Repeatable."
+            f"--{effect}", multiple=True, metavar="RULE", help=f"{what} tool calls that match RULE. Repeatable."
         )
         function = option(function)
     function = click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")(function)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def command(forget: str, plain: bool, as_json: bool) -> None:
     """Choose a model, store its API key, test it and save it to your settings.
 
-    The key can stay in your environment, or be stored in keys.toml in the Kitbag home, readable only by you.
+    The key can stay in your environment, or be stored in keys.toml in Kitbag's home directory, readable only by you.
     With --json, shows the current state and asks nothing.
     """
     places = find_places()

@@ -29,7 +29,7 @@ Variables = Annotated[dict[str, str], Meta(max_length=200, description="Values f
 
 class PackArguments(Arguments, frozen=True):
     task: Annotated[
-        str, Meta(min_length=1, max_length=MAX_TASK_CHARACTERS, description="Task id, file, or the task itself.")
+        str, Meta(min_length=1, max_length=MAX_TASK_CHARACTERS, description="Task ID, file, or the task itself.")
     ]
     skills: Annotated[
         tuple[str, ...], Meta(max_length=20, description="Skills to include; selected automatically if omitted.")
@@ -110,7 +110,7 @@ def _pack(arguments: PackArguments, context: ToolContext, options: Options) -> T
 def _check_reference(reference: str, context: ToolContext) -> str:
     """Reads a file only if the rules let a model read it. Raises InvalidError."""
     if reference == "-":
-        raise UsageError("standard input is not available", "pass the id, a file, or the task itself")
+        raise UsageError("standard input is not available", "pass the ID, a file, or the task itself")
     path = os.path.join(context.directory, os.path.expanduser(reference)) if "\0" not in reference else ""
     if path and os.path.exists(path):
         decision = context.permissions.with_mode("default").decide("Read", {"file_path": os.path.realpath(path)})

@@ -126,7 +126,7 @@ def _resolve_alias(name: str, sources: ModelSources, reason: str, parent: Select
     if parent is None and base.provider in BUILT_IN_MODELS:
         fix = "run `kitbag setup`, set ANTHROPIC_API_KEY or OPENAI_API_KEY, or use --model offline"
         raise InvalidError(f"no API key for any provider of {name!r}", fix)
-    return msgspec.structs.replace(base, reason=f"{reason}: {name}, which {base.provider} does not have")
+    return msgspec.structs.replace(base, reason=f"{reason}: {name}, which {base.provider} does not offer")
 
 
 def _infer_provider(name: str, parent: SelectedModel | None) -> str:

@@ -61,7 +61,7 @@ class HostPolicy:
                 )
         if self.allow and not any(host_matches(pattern, target.host) for pattern in self.allow):
             raise FetchError(
-                f"Cannot fetch from {host}: only {_list_some(self.allow)} is allowed.",
+                f"Cannot fetch from {host}: allowed hosts are limited to {_list_some(self.allow)}.",
                 "Add a rule that allows this host, or fetch from an allowed one.",
                 "policy",
             )

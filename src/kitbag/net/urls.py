@@ -69,7 +69,7 @@ def parse_url(url: str) -> FetchTarget:
     scheme, rest = _split_scheme(url)
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     if "@" in authority:
-        raise _url_error("it contains a user name", "Remove everything before the @; credentials are never sent.")
+        raise _url_error("it contains a username", "Remove everything before the @; credentials are never sent.")
     host, port = _split_authority(authority, scheme)
     return FetchTarget(scheme=scheme, host=host, port=port, path=_ascii_path(rest[len(authority) :]))
 

@@ -245,7 +245,7 @@ def _shrink(pieces: list[PackedSkill], other_tokens: int, skills_limit: int, spa
             piece.to_metadata(f"{reason}: supporting skill reduced to its metadata")
     primary = pieces[0]
     if over():
-        primary.is_lowered = primary.shrink_to_minimal(f"{reason}: lower strategy")
+        primary.is_lowered = primary.shrink_to_minimal(f"{reason}: switched to a lower strategy")
     if over():
         primary.cut_sections(limit - sum(piece.tokens for piece in pieces[1:]), f"{reason}: truncated by sections")
     if over():

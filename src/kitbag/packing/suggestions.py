@@ -51,7 +51,7 @@ def suggest_skills(library: Registry, message: str, catalog: str, known: Collect
 
 def suggest_skills_for_file(skills: Sequence[Skill]) -> str:
     """The block to append to a tool result, or an empty string."""
-    return _block("Matching this file by `paths`:", [render_entry(skill) for skill in skills[:MAX_SUGGESTIONS]])
+    return _block("Matches for this file by `paths`:", [render_entry(skill) for skill in skills[:MAX_SUGGESTIONS]])
 
 
 def _block(heading: str, lines: Sequence[str]) -> str:

@@ -85,7 +85,7 @@ def list_available_models(sources: ModelSources) -> list[AvailableModel]:
             _add_aliases(models, state.name, reason, sources)
         elif state.name in LOCAL_PORTS and state.address and sources.probe_local:
             for model in local_models(provider_endpoint(state.name, sources).address)[:_MAX_LOCAL_MODELS]:
-                _add(models, f"{state.name}/{model}", f"{state.name} answers at {state.address}", sources)
+                _add(models, f"{state.name}/{model}", f"{state.name} is running at {state.address}", sources)
     for name in sources.models:
         state = states.get(name.partition("/")[0])
         if state is not None and state.address and (state.has_key or not needs_key(state, sources)):

@@ -30,7 +30,7 @@ from kitbag.tools.files.diff import UnifiedDiff, diff
 ACTION_VERBS: Final = {"created": "remove", "changed": "restore", "deleted": "re-create"}
 """What undo does to a path, by what the message did to it."""
 ACTION_RESULTS: Final = {"created": "removed", "changed": "restored", "deleted": "re-created"}
-INTERRUPTED_NOTICE: Final = "a command was interrupted with its session; later changes are attributed to that command"
+INTERRUPTED_NOTICE: Final = "a command and its session were interrupted; later changes are attributed to that command"
 MAX_LISTED: Final = 20
 _MAX_SHOWN_BYTES = 4 << 20
 _MAX_OTHER_SESSIONS = 10

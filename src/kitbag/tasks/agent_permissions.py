@@ -73,7 +73,7 @@ def check_start_still_allowed(request: TaskRequest, permissions: Permissions) ->
         is_denied = decision.effect != "allow" and outcome_digest(decision) != approved_digest
     if is_denied:
         rule = f" (`{denying.rule}`)" if denying is not None else ""
-        problem = f"the agent {request.agent} was not started: denied since it was approved: {decision.reason}{rule}"
+        problem = f"the agent {request.agent} was not started because it is no longer allowed: {decision.reason}{rule}"
         raise PermitError(problem, "change the rule and start it again")
 
 

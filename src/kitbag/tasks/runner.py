@@ -193,7 +193,7 @@ class TaskRunner:
         async with agent:
             unknown = agent.calls_with_unknown_outcome() if recovered and is_resumed else []
             if unknown:
-                problem = f"interrupted (unknown outcome): {', '.join(unknown)} was running when its process ended"
+                problem = f"interrupted (unknown outcome): its process ended while running {', '.join(unknown)}"
                 return _interrupted_result(agent, f"{problem}; resume the task to repeat it"), None
             result = agent.previous_result() if recovered and is_resumed and not message else None
             if result is None:

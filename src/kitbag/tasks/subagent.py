@@ -195,7 +195,7 @@ class Subagent(BaseAgent):
             return TaskResult(
                 status="interrupted",
                 text=text,
-                error="its process ended during the answer",
+                error="its process ended while the model was answering",
                 turns=totals.turns,
                 tokens=tokens,
                 cost=cost,

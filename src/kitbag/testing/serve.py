@@ -12,8 +12,8 @@ from kitbag.testing.server import ModelServer
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m kitbag.testing.serve", description=__doc__)
-    parser.add_argument("script", help="JSON: a list of replies, or rules that each have one")
-    parser.add_argument("--port", type=int, default=0, help="the port on 127.0.0.1; a free one if not given")
+    parser.add_argument("script", help="JSON file: a list of replies, or rules with one reply each")
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: a free port)")
     options = parser.parse_args()
     try:
         server = ModelServer(load_script(options.script), options.port)
@@ -23,7 +23,7 @@ def main() -> int:
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(server))
     if server.problem:
-        sys.stderr.write(f"error: {server.problem}\n  fix: take another port\n")
+        sys.stderr.write(f"error: {server.problem}\n  fix: use another port\n")
     return 1 if server.problem else 0
 
 

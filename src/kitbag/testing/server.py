@@ -81,7 +81,7 @@ class ModelServer:
         self._thread = threading.Thread(target=lambda: asyncio.run(self.serve()), daemon=True)
         self._thread.start()
         if not self._ready.wait(10) or self.problem:
-            raise InvalidError(self.problem or "the model server did not start", "take another port")
+            raise InvalidError(self.problem or "the model server did not start", "use another port")
         return self
 
     def __exit__(
@@ -130,7 +130,7 @@ class ModelServer:
         try:
             value: Any = json.loads(raw) if raw else {}
         except ValueError:
-            return await _respond(writer, 400, {"error": {"message": "the body is no JSON"}})
+            return await _respond(writer, 400, {"error": {"message": "the body is not valid JSON"}})
         body = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
         matching: list[Protocol] = [protocol for end, protocol in PATHS.items() if path.endswith(f"/{end}")]
         protocol = matching[0] if matching else None

@@ -176,7 +176,7 @@ def test_deny_counts_at_the_moment_of_use(permissions: Make) -> None:
     with pytest.raises(PermitError, match="no longer allowed"):
         found.use("Read", {"file_path": "secret"}, permissions=denying)
     found = permit(authorize(Approvals(None), permissions("allow Bash(git push:*)"), "Bash", **PUSH))
-    with pytest.raises(PermitError, match="effects have changed"):
+    with pytest.raises(PermitError, match="have changed since"):
         found.use("Bash", PUSH, permissions=permissions("ask Bash(git push:*)"))
 
 
@@ -188,7 +188,7 @@ def test_a_path_that_leads_elsewhere_since_it_was_shown_is_asked_about_again(per
     assert person.asked[0].facts == (("resolves to", str(world.workspace / "notes")),)
     (world.workspace / "notes").unlink()
     (world.workspace / "notes").symlink_to(world.home / ".bashrc")
-    with pytest.raises(PermitError, match="effects have changed"):
+    with pytest.raises(PermitError, match="have changed since"):
         found.use("Write", write)
     permit(authorize(Approvals(person), permissions(), "Write", **write))
     assert str(world.home / ".bashrc") in person.asked[1].facts[0][1]

@@ -84,7 +84,7 @@ def test_what_is_too_long_is_cut_and_counted() -> None:
     found = diff(None, "".join(f"{number}\n" for number in range(5_000)), "a")
     assert found.added == 5_000
     assert found.text.count("\n") == MAX_ROWS
-    assert found.truncation == "4,703 of 5,003 lines of the diff omitted"
+    assert found.truncation == "4,703 of 5,003 diff lines omitted"
     wide = diff("", "x" * 10_000 + "\n", "a")
     assert wide.truncation == "1 long line truncated"
     assert "[9,501 more characters in this line]" in wide.text

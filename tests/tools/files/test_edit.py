@@ -188,7 +188,7 @@ def test_the_mode_of_a_file_is_kept_and_a_link_stays_one(bench: Bench) -> None:
 def test_what_an_encoding_can_not_hold_is_refused_by_its_name(bench: Bench) -> None:
     path = bench.write("a.py", b"gr\xfcn\n")
     assert edit(bench, "gr\xfcn", "→") == (
-        "Error: new_string contains U+2192, which a.py cannot store: it is Windows-1252. "
+        "Error: new_string contains U+2192, which cannot be encoded in a.py: the file is Windows-1252. "
         "Use another character, or convert the file to UTF-8 first."
     )
     assert path.read_bytes() == b"gr\xfcn\n"

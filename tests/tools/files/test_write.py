@@ -410,7 +410,7 @@ def test_others_see_the_old_or_the_new_content(bench: Bench) -> None:
 def test_a_long_diff_is_cut_and_says_so(bench: Bench) -> None:
     outcome = bench.use(WRITE, file_path="a.txt", content="x\n" * 5_000)
     assert outcome.summary == "a.txt +5000 (new)"
-    assert outcome.truncation == "4,703 of 5,003 lines of the diff omitted"
+    assert outcome.truncation == "4,703 of 5,003 diff lines omitted"
     assert outcome.details.splitlines()[-1] == f"[{outcome.truncation}]"
 
 

@@ -173,13 +173,13 @@ def test_a_puzzle_is_told_and_not_worked_around(engine: Engine, body: str, statu
 
 def test_nothing_found_is_no_error_and_an_unknown_page_is_one(engine: Engine) -> None:
     engine.page("<div class='no-results'>No results.</div>")
-    assert engine.found() == "DuckDuckGo found nothing. Try other or fewer words."
+    assert engine.found() == "DuckDuckGo returned no results. Try different or fewer keywords."
     engine.page("<p>Welcome to the new design")
     assert "could not be parsed" in engine.refused()
     engine.json("brave", {"web": {"results": []}})
-    assert "found nothing" in engine.found()
+    assert "no results" in engine.found()
     engine.json("brave", {"type": "search"})
-    assert "found nothing" in engine.found()
+    assert "no results" in engine.found()
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_refusal_says_what_to_do(engine: Engine, backend: str, status: str, wa
 def test_an_answer_of_another_shape_is_an_error_or_nothing(engine: Engine, body: bytes) -> None:
     engine.serve("tavily", reply(body, "200 OK", "Content-Type: application/json"))
     text = text_of(engine.search())
-    assert "did not return JSON" in text or "found nothing" in text
+    assert "did not return JSON" in text or "no results" in text
 
 
 def test_a_page_where_json_should_be_is_told(engine: Engine) -> None:
@@ -297,7 +297,7 @@ def test_domains_are_asked_for_and_enforced(engine: Engine) -> None:
     assert [url for url in urls if f"   {url}\n" in found] == ["https://a.example/2", "https://b.example/5"]
     assert query_of(server)["q"] == ["zebra stripes (site:a.example OR site:b.example) -site:docs.a.example"]
     engine.json("searxng", {"results": rows(*urls)})
-    assert "found nothing on c.example" in engine.found(allowed_domains=["c.example"])
+    assert "no results on c.example" in engine.found(allowed_domains=["c.example"])
 
 
 @pytest.mark.parametrize("domain", ["a b", "http://", "*", "\u202e.example", "/"])

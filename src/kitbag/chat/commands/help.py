@@ -90,7 +90,7 @@ def _custom_blocks(library: Registry) -> list[Block]:
         )
     if hidden:
         names = ", ".join(f"/{skill.full_name}" for skill in hidden[:_MAX_CUSTOM])
-        blocks.append(NoticeBlock("warning", f"built-in commands shadow the skills of the same name: {names}"))
+        blocks.append(NoticeBlock("warning", f"built-in commands shadow skills with the same name: {names}"))
     if skills:
         blocks.append(text_block(f"{format_count(skills, 'skill')} available as /NAME; list them with /skills", "dim"))
     blocks.append(text_block("@path attaches a file · /help NAME describes one command", "dim"))

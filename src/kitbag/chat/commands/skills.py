@@ -274,7 +274,7 @@ def _load(chat: CommandContext, name: str) -> None:
 
 async def _unload(chat: CommandContext, name: str) -> None:
     if chat.is_working:
-        raise UsageError("can't unload a skill while the agent is working", "wait until it ends, or press Esc")
+        raise UsageError("can't unload a skill while the agent is working", "wait until it finishes, or press Esc")
     agent = chat.agent
     full_name = agent.skills.unload(name) or (name if name in agent.session.skills else None)
     if full_name is None or full_name not in agent.session.skills:

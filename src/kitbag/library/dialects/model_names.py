@@ -167,7 +167,7 @@ def _suggest_fix(invalid: list[str], dialect: str) -> str:
         return f"did you mean `{matches[0]}`?"
     if dialect == "opencode":
         return "use `provider/model`, such as `anthropic/claude-sonnet-4-5`"
-    return "use inherit, sonnet, opus, haiku, a model id or `provider/model`"
+    return "use inherit, sonnet, opus, haiku, a model ID or `provider/model`"
 
 
 def _shorten(text: str) -> str:

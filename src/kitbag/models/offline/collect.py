@@ -67,7 +67,7 @@ def _report(
 ) -> Text:
     if written.is_error:
         denials = describe_denials([written]) or written.problem
-        return _answer(f"{request.file} was not written. It would have {_format_amount(hits)}.", denials)
+        return _answer(f"{request.file} was not written. It would list {_format_amount(hits)}.", denials)
     rows = [f"- {path}: {format_count(count, 'line')}" for path, count in _count_by_file(hits).items()]
     more = [f"- and {format_count(len(rows) - _MAX_LISTED, 'more file')}"] if len(rows) > _MAX_LISTED else []
     is_new = _UNCHANGED not in written.text
