@@ -123,7 +123,7 @@ def test_a_reply_that_broke_off_is_taken_back() -> None:
     assert seen.told == ["warning: the line was cut; retrying in 2s"]
     assert "2s" in seen.live.activity
     seen.tell(TextDelta("Shown.\n\nNot"), Discarded("cut"), TextDelta("Again."), reply("Again."))
-    assert "the reply was cut off" in seen.told[-1]
+    assert "the reply was truncated" in seen.told[-1]
     assert seen.blocks[-1] == ReplyBlock("Again.", True)
 
 

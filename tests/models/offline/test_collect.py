@@ -68,7 +68,7 @@ def test_about_a_topic_all_forms_of_its_words_are_found_and_skills_are_left_out(
         ("Collect every XXX into x.md", "no line contains `XXX`"),
         ("Collect every TODO in no/such into x.md", "the search failed. no/such does not exist"),
         ("Write what you find about the and of to x.md", "no keywords to search for"),
-        ("Collect every TODO into app/a.py/x.md", "was not written. It would have 2 lines in 2 files."),
+        ("Collect every TODO into app/a.py/x.md", "was not written. It would list 2 lines in 2 files."),
     ],
 )
 def test_where_there_is_nothing_to_write_it_says_so(desk: Desk, request_: str, words: str) -> None:
@@ -78,7 +78,7 @@ def test_where_there_is_nothing_to_write_it_says_so(desk: Desk, request_: str, w
 
 def test_a_refusal_is_said_with_what_would_allow_it(desk: Desk) -> None:
     text = desk.ask("Collect every TODO into todo.md", mode="default")
-    assert "todo.md was not written. It would have 2 lines in 2 files." in text
+    assert "todo.md was not written. It would list 2 lines in 2 files." in text
     assert "--permission-mode acceptEdits" in text
     assert not (desk.world.workspace / "todo.md").exists()
 
