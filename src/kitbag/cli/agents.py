@@ -183,7 +183,7 @@ def disable(name: str, project: bool, as_json: bool) -> None:
 
 @command.command()
 @click.argument("request", nargs=-1, required=True)
-@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="Maximum number of results.")
+@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="Show at most this many results.")
 @library_options
 @json_option
 def search(request: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:

@@ -59,7 +59,7 @@ Exit codes:
     "--input",
     "given",
     metavar="JSON",
-    help="Pass these arguments to the tool, if USE is only its name.",
+    help="Test with these arguments, if USE is only a tool name.",
     show_default="none",
 )
 @permission_options

@@ -22,7 +22,7 @@ STATE_LABELS: Final[dict[TrustState, str]] = {
 }
 CHANGED_HEADING: Final = "Changed since you trusted it"
 UNREADABLE_HEADING: Final = "Unreadable"
-INCOMPLETE_HEADING: Final = "Not everything could be read, so it can't be trusted:"
+INCOMPLETE_HEADING: Final = "The scan is incomplete, so the workspace can't be trusted:"
 TEXT_ONLY_NOTE: Final = "It contains only text for the model: nothing runs or grants permissions."
 _HEADINGS: Final[dict[CapabilityKind, str]] = {
     "command": "Commands run by its files",

@@ -109,7 +109,7 @@ def test_those_of_another_persona_are_counted_and_shown_when_asked_for(at_home: 
             await talk.command("/skills")
             assert "shop/review" in rows(talk)
             assert "shop/triage" not in rows(talk)
-            assert "1 of other teams or personas" in talk.shown(TableBlock)[-1].foot
+            assert "1 from other teams or personas" in talk.shown(TableBlock)[-1].foot
             await talk.command("/skills all")
             assert "belongs to support" in rows(talk)["shop/triage"][-1]
 

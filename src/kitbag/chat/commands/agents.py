@@ -152,7 +152,7 @@ def _table(listing: _AgentListing) -> Block:
         for one in listing.listed
     ]
     rows += [(name, "-", "-", "-", "project", "-", _UNTRUSTED) for name in listing.untrusted]
-    hidden = f"{listing.hidden:,} of other teams or personas (/agents all) · " if listing.hidden else ""
+    hidden = f"{listing.hidden:,} from other teams or personas (/agents all) · " if listing.hidden else ""
     foot = f"{hidden}tokens: in prompt + at start · show one with /agents NAME · disable one with /agents off NAME"
     headers = ("AGENT", "STATE", "MODE", "MODEL", "SCOPE", "TOKENS", "TOOLS: DESCRIPTION")
     return TableBlock(headers=headers, rows=tuple(rows), title=format_count(len(listing.listed), "agent"), foot=foot)

@@ -168,7 +168,7 @@ def _table(listing: _SkillListing) -> Block:
     more = len(listing.statuses) + len(listing.untrusted) - len(rows)
     parts = [_totals(listing)]
     parts += [f"{format_count(more, 'more skill')}; show one with /skills NAME"] if more > 0 else []
-    parts += [f"{listing.hidden:,} of other teams or personas (/skills all)"] if listing.hidden else []
+    parts += [f"{listing.hidden:,} from other teams or personas (/skills all)"] if listing.hidden else []
     parts.append("/skills off NAME disables a skill; also: on, name-only, user-only, use, unload")
     headers = ("SKILL", "STATE", "SCOPE", "LISTED", "BODY", "IN PROMPT")
     return TableBlock(

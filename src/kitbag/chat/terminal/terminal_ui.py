@@ -351,7 +351,7 @@ class TerminalUI:
 
     def _show_key_error(self, error: Exception) -> None:
         problem = error.problem if isinstance(error, KitbagError) else f"{type(error).__name__}: {error}"
-        self.show(NoticeBlock("error", f"key press failed: {problem}"))
+        self.show(NoticeBlock("error", f"can't handle key press: {problem}"))
 
     def _suspend(self) -> None:
         self._suspended = True

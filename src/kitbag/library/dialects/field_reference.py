@@ -258,7 +258,7 @@ AGENT_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "kind": FieldReference(
         value="`local`, `remote`", default="`local`", tools="Gemini CLI",
-        meaning="`remote`: the agent is listed and disabled.",
+        meaning="`remote`: the agent is listed but disabled.",
     ),
 }  # fmt: skip
 
