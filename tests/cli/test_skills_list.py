@@ -37,7 +37,8 @@ def assert_same(world: World, *arguments: str) -> None:
 def test_every_form_of_the_listing_answers_as_with_click(world: World, second: str | None) -> None:
     library(world)
     for first in FLAGS:
-        assert_same(world, "skills", "list", first, *([second] if second is not None else []))
+        for start in (("skills", "list"), ("skills",)):
+            assert_same(world, *start, first, *([second] if second is not None else []))
 
 
 @pytest.mark.parametrize("arguments", [("skills", "list"), ("skills",), ("--", "skills", "list"), ("skills", "lis")])
@@ -54,9 +55,10 @@ def test_problems_are_reported_as_with_click(world: World, settings: str, flags:
     assert_same(world, "skills", "list", *flags)
 
 
-def test_the_listing_imports_no_click_and_completion_in_a_shell_still_does(world: World) -> None:
+@pytest.mark.parametrize("words", [["skills", "list"], ["skills"]])
+def test_the_listing_imports_no_click_and_completion_in_a_shell_still_does(world: World, words: list[str]) -> None:
     library(world)
-    program = "import sys; sys.argv = ['kitbag', 'skills', 'list']\nfrom kitbag.cli import main\ntry: main()\n"
+    program = f"import sys; sys.argv = {['kitbag', *words]}\nfrom kitbag.cli import main\ntry: main()\n"
     program += "except SystemExit: print('click' in sys.modules)\n"
 
     def run(**more: str) -> str:

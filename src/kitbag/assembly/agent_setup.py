@@ -68,7 +68,7 @@ def build_tools(
     definition: AgentFile | None,
     in_worktree: bool = False,
 ) -> list[Tool[Any]]:
-    """Without skills or agents, the tools for them are left out."""
+    """Without skills or agents, the tools for them are omitted."""
     excluded: set[str] = set()
     if not library.visible_skills() and not _has_on_demand_skills(library):
         excluded |= {tool.name for tool in skill_tools()}

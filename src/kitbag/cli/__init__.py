@@ -46,8 +46,8 @@ def _discard_output() -> None:
 
 
 def _run() -> int:
-    flags = sys.argv[3:]
-    if sys.argv[1:3] == ["skills", "list"] and _LISTING_FLAGS.issuperset(flags) and _COMPLETION not in os.environ:
+    flags = sys.argv[3:] if sys.argv[2:3] == ["list"] else sys.argv[2:]  # a bare `skills` lists too
+    if sys.argv[1:2] == ["skills"] and _LISTING_FLAGS.issuperset(flags) and _COMPLETION not in os.environ:
         return _list_skills(everything="--all" in flags, as_json="--json" in flags)
     from click.exceptions import Abort, ClickException
 

@@ -229,7 +229,9 @@ def _run_options(function: F) -> F:
             help="Stop the session at this cost.",
             show_default="no limit",
         ),
-        click.option("-c", "--continue", "go_on", is_flag=True, help="Resume the newest session in this directory."),
+        click.option(
+            "-c", "--continue", "continue_newest", is_flag=True, help="Resume the newest session in this directory."
+        ),
         click.option(
             "-r", "--resume", default="", metavar="ID", help="Resume this session.", show_default="start a new one"
         ),

@@ -15,9 +15,9 @@ def check_options(options: dict[str, Any]) -> None:
     for name, directory in (("--cwd", options["cwd"]), *(("--dir", one) for one in options["dirs"])):
         if directory and not os.path.isdir(directory):
             raise UsageError(f"{name} {directory}: not a directory", "use an existing directory")
-    if options["go_on"] and options["resume"]:
+    if options["continue_newest"] and options["resume"]:
         raise UsageError("--continue and --resume can't be combined", "remove one of them")
-    if options["fork"] and not (options["go_on"] or options["resume"]):
+    if options["fork"] and not (options["continue_newest"] or options["resume"]):
         raise UsageError("--fork needs a session", "add --resume ID or --continue")
     for name in ("allowed_tools", "disallowed_tools"):
         _split_rules(f"--{name.replace('_', '-')}", options[name])
@@ -43,7 +43,7 @@ def build_run_options(options: dict[str, Any]) -> "Options":
         limits=Limits(
             turns=options["max_turns"] or 0, tokens=options["max_tokens"] or 0, cost=options["max_cost"] or 0.0
         ),
-        resume="last" if options["go_on"] else options["resume"],
+        resume="last" if options["continue_newest"] else options["resume"],
         fork=options["fork"],
     )
 

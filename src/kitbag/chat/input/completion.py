@@ -274,7 +274,7 @@ class ChatCompleter(Completer):
 def _without_errors(search: Callable[[], list[Completion]]) -> list[Completion]:
     try:
         return search()
-    except Exception:  # noqa: BLE001 - typing must go on when a file or library is unreadable
+    except Exception:  # noqa: BLE001 - typing must work even when a file or library is unreadable
         return []
 
 

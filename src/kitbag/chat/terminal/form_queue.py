@@ -77,7 +77,7 @@ class FormQueue:
         form are ignored, as possible double presses, except in free text."""
         self.typing_pause.start()
         if self._has_draft() and not state.is_writing:
-            self.typing_pause.record_key()  # a user who pauses between words may go on typing just now
+            self.typing_pause.record_key()  # a user who pauses between words may continue typing
         self.answer_pause.start()
         while left := self.typing_pause.seconds_left():
             state.is_waiting = True
