@@ -24,7 +24,8 @@ from kitbag.permissions.model import Effect, SandboxProfile, SandboxSupport, Wor
 from kitbag.permissions.rules.rule import PermissionRules, parse_rules
 from kitbag.permissions.trust.workspace_trust import check_trust
 from kitbag.processes.command_runner import ShellCommand
-from kitbag.sandbox.confine import Confinement, detect_sandbox, run_confined
+from kitbag.sandbox.confine import detect_sandbox, run_confined
+from kitbag.sandbox.confinement import Confinement
 from kitbag.shell.analysis import analyze
 
 TYPICAL = (

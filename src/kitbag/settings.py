@@ -158,6 +158,24 @@ SETTINGS: tuple[Setting, ...] = (
         description="directories outside the workspace that Kitbag may write to, such as `~/out`",
     ),
     Setting(
+        key="sandbox.max_processes",
+        kind="count",
+        default=1000,
+        description="processes that a sandboxed command may run at once; 0: no limit",
+    ),
+    Setting(
+        key="sandbox.max_memory",
+        kind="count",
+        default=8000,
+        description="memory that all processes of a sandboxed command may use together, in MB; 0: no limit",
+    ),
+    Setting(
+        key="sandbox.max_file_size",
+        kind="count",
+        default=10000,
+        description="size of a file that a sandboxed command may write, in MB; 0: no limit",
+    ),
+    Setting(
         key="fetch.private",
         kind="places",
         default=[],

@@ -23,7 +23,8 @@ from kitbag.permissions.paths import examine_path
 from kitbag.processes.command_runner import MARKER_VARIABLE, ShellCommand
 from kitbag.sandbox import bubblewrap
 from kitbag.sandbox.bubblewrap import Bubblewrap
-from kitbag.sandbox.confine import Confinement, SandboxError, run_confined
+from kitbag.sandbox.confine import SandboxError, run_confined
+from kitbag.sandbox.confinement import Confinement
 from kitbag.sandbox.filesystem_view import FilesystemView
 from kitbag.sandbox.placeholders import STAMP
 from support import needs
@@ -309,7 +310,8 @@ def test_what_a_killed_run_left_goes_with_the_next(box: Box) -> None:
         "from pathlib import Path\n"
         "from kitbag.processes.command_runner import ShellCommand\n"
         "from kitbag.permissions.model import Workspace\n"
-        "from kitbag.sandbox.confine import Confinement, run_confined\n"
+        "from kitbag.sandbox.confine import run_confined\n"
+from kitbag.sandbox.confinement import Confinement
         "root = sys.argv[1]\n"
         "run_confined(ShellCommand(text='touch started; sleep 600', directory=root,\n"
         "             environment={'PATH': '/usr/bin:/bin'}, timeout=600, max_characters=10),\n"

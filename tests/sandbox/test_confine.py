@@ -3,7 +3,8 @@
 import pytest
 
 from conftest import World
-from kitbag.sandbox.confine import Confinement, SandboxError, describe_confinement, detect_sandbox
+from kitbag.sandbox.confine import SandboxError, describe_confinement, detect_sandbox
+from kitbag.sandbox.confinement import Confinement
 from support import needs
 from support.confined import Box
 

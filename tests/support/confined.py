@@ -7,7 +7,8 @@ from pathlib import Path
 from conftest import World
 from kitbag.permissions.model import SandboxProfile, Workspace
 from kitbag.processes.command_runner import CommandResult, ShellCommand
-from kitbag.sandbox.confine import Confinement, run_confined
+from kitbag.sandbox.confine import run_confined
+from kitbag.sandbox.confinement import Confinement
 from support.waiting import TEST_TIMEOUT
 
 GIT_CONFIG = "[core]\n\trepositoryformatversion = 0\n"

@@ -181,8 +181,20 @@ class Executor:
             call_id=call.id,
             session_id=self.session.id,
             progress=partial(self._emit_progress, call.id),
+            authorize_write=partial(self._authorize_write, call),
         )
         return await tool.run(tool.parse_arguments(permit.arguments), context)
+
+    async def _authorize_write(self, call: ToolCall, path: str) -> str:
+        """Decides about a protected path that a running command wants to write, as about an edit of it."""
+        permissions = self.turn_permissions.apply_to(self._permissions())
+        arguments, facts = {"file_path": path}, (("wanted by", describe_call(call.name, call.arguments)),)
+        directory = self.context.directory
+        permit = await self.approvals.authorize(permissions, "Edit", arguments, directory, self.asked_by, facts)
+        if isinstance(permit, Denial):
+            return permit.reason
+        permit.use("Edit", arguments, directory, self.approvals.with_session_rules(permissions))
+        return ""
 
     def _emit_settings_changes(self, permissions: Permissions) -> None:
         for change in permissions.take_notices() if self._emits_settings_changes else ():

@@ -13,7 +13,8 @@ from kitbag.cli.permission_options import OpenedPermissions, open_permissions, p
 from kitbag.errors import InvalidError, UsageError
 from kitbag.permissions.model import PermissionDecision
 from kitbag.processes.command_runner import CommandResult, ShellCommand
-from kitbag.sandbox.confine import Confinement, SandboxError, describe_confinement, run_confined
+from kitbag.sandbox.confine import SandboxError, describe_confinement, run_confined
+from kitbag.sandbox.confinement import Confinement
 
 MAX_OUTPUT_CHARACTERS = 1_000_000
 STOPPED_EXIT_CODE = 124
@@ -93,7 +94,12 @@ def _confinement(
     # A command without a sandbox runs only after a user's approval; then it is confined as far as possible.
     by_a_person = decision.sandbox == "none" or decision.effect == "ask"
     wanted = profile or ("workspace" if decision.sandbox == "none" else decision.sandbox)
-    return Confinement(profile=wanted, network=network or decision.network, protects_control_paths=not by_a_person)
+    return msgspec.structs.replace(
+        Confinement.of_decision(decision),
+        profile=wanted,
+        network=network or decision.network,
+        protects_control_paths=not by_a_person,
+    )
 
 
 def _require_approval(

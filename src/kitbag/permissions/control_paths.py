@@ -7,8 +7,8 @@ in `text/secret_paths`.
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from kitbag.text.secret_paths import normalize_path_part, normalize_path_parts
 
@@ -18,6 +18,19 @@ _EDITOR: Final = "editors may run commands from it"
 _TOOL: Final = "tools may run commands from it without asking"
 _START: Final = "programs load it at startup"
 _SYSTEM: Final = "system configuration"
+BARE_REPOSITORY_REASON: Final = f"inside a bare git repository: {_GIT}"
+# In a repository only these make git run something. `commondir` would make git read another directory's config.
+# `modules` and `worktrees` hold repositories, and git uses one prepared there when a submodule of that name is first
+# checked out.
+GIT_CONTROL_NAMES: Final = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
+PACKAGE_DIRECTORIES: Final = frozenset(
+    (
+        "node_modules", "bower_components", "__pycache__", "site-packages", ".venv", "venv", ".tox", ".nox", "target",
+        "dist", "build", ".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".next", ".nuxt",
+        ".gradle", ".terraform", "pods",
+    )
+)  # fmt: skip
+"""Installed packages and build output: no one starts programs there, and packages have control files of their own."""
 
 GIT_NAMES: Final = frozenset((".git", ".gitmodules"))
 AGENT_NAMES: Final = frozenset(
@@ -96,6 +109,8 @@ _SEQUENCES: Final = tuple(
     for parts in sequences
 )
 _SEQUENCE_STARTS: Final = frozenset(sequence.partition("/")[0] for sequence, _ in _SEQUENCES)
+CONTROL_NAMES: Final = frozenset(_CONTROL_NAMES)
+SEQUENCE_PARTS: Final = frozenset(part for sequence, _ in _SEQUENCES for part in sequence.split("/"))
 
 
 def is_control_name(part: str) -> bool:
@@ -103,30 +118,47 @@ def is_control_name(part: str) -> bool:
     return normalize_path_part(part) in _CONTROL_NAMES
 
 
+class ControlPart(NamedTuple):
+    """What makes a path a control path."""
+
+    length: int
+    """The number of leading components that form the control path."""
+    name: str
+    reason: str
+
+
+def find_control_part(parts: Sequence[str], *, replaces: bool = True) -> ControlPart | None:
+    """`parts`: normalized components. `replaces`: a parent directory of a control path counts too, because it is
+    replaced itself."""
+    for at, part in enumerate(parts):
+        reason = _CONTROL_NAMES.get(part)
+        if reason and not _is_checkout(parts, at):
+            return ControlPart(at + 1, part, reason)
+        if part in _SEQUENCE_STARTS:
+            below = "/".join(parts[at:]) + "/"
+            for sequence, reason in _SEQUENCES:
+                if below.startswith(sequence + "/") or (replaces and sequence.startswith(below)):
+                    length = min(at + 1 + sequence.count("/"), len(parts))
+                    return ControlPart(length, sequence, reason)
+    return None
+
+
 def control_reason(path: str) -> str:
     """Why writing to `path` changes what programs do without asking, whether it exists or not; empty if it does not.
 
     `path` is absolute and normalized. Only the check for bare repositories reads the disk.
     """
-    parts = normalize_path_parts(path)
-    for at, part in enumerate(parts):
-        reason = _CONTROL_NAMES.get(part)
-        if reason and not _is_checkout(parts, at):
-            return f"`{part}`: {reason}"
-        if part in _SEQUENCE_STARTS:
-            below = "/".join(parts[at:]) + "/"
-            for sequence, reason in _SEQUENCES:
-                # A parent directory counts when it is replaced itself, not for other files in it.
-                if below.startswith(sequence + "/") or sequence.startswith(below):
-                    return f"`{sequence}`: {reason}"
+    found = find_control_part(normalize_path_parts(path))
+    if found is not None:
+        return f"`{found.name}`: {found.reason}"
     if _SYSTEM_PATHS.match(path.casefold()):
         return _SYSTEM
     if enclosing_bare_repository(path):
-        return f"inside a bare git repository: {_GIT}"
+        return BARE_REPOSITORY_REASON
     return ""
 
 
-def _is_checkout(parts: list[str], at: int) -> bool:
+def _is_checkout(parts: Sequence[str], at: int) -> bool:
     """`.claude/worktrees/name/…`: other agents put checkouts there, which hold ordinary files."""
     return parts[at] in AGENT_NAMES and len(parts) > at + 3 and parts[at + 1] == "worktrees"
 

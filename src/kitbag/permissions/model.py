@@ -1,12 +1,14 @@
 """The values of the permission system: workspace, sandbox support, decisions and their parts.
 
-Used by every module of this package and by its callers; imports none of them.
+Used by every module of this package and by its callers; imports none of them, and `processes` for limits.
 """
 
 import os
 from typing import Literal
 
 import msgspec
+
+from kitbag.processes.limits import CommandLimits
 
 Effect = Literal["allow", "ask", "deny"]
 STRICTEST_EFFECT_FIRST: tuple[Effect, ...] = ("deny", "ask", "allow")
@@ -63,6 +65,8 @@ class DecisionPart(msgspec.Struct, frozen=True, kw_only=True):
     """The deciding rule as written; empty if no rule decided."""
     source: str = ""
     """The file with its line, `command line` or `session`; empty if no rule decided."""
+    path: str = ""
+    """The resolved path that it writes; empty if it writes none."""
 
     def to_json(self) -> dict[str, str]:
         return {
@@ -72,6 +76,17 @@ class DecisionPart(msgspec.Struct, frozen=True, kw_only=True):
             "rule": self.rule,
             "source": self.source,
         }
+
+
+class DeniedWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """A path pattern that a rule denies writing, for the sandbox."""
+
+    anchor: str
+    regex: str
+    """Matches the case-folded path below the anchor."""
+    only_names: bool
+    """Match only the last component of a path."""
+    rule: str
 
 
 class PermissionDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +99,8 @@ class PermissionDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The sandbox that a command must run in for this decision to be valid."""
     network: bool = False
     """Whether the sandbox has network access."""
+    denied_writes: tuple[DeniedWrite, ...] = ()
+    limits: CommandLimits = CommandLimits()
 
     @property
     def outcome(self) -> tuple[object, ...]:

@@ -1,8 +1,8 @@
 """Runs one shell command with a timeout and an output limit, and leaves no process behind.
 
 Own session, no standard input, stdout and stderr merged. It ends with the shell's exit, not with the end of output, so
-a background child can't block us: it is killed with the group, and processes that left the group are found by
-`descendants`. Used by Bash and by references; a sandbox is a `prefix`.
+a background child can't block us: `supervisor` ends whatever is left. Without a supervisor, `descendants` finds those
+processes. Used by Bash and by references; a sandbox adds a `CommandStart`.
 """
 
 import codecs
@@ -10,19 +10,28 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
 
 from kitbag.processes.descendants import MARKER_VARIABLE, SESSION_VARIABLE, DescendantTracker
-from kitbag.processes.run_process import ProcessStopReason, supervise
+from kitbag.processes.limits import CommandLimits
+from kitbag.processes.run_process import PopenChild, ProcessStopReason, readable, supervise
+from kitbag.processes.supervised import GuardSpec, start_supervised
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 MAX_OUTPUT_BYTES: Final = 256 * 1024 * 1024
 """Output that is discarded before a command that never stops printing is stopped."""
 GRACE_SECONDS: Final = 0.5
 """Between SIGTERM and SIGKILL."""
+_END_SECONDS = 20.0
+"""To end all its processes; a busy machine may need seconds."""
 _CHUNK = 1 << 18
 TERMINAL_SEQUENCE: Final = re.compile(
     "\x1b(?:\\[[0-?]*[ -/]*[@-~]|[\\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\\\)|[ -/]*[0-~])|\x9b[0-?]*[ -/]*[@-~]"
@@ -75,28 +84,48 @@ class CommandRunner(Protocol):
     def __call__(self, command: ShellCommand, tick: ProgressCallback | None, /) -> CommandResult: ...
 
 
-def run_command(
-    command: ShellCommand,
-    on_progress: ProgressCallback | None = None,
-    /,
-    *,
-    prefix: Sequence[str] = (),
-    descriptors: Sequence[int] = (),
-    on_started: Callable[[], None] = lambda: None,
-    ends_with_prefix: bool = False,
-) -> CommandResult:
-    """Never raises for what the command does. `prefix` goes before the shell: `("bwrap", ...)`.
+class CommandStart(msgspec.Struct, frozen=True, kw_only=True):
+    """How a sandbox starts a command."""
 
-    It inherits `descriptors`; `on_started` is called once it runs. `ends_with_prefix`: all its processes end with the
-    prefix, as in a process namespace, so there is no need to search for them.
-    """
+    prefix: tuple[str, ...] = ()
+    """Goes before the shell: `("bwrap", ...)`."""
+    descriptors: tuple[int, ...] = ()
+    """Open files to pass to it, by their numbers."""
+    limits: CommandLimits = CommandLimits()
+    guard: GuardSpec | None = None
+    on_question: "Callable[[str], Future[str]] | None" = None
+    """Answers a question of the guard about a path: allowed if the answer is empty."""
+    has_own_processes: bool = False
+    """All its processes end with the prefix, as in a process namespace, so they need no marker."""
+
+
+class SupervisedResult(msgspec.Struct, frozen=True, kw_only=True):
+    command: CommandResult
+    stopped: str = ""
+    """The limit that was exceeded, or why the guard ended the command."""
+    guard_report: Mapping[str, Any] = {}
+
+
+def run_command(command: ShellCommand, on_progress: ProgressCallback | None = None, /) -> CommandResult:
+    """Never raises for what the command does."""
+    return run_supervised(command, on_progress, CommandStart()).command
+
+
+def run_supervised(
+    command: ShellCommand, on_progress: ProgressCallback | None, start: CommandStart
+) -> SupervisedResult:
+    """Never raises for what the command does."""
     if command.stop is not None and command.stop.is_set():
-        return CommandResult(
-            text="stopped before it started", status=-signal.SIGTERM, stop_reason="asked", truncated_bytes=0
+        return SupervisedResult(
+            command=CommandResult(
+                text="stopped before it started", status=-signal.SIGTERM, stop_reason="asked", truncated_bytes=0
+            )
         )
-    tracker = DescendantTracker(with_file=not ends_with_prefix, session=command.environment.get(SESSION_VARIABLE, ""))
+    tracker = DescendantTracker(
+        with_file=not start.has_own_processes, session=command.environment.get(SESSION_VARIABLE, "")
+    )
     try:
-        return _run(command, on_progress, [*prefix], descriptors, on_started, tracker, ends_with_prefix)
+        return _run(command, on_progress, start, tracker)
     except BaseException:  # a signal may end us at any moment, even right after the start
         tracker.end_all()
         raise
@@ -105,53 +134,178 @@ def run_command(
 
 
 def _run(
-    command: ShellCommand,
-    on_progress: ProgressCallback | None,
-    prefix: list[str],
-    descriptors: Sequence[int],
-    on_started: Callable[[], None],
-    tracker: DescendantTracker,
-    ends_with_prefix: bool,
-) -> CommandResult:
-    shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+    command: ShellCommand, on_progress: ProgressCallback | None, start: CommandStart, tracker: DescendantTracker
+) -> SupervisedResult:
     output = _Output(command.max_characters, command.on_output)
+    arguments = [*start.prefix, _shell(), "-c", "--", command.text]
+    marker = tracker.marker_value(command.environment.get(MARKER_VARIABLE, ""))
+    environment = {**command.environment, MARKER_VARIABLE: marker}
+    descriptors = (*start.descriptors, *command.descriptors, *tracker.descriptors)
     try:
-        process = subprocess.Popen(  # noqa: S603 - running what policy allowed is what this module is for
-            [*prefix, shell, "-c", "--", command.text],
-            cwd=command.directory,
-            env={
-                **command.environment,
-                MARKER_VARIABLE: tracker.marker_value(command.environment.get(MARKER_VARIABLE, "")),
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            bufsize=0,
-            start_new_session=True,
-            pass_fds=(*descriptors, *command.descriptors, *tracker.descriptors),
+        child = (
+            SupervisedChild(arguments, command.directory, environment, descriptors, start, tracker)
+            if sys.platform == "linux"
+            else _start_unsupervised(arguments, command.directory, environment, descriptors, tracker)
         )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return CommandResult(text=f"cannot start: {reason}", status=126, stop_reason="", truncated_bytes=0)
-
-    def started() -> None:
-        tracker.track(process.pid)
-        on_started()
-
+        return _not_started(reason)
     ended = supervise(
-        process,
-        lambda chunk: output.take(chunk, command.max_output_bytes),
+        child,
+        {child.stdout: lambda chunk: output.take(chunk, command.max_output_bytes)},
         timeout=command.timeout,
         stop=command.stop,
         on_progress=on_progress,
-        on_started=started,
         grace_seconds=GRACE_SECONDS,
-        end_descendants=(lambda: None) if ends_with_prefix else tracker.end_all,
     )
+    if child.problem and not output.seen:
+        return _not_started(child.problem)
     text, truncated_bytes = output.result()
-    return CommandResult(
-        text=text, status=process.returncode, stop_reason=_STOP_REASONS[ended], truncated_bytes=truncated_bytes
+    result = CommandResult(
+        text=text, status=child.returncode, stop_reason=_STOP_REASONS[ended], truncated_bytes=truncated_bytes
     )
+    return SupervisedResult(command=result, stopped=child.stopped, guard_report=child.guard_report)
+
+
+def _shell() -> str:
+    return "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+
+
+def _not_started(reason: str) -> SupervisedResult:
+    result = CommandResult(text=f"cannot start: {reason}", status=126, stop_reason="", truncated_bytes=0)
+    return SupervisedResult(command=result)
+
+
+class SupervisedChild:
+    """A command under a supervisor, as `supervise` sees it. Passes questions of the guard on."""
+
+    __slots__ = ("_answers", "_exited", "_on_question", "_process", "_tracker")
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        directory: str,
+        environment: Mapping[str, str],
+        descriptors: Sequence[int],
+        start: CommandStart,
+        tracker: DescendantTracker,
+    ) -> None:
+        """Raises OSError."""
+        self._process = start_supervised(
+            arguments,
+            directory=directory,
+            environment=environment,
+            descriptors=descriptors,
+            limits=start.limits,
+            guard=start.guard,
+        )
+        self._on_question = start.on_question
+        self._answers: dict[str, Future[str]] = {}
+        self._exited = False
+        self._tracker = tracker
+        tracker.close()
+
+    @property
+    def stdout(self) -> int:
+        return self._process.stdout
+
+    @property
+    def returncode(self) -> int:
+        return self._process.returncode
+
+    @property
+    def problem(self) -> str:
+        """Why it could not be started."""
+        return str(self._process.result.get("problem", ""))
+
+    @property
+    def stopped(self) -> str:
+        return str(self._process.result.get("stopped", ""))
+
+    @property
+    def guard_report(self) -> Mapping[str, Any]:
+        return self._process.result.get("guard", {})
+
+    @property
+    def exit_descriptor(self) -> int | None:
+        return self._process.control
+
+    def is_waiting(self) -> bool:
+        return bool(self._answers)
+
+    def has_exited(self) -> bool:
+        for key, answer in [*self._answers.items()]:
+            if answer.done():
+                del self._answers[key]
+                failed = answer.cancelled() or answer.exception() is not None
+                self._process.answer(key, "the question was not answered" if failed else answer.result())
+        while not self._exited and readable([self._process.control], 0):
+            self._exited = not self._process.receive()
+            if self._process.pid:
+                self._tracker.track(self._process.pid)
+            while self._process.questions:
+                self._ask(*self._process.questions.pop(0))
+        return self._exited
+
+    def terminate(self) -> None:
+        self._process.signal_group(signal.SIGTERM)
+
+    def end(self) -> None:
+        self._process.kill()
+        deadline = time.monotonic() + _END_SECONDS
+        while not self.has_exited() and (left := deadline - time.monotonic()) > 0:
+            readable([self._process.control], left)
+        if not self._process.result:  # the supervisor itself was killed, or can't end them
+            self._tracker.end_all()
+
+    def close(self) -> None:
+        for answer in self._answers.values():
+            answer.cancel()
+        self._process.close()
+
+    def _ask(self, key: str, path: str) -> None:
+        if self._on_question is None:
+            self._process.answer(key, "nobody can be asked")
+        else:
+            self._answers[key] = self._on_question(path)
+
+
+class _UnsupervisedChild(PopenChild):
+    """Without a supervisor, which needs Linux."""
+
+    problem = stopped = ""
+    guard_report: Mapping[str, Any] = {}
+
+    @property
+    def stdout(self) -> int:
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    @property
+    def returncode(self) -> int:
+        return self.process.returncode
+
+
+def _start_unsupervised(
+    arguments: Sequence[str],
+    directory: str,
+    environment: Mapping[str, str],
+    descriptors: Sequence[int],
+    tracker: DescendantTracker,
+) -> _UnsupervisedChild:
+    process = subprocess.Popen(  # noqa: S603 - running what policy allowed is what this module is for
+        arguments,
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        start_new_session=True,
+        pass_fds=descriptors,
+    )
+    tracker.track(process.pid)
+    return _UnsupervisedChild(process, tracker.end_all)
 
 
 class _Output:

@@ -12,8 +12,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 
 from kitbag.processes.signals import has_child_exited, signal_child_group
 
@@ -90,73 +90,135 @@ def run_process(
         errors.extend(chunk[: _MAX_ERROR_BYTES - len(errors)])
         return True
 
-    stop_reason = supervise(process, take_output, take_errors, timeout=timeout, stop=stop)
+    child = PopenChild(process)
+    outputs = {_descriptor(process.stdout): take_output, _descriptor(process.stderr): take_errors}
+    stop_reason = supervise(child, outputs, timeout=timeout, stop=stop)
     if not continues and not stop_reason:
         stop_reason = "enough"
     return ProcessResult(process.returncode, errors.decode("utf-8", "replace"), stop_reason)
 
 
+class ChildProcess(Protocol):
+    """A started process, as `supervise` sees it."""
+
+    @property
+    def exit_descriptor(self) -> int | None:
+        """Readable once `has_exited` is worth asking; None: ask again and again."""
+        ...
+
+    def has_exited(self) -> bool:
+        """Does not block. May handle other messages of the process."""
+        ...
+
+    def is_waiting(self) -> bool:
+        """Whether it waits for a user's answer; that time does not count."""
+        ...
+
+    def terminate(self) -> None: ...
+
+    def end(self) -> None:
+        """Kill whatever is left of it. Output can still be read."""
+        ...
+
+    def close(self) -> None:
+        """Release it; nothing of it runs on."""
+        ...
+
+
+class PopenChild:
+    """A child that leads its own session."""
+
+    __slots__ = ("_pidfd", "end_descendants", "process")
+
+    def __init__(self, process: "subprocess.Popen[bytes]", end_descendants: Callable[[], None] = lambda: None) -> None:
+        self.process = process
+        self.end_descendants = end_descendants
+        """Called before the child is reaped."""
+        try:
+            self._pidfd: int | None = os.pidfd_open(process.pid)
+        except (AttributeError, OSError):
+            self._pidfd = None
+
+    @property
+    def exit_descriptor(self) -> int | None:
+        return self._pidfd
+
+    def has_exited(self) -> bool:
+        """Does not reap it."""
+        return has_child_exited(self.process.pid)
+
+    def is_waiting(self) -> bool:
+        return False
+
+    def terminate(self) -> None:
+        signal_child_group(self.process.pid, signal.SIGTERM)
+
+    def end(self) -> None:
+        # Before reaping, so that the group id can't have been reused.
+        signal_child_group(self.process.pid, signal.SIGKILL)
+        self.end_descendants()
+
+    def close(self) -> None:
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+        self.process.wait()
+
+
 def supervise(
-    process: "subprocess.Popen[bytes]",
-    on_output: Callable[[bytes], bool],
-    on_errors: Callable[[bytes], bool] | None = None,
+    child: ChildProcess,
+    outputs: Mapping[int, Callable[[bytes], bool]],
     *,
     timeout: float,
     stop: threading.Event | None = None,
     on_progress: Callable[[float], None] | None = None,
-    on_started: Callable[[], None] = lambda: None,
     grace_seconds: float = 0.0,
-    end_descendants: Callable[[], None] = lambda: None,
 ) -> ProcessStopReason:
-    """Read the output of a child that leads its own session until it exits, then end its group and reap it, whatever
-    happens. Returns why it was ended early. `on_output` and `on_errors` return whether to continue.
+    """Read the outputs of a child until it exits, then end all that is left of it, whatever happens. Returns why it was
+    ended early. `outputs`: for each descriptor, what takes its output and returns whether to continue.
 
     The end is the child's exit, not the end of its output, so a grandchild that keeps it open can't block us.
     `on_progress` is called every second with the seconds since the start. `grace_seconds`: between SIGTERM and SIGKILL;
-    0: only SIGKILL. `end_descendants` is called before the child is reaped.
+    0: only SIGKILL.
     """
-    outputs = {_descriptor(process.stdout): on_output}
-    if on_errors is not None:
-        outputs[_descriptor(process.stderr)] = on_errors
     try:
-        on_started()
         for descriptor in outputs:
             os.set_blocking(descriptor, False)
-        with _exit_descriptor(process.pid) as exited:
-            stop_reason = _follow(process.pid, outputs, exited, timeout, stop, on_progress)
-            if stop_reason and grace_seconds:
-                signal_child_group(process.pid, signal.SIGTERM)
-                _has_exited(process.pid, exited, grace_seconds)
+        stop_reason = _follow(child, outputs, timeout, stop, on_progress)
+        if stop_reason and grace_seconds:
+            child.terminate()
+            _wait_for_exit(child, grace_seconds)
     finally:
-        # Before reaping, so that the group id can't have been reused.
-        signal_child_group(process.pid, signal.SIGKILL)
         try:
-            end_descendants()
+            child.end()
             for descriptor, take in outputs.items():
                 _drain_output(descriptor, take)
         finally:
-            for stream in (process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
-            process.wait()
+            child.close()
     return stop_reason
 
 
 def _follow(
-    pid: int,
+    child: ChildProcess,
     outputs: Mapping[int, Callable[[bytes], bool]],
-    exited: int | None,
     timeout: float,
     stop: threading.Event | None,
     on_progress: Callable[[float], None] | None,
 ) -> ProcessStopReason:
     """Wait until it exits; returns why it must be stopped, or ""."""
-    start = time.monotonic()
+    start = checked = time.monotonic()
     deadline, next_progress = start + timeout, start + 1.0
+    exited = child.exit_descriptor
     watched = [*outputs] if exited is None else [*outputs, exited]
     polls = exited is None or stop is not None
     while True:
         now = time.monotonic()
+        if child.is_waiting():
+            deadline += now - checked
+        checked = now
         if stop is not None and stop.is_set():
             return "cancelled"
         if now >= deadline:
@@ -165,21 +227,31 @@ def _follow(
             on_progress(now - start)
             next_progress += 1.0
         wait = min(deadline, next_progress) - now if on_progress is not None else deadline - now
-        ready = _readable(watched, min(wait, _POLL) if polls else wait)
+        ready = readable(watched, min(wait, _POLL) if polls or child.is_waiting() else wait)
         for descriptor in ready.intersection(outputs):
             chunk = _read(descriptor)
             if chunk == b"":
                 watched.remove(descriptor)
             elif chunk and not outputs[descriptor](chunk):
                 return "enough"
-        if (exited in ready) if exited is not None else _has_exited(pid, None, 0):
+        if (exited is None or exited in ready or child.is_waiting()) and child.has_exited():
             return ""
+
+
+def _wait_for_exit(child: ChildProcess, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    exited = child.exit_descriptor
+    while not child.has_exited() and (left := deadline - time.monotonic()) > 0:
+        if exited is None:
+            time.sleep(_POLL)
+        else:
+            readable([exited], left)
 
 
 def _drain_output(descriptor: int, take: Callable[[bytes], bool]) -> None:
     """Read what is left in the pipe. Limited: an escaped process might keep writing."""
     left = _DRAIN_BYTES
-    while left > 0 and _readable([descriptor], 0) and (chunk := _read(descriptor)):
+    while left > 0 and readable([descriptor], 0) and (chunk := _read(descriptor)):
         take(chunk)
         left -= len(chunk)
 
@@ -194,38 +266,12 @@ def _read(descriptor: int) -> bytes | None:
         return b""
 
 
-def _readable(descriptors: list[int], seconds: float) -> set[int]:
+def readable(descriptors: list[int], seconds: float) -> set[int]:
     # poll, because select can't watch descriptors above 1,023.
     poller = select.poll()
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)
     return {descriptor for descriptor, _ in poller.poll(max(0.0, seconds) * 1000)}
-
-
-@contextlib.contextmanager
-def _exit_descriptor(pid: int) -> Generator[int | None, None, None]:
-    """Readable once the process has ended; None if pidfds are not supported."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        yield None
-        return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _has_exited(pid: int, exited: int | None, seconds: float) -> bool:
-    """Does not reap it."""
-    if exited is not None:
-        return exited in _readable([exited], seconds)
-    deadline = time.monotonic() + seconds
-    while not has_child_exited(pid):
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(_POLL)
-    return True
 
 
 def _descriptor(stream: object) -> int:

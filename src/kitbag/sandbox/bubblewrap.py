@@ -1,8 +1,8 @@
 """The bubblewrap sandbox: own namespaces, everything read-only, the workspace writable on request.
 
-Detected by trial runs, from the strongest set of options to the weakest acceptable one. All processes end with the
-process namespace. Used by `confine`; uses `filesystem_view` and `mounts` for what a command sees, `seccomp` for its
-system calls, and `processes/command_runner`.
+Detected by trial runs, from the strongest set of options to the weakest acceptable one. Used by `confine`; uses
+`filesystem_view` and `mounts` for what a command sees, `seccomp` for its system calls, `write_guard` for control paths
+that don't exist yet, `control_snapshot` and `quarantine` for what passes it, and `processes/command_runner`.
 """
 
 import contextlib
@@ -10,18 +10,27 @@ import itertools
 import json
 import os
 import re
-import select
+import signal
 import stat
-import time
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
-from kitbag.permissions.model import SandboxProfile, Workspace, is_inside
-from kitbag.processes.command_runner import CommandResult, ProgressCallback, ShellCommand, run_command
-from kitbag.processes.process_table import is_pid
+from kitbag.permissions.model import Workspace, is_inside
+from kitbag.processes.command_runner import (
+    CommandResult,
+    CommandStart,
+    ProgressCallback,
+    ShellCommand,
+    SupervisedResult,
+    run_supervised,
+)
+from kitbag.processes.supervised import GuardSpec, prepare_supervisor, scratch_directory
+from kitbag.sandbox.confinement import Confinement
+from kitbag.sandbox.control_snapshot import ControlSnapshot, find_created, take_snapshot
+from kitbag.sandbox.errors import SandboxError
 from kitbag.sandbox.filesystem_view import (
     SCRATCH_DIRECTORIES,
     build_view,
@@ -29,14 +38,16 @@ from kitbag.sandbox.filesystem_view import (
     launcher_environment,
     with_real_paths,
 )
-from kitbag.sandbox.mounts import EMPTY_FILE, Mounts, protect_paths
-from kitbag.sandbox.placeholders import SandboxError
-from kitbag.sandbox.seccomp import seccomp_program
+from kitbag.sandbox.mounts import Mounts, ProtectedPaths, protect_paths
+from kitbag.sandbox.seccomp import denying_program, watching_program
 
 SCRATCH_FOLDER: Final = "/tmp"  # noqa: S108 - a private one
 _PREFERRED_DIRECTORIES = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/run/wrappers/bin")
-_START_SECONDS = 10.0
-_END_SECONDS = 5.0
+_GUARD_MODULE = "kitbag.sandbox.write_guard"
+_HOSTILE = "hostile"
+_FILE_SIZE_EXIT = 128 + signal.SIGXFSZ
+_SIZE_SINCE = (0, 8)
+"""The first version known to limit the size of a temporary file system."""
 _MAX_TRIES = 30
 """Retries if a path to hide or protect vanishes between the scan and the mount."""
 _BWRAP_PREFIX = b"bwrap: "
@@ -56,10 +67,12 @@ class _NotStartedError(SandboxError):
     """The command did not run; starting it can be retried."""
 
 
-class Bubblewrap(NamedTuple):
+class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
     program: str
     version: str
     options: tuple[str, ...]
+    guards: bool
+    """Whether calls that create files can be watched; otherwise what a command creates is found when it has ended."""
 
 
 class _Descriptors:
@@ -92,71 +105,34 @@ class _Descriptors:
 
 
 class _Status:
-    """bubblewrap's status pipe: whether the command started, and which process holds its namespace."""
+    """bubblewrap's status pipe: whether the command ran."""
 
-    __slots__ = ("_read", "_text", "_write", "first_process")
+    __slots__ = ("_read", "_write")
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
-        self._text = b""
-        self.first_process: int | None = None
 
     @property
     def descriptor(self) -> int:
         return self._write
 
-    def begin(self) -> None:
-        self._close_ours()
-        deadline = time.monotonic() + _START_SECONDS
-        while b"\n" not in self._text and self._more(deadline - time.monotonic()):
-            pass
-        child_pid = self._status_value("child-pid")
-        if is_pid(child_pid):
-            with contextlib.suppress(OSError, AttributeError):
-                self.first_process = os.pidfd_open(child_pid)
-
     def command_ran(self) -> bool:
-        while self._more(0):
-            pass
-        return self._status_value("exit-code") is not None
-
-    def wait_for_end(self) -> bool:
-        """Wait until the namespace is empty: its first process ends last."""
-        if self.first_process is None:
-            return True
-        poller = select.poll()
-        poller.register(self.first_process, select.POLLIN)
-        return bool(poller.poll(_END_SECONDS * 1000))
-
-    def close(self) -> None:
-        self._close_ours()
-        os.close(self._read)
-        if self.first_process is not None:
-            os.close(self.first_process)
-            self.first_process = None
-
-    def _close_ours(self) -> None:
-        if self._write >= 0:
-            os.close(self._write)
-            self._write = -1
-
-    def _more(self, seconds: float) -> bool:
-        poller = select.poll()
-        poller.register(self._read, select.POLLIN)
-        if not poller.poll(max(0.0, seconds) * 1000):
-            return False
-        chunk = os.read(self._read, 4096)
-        self._text += chunk
-        return bool(chunk)
-
-    def _status_value(self, key: str) -> int | None:
-        for line in self._text.splitlines():
+        """Once all its processes have ended."""
+        text = b""
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(self._read, 4096):
+                text += chunk
+        for line in text.splitlines():
             with contextlib.suppress(ValueError):
                 message: Any = json.loads(line)
-                if isinstance(message, dict) and key in message:
-                    return int(message[key])  # pyright: ignore[reportUnknownArgumentType]
-        return None
+                if isinstance(message, dict) and "exit-code" in message:
+                    return True
+        return False
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)
 
 
 class _OutputFilter:
@@ -189,27 +165,88 @@ def run_in_bubblewrap(
     bubblewrap: Bubblewrap,
     command: ShellCommand,
     on_progress: ProgressCallback | None,
-    profile: SandboxProfile,
-    network: bool,
+    confinement: Confinement,
     workspace: Workspace,
 ) -> CommandResult:
     """Raises SandboxError if the command did not run."""
     workspace = with_real_paths(workspace)
-    writable = workspace.write_roots if profile == "workspace" else ()
+    writable = workspace.write_roots if confinement.profile == "workspace" else ()
     _check_roots(bubblewrap, writable, workspace)
     environment = command_environment(command.environment, workspace.home, SCRATCH_FOLDER)
+    before = take_snapshot(writable)
     for tries in itertools.count(1):
-        with protect_paths(writable, workspace) as protected:
-            # Scan last: sockets come and go, and on a busy machine the steps above are slow.
-            view = build_view(workspace, network, writable)
-            mounts = Mounts(view, protected.held, writable, _version_numbers(bubblewrap.version))
-            result = _start(bubblewrap, command, environment, on_progress, network, mounts)
-            has_vanished = isinstance(result, _NotStartedError) and mounts.has_vanished_path()
+        protected = protect_paths(writable, workspace, before, confinement.allowed)
+        # Scan last: sockets come and go, and on a busy machine the steps above are slow.
+        view = build_view(workspace, confinement.network, writable)
+        mounts = Mounts(view, protected, writable)
+        guard = _guard(bubblewrap, confinement, writable, protected, before)
+        run = _Run(bubblewrap, command, environment, confinement, mounts, guard)
+        result = run.start(on_progress)
         if not isinstance(result, _NotStartedError):
-            return msgspec.structs.replace(result, notes=tuple(protected.notes))
-        if tries >= _MAX_TRIES or (tries > 1 and not has_vanished):
+            return _with_notes(result, command, confinement, writable, workspace, before)
+        if tries >= _MAX_TRIES or (tries > 1 and not mounts.has_vanished_path()):
             raise result
     raise AssertionError
+
+
+def _guard(
+    bubblewrap: Bubblewrap,
+    confinement: Confinement,
+    writable: tuple[str, ...],
+    protected: ProtectedPaths,
+    snapshot: ControlSnapshot,
+) -> GuardSpec | None:
+    if not writable or not bubblewrap.guards:
+        return None
+    policy = {
+        "roots": list(writable),
+        "repositories": list(protected.repositories),
+        "read_only": list(protected.read_only),
+        "allowed": list(confinement.allowed),
+        "aliases": sorted(snapshot.aliases),
+        "denied": [[one.anchor, one.regex, one.only_names, one.rule] for one in confinement.denied_writes],
+        "watches_removals": bool(protected.links),
+        "asks": confinement.on_question is not None,
+    }
+    return GuardSpec(module=_GUARD_MODULE, policy=policy)
+
+
+def _with_notes(
+    ran: SupervisedResult,
+    command: ShellCommand,
+    confinement: Confinement,
+    writable: tuple[str, ...],
+    workspace: Workspace,
+    before: ControlSnapshot,
+) -> CommandResult:
+    """Reports what was denied, moves what passed the guard to the quarantine, and says which limit ended it."""
+    report = ran.guard_report
+    notes = [f"the sandbox denied writing {path} ({reason})" for path, reason in report.get("denied", ())]
+    if writable:
+        # Without a guard there is no report, and everything new counts.
+        is_hostile = ran.stopped == _HOSTILE or not report
+        for path in find_created(before, take_snapshot(writable), report, is_hostile=is_hostile):
+            notes.append(_quarantine(path, command.text, workspace.kitbag_home))
+    if ran.stopped == _HOSTILE:
+        notes.append("stopped: the command changed a file name while the sandbox checked it, to get past the check")
+    elif ran.stopped:
+        notes.append(confinement.describe_limit(ran.stopped))
+    elif ran.command.status in (_FILE_SIZE_EXIT, -signal.SIGXFSZ):
+        notes.append(confinement.describe_limit("file_size"))
+    return msgspec.structs.replace(ran.command, notes=tuple(notes))
+
+
+def _quarantine(path: str, command: str, kitbag_home: str) -> str:
+    from kitbag.sandbox.quarantine import quarantine
+
+    try:
+        found = quarantine(path, command, kitbag_home)
+    except OSError as error:
+        return f"the command created {path}, which the sandbox protects; move it away yourself ({error.strerror})"
+    return (
+        f"the command created {path}, which the sandbox protects; it was moved to the quarantine"
+        f" (`kitbag quarantine restore {found.id}` puts it back)"
+    )
 
 
 def _check_roots(bubblewrap: Bubblewrap, writable: Iterable[str], workspace: Workspace) -> None:
@@ -226,58 +263,83 @@ def _check_roots(bubblewrap: Bubblewrap, writable: Iterable[str], workspace: Wor
         raise SandboxError(f"{workspace.root} no longer exists", "start Kitbag in an existing directory")
 
 
-def _start(
-    bubblewrap: Bubblewrap,
-    command: ShellCommand,
-    environment: dict[str, str],
-    on_progress: ProgressCallback | None,
-    network: bool,
-    mounts: Mounts,
-) -> CommandResult | _NotStartedError:
-    status, descriptors = _Status(), _Descriptors()
-    output_filter = _OutputFilter(command.on_output) if command.on_output is not None else None
-    try:
+class _Run:
+    """One start of bubblewrap."""
+
+    __slots__ = ("_bubblewrap", "_command", "_confinement", "_environment", "_guard", "_mounts")
+
+    def __init__(
+        self,
+        bubblewrap: Bubblewrap,
+        command: ShellCommand,
+        environment: dict[str, str],
+        confinement: Confinement,
+        mounts: Mounts,
+        guard: GuardSpec | None,
+    ) -> None:
+        self._bubblewrap = bubblewrap
+        self._command = command
+        self._environment = environment
+        self._confinement = confinement
+        self._mounts = mounts
+        self._guard = guard
+
+    def start(self, on_progress: ProgressCallback | None) -> SupervisedResult | _NotStartedError:
+        command = self._command
+        status, descriptors = _Status(), _Descriptors()
+        output_filter = _OutputFilter(command.on_output) if command.on_output is not None else None
+        try:
+            options = self._options(status, descriptors)
+            arguments_descriptor = descriptors.holding(b"".join(os.fsencode(option) + b"\0" for option in options))
+            ran = run_supervised(
+                msgspec.structs.replace(
+                    command,
+                    environment=launcher_environment(command.environment),
+                    on_output=output_filter.take if output_filter is not None else None,
+                ),
+                on_progress,
+                CommandStart(
+                    prefix=(self._bubblewrap.program, "--args", arguments_descriptor, "--"),
+                    descriptors=(status.descriptor, *descriptors.all),
+                    limits=self._confinement.limits,
+                    guard=self._guard,
+                    on_question=self._confinement.on_question,
+                    has_own_processes=True,
+                ),
+            )
+            result = ran.command
+            if not status.command_ran() and not result.stop_reason and not ran.stopped and result.status >= 0:
+                problem = result.text.removeprefix("bwrap: ") or f"bubblewrap exited with status {result.status}"
+                fix = "run `kitbag doctor` to check the sandbox"
+                return _NotStartedError(f"could not create the sandbox: {problem}", fix)
+            if output_filter is not None:
+                output_filter.release()
+            return ran
+        finally:
+            status.close()
+            descriptors.close()
+
+    def _options(self, status: _Status, descriptors: _Descriptors) -> list[str]:
+        bubblewrap, network = self._bubblewrap, self._confinement.network
         options = ["--die-with-parent", "--new-session", "--unshare-all", *(["--share-net"] if network else [])]
-        options += ["--cap-drop", "ALL", "--json-status-fd", str(status.descriptor), "--chdir", command.directory]
-        program = seccomp_program()
+        options += ["--cap-drop", "ALL", "--json-status-fd", str(status.descriptor)]
+        options += ["--chdir", self._command.directory]
+        program = denying_program()
         if program:
             options += ["--seccomp", descriptors.holding(program)]
         options += ["--ro-bind", "/", "/", "--dev", "/dev", *bubblewrap.options]
         if "--proc" in bubblewrap.options and os.geteuid() == 0:
             options += [word for path in _kernel_settings() for word in ("--ro-bind", path, path)]
-        for option, path in mounts.arguments():
-            options += [*option, *([descriptors.holding(b"")] if option == (EMPTY_FILE,) else []), path]
         scratch = {os.path.realpath(path) for path in SCRATCH_DIRECTORIES}
-        options += [word for path in mounts.hidden_folders() if path not in scratch for word in ("--remount-ro", path)]
-        for name, value in environment.items():
+        memory = self._confinement.limits.memory
+        size = ["--size", str(memory)] if memory and _version_numbers(bubblewrap.version) >= _SIZE_SINCE else []
+        for option, path in self._mounts.arguments():
+            options += [*(size if option == ("--tmpfs",) and path in scratch else []), *option, path]
+        hidden = self._mounts.hidden_folders()
+        options += [word for path in hidden if path not in scratch for word in ("--remount-ro", path)]
+        for name, value in self._environment.items():
             options += ["--setenv", name, value]
-        arguments_descriptor = descriptors.holding(b"".join(os.fsencode(option) + b"\0" for option in options))
-        result = run_command(
-            msgspec.structs.replace(
-                command,
-                environment=launcher_environment(command.environment),
-                on_output=output_filter.take if output_filter is not None else None,
-            ),
-            on_progress,
-            prefix=[bubblewrap.program, "--args", arguments_descriptor, "--"],
-            descriptors=(status.descriptor, *descriptors.all),
-            on_started=status.begin,
-            ends_with_prefix=True,
-        )
-        if not status.wait_for_end():
-            raise SandboxError(
-                "could not stop all processes started by the command", "find them with `ps` and stop them"
-            )
-        if not status.command_ran() and not result.stop_reason and result.status >= 0:
-            problem = result.text.removeprefix("bwrap: ") or f"bubblewrap exited with status {result.status}"
-            fix = "run `kitbag doctor` to check the sandbox"
-            return _NotStartedError(f"could not create the sandbox: {problem}", fix)
-        if output_filter is not None:
-            output_filter.release()
-        return result
-    finally:
-        status.close()
-        descriptors.close()
+        return options
 
 
 @cache
@@ -302,13 +364,26 @@ def detect_bubblewrap() -> tuple[Bubblewrap | None, str]:
         return None, "bubblewrap is not installed"
     version = _read_version(programs[0])
     problem = ""
-    for options in _VARIANTS:
-        bubblewrap = Bubblewrap(programs[0], version, options)
-        failure = _run_trial(bubblewrap)
-        if not failure:
-            return bubblewrap, "" if "--proc" in options else "/proc is not available to commands"
-        problem = problem or failure
+    prepare_supervisor((_GUARD_MODULE,))
+    can_watch = bool(watching_program(removals=False))
+    for guards in (True, False) if can_watch else (False,):
+        for options in _VARIANTS:
+            bubblewrap = Bubblewrap(program=programs[0], version=version, options=options, guards=guards)
+            failure = _run_trial(bubblewrap)
+            if not failure:
+                return bubblewrap, _limitations(bubblewrap)
+            problem = problem or failure
     return None, f"bubblewrap {version} is installed but does not work: {problem}"
+
+
+def _limitations(bubblewrap: Bubblewrap) -> str:
+    limits = [] if "--proc" in bubblewrap.options else ["/proc is not available to commands"]
+    if not bubblewrap.guards:
+        limits.append(
+            "new control files are moved to the quarantine when a command ends, because this kernel cannot watch system"
+            " calls"
+        )
+    return "; ".join(limits)
 
 
 def _version_numbers(version: str) -> tuple[int, ...]:
@@ -325,10 +400,11 @@ def _read_version(program: str) -> str:
 
 
 _TRIAL_SCRIPT = """
+cd "$TRIAL_DIR" || exit 10
 echo x > free || exit 11
 echo x > .git/config && exit 12
-echo x > .mcp.json && exit 13
-echo x > ../outside && exit 14
+[ -n "$TRIAL_GUARDS" ] && echo x > .mcp.json && exit 13
+echo x > "$TRIAL_OUTSIDE" && exit 14
 [ -e "$TRIAL_HIDDEN" ] && exit 15
 (exec 3<>"/dev/tcp/127.0.0.1/$TRIAL_PORT") && exit 16
 (exec 3<>/proc/sys/kernel/core_pattern) && exit 17
@@ -339,9 +415,8 @@ exit 42
 def _run_trial(bubblewrap: Bubblewrap) -> str:
     """What is wrong with it: a real run must succeed in what is allowed and fail in what is not."""
     import socket
-    import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="kitbag-") as base, socket.create_server(("127.0.0.1", 0)) as server:
+    with scratch_directory() as base, socket.create_server(("127.0.0.1", 0)) as server:
         root = os.path.realpath(base)
         os.makedirs(f"{root}/workspace/.git")
         os.makedirs(f"{root}/home/.ssh")
@@ -351,13 +426,19 @@ def _run_trial(bubblewrap: Bubblewrap) -> str:
         workspace = Workspace(
             root=f"{root}/workspace", home=f"{root}/home", kitbag_home=f"{root}/home/.kitbag", extra_read_roots=(root,)
         )
-        environment = {"PATH": "/usr/bin:/bin", "TRIAL_HIDDEN": f"{root}/home/.ssh/key"}
-        environment["TRIAL_PORT"] = str(server.getsockname()[1])
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "TRIAL_DIR": workspace.root,
+            "TRIAL_OUTSIDE": f"{root}/outside",
+            "TRIAL_HIDDEN": f"{root}/home/.ssh/key",
+            "TRIAL_PORT": str(server.getsockname()[1]),
+            "TRIAL_GUARDS": "yes" if bubblewrap.guards else "",
+        }
         command = ShellCommand(
             text=_TRIAL_SCRIPT, directory=workspace.root, environment=environment, timeout=10, max_characters=2000
         )
         try:
-            result = run_in_bubblewrap(bubblewrap, command, None, "workspace", False, workspace)
+            result = run_in_bubblewrap(bubblewrap, command, None, Confinement(profile="workspace"), workspace)
         except SandboxError as error:
             return error.problem
         if result.status != 42 or os.path.exists(f"{root}/outside") or os.path.lexists(f"{root}/workspace/.mcp.json"):

@@ -7,27 +7,19 @@ paths in a writable workspace read-only; else nothing runs.
 import functools
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from kitbag.permissions.model import SandboxProfile, SandboxSupport, Workspace
-from kitbag.sandbox.placeholders import SandboxError
+from kitbag.permissions.model import SandboxSupport, Workspace
+from kitbag.sandbox.confinement import Confinement
+from kitbag.sandbox.errors import SandboxError
 
 if TYPE_CHECKING:
     from kitbag.processes.command_runner import CommandResult, ProgressCallback, ShellCommand
     from kitbag.sandbox.bubblewrap import Bubblewrap
 
-__all__ = ["Confinement", "SandboxError", "describe_confinement", "detect_sandbox", "run_confined"]
+__all__ = ["SandboxError", "describe_confinement", "detect_sandbox", "run_confined"]
 
 _INSTALL_FIX = "install bubblewrap (`apt install bubblewrap`)"
 _USER_NAMESPACES_FIX = "allow user namespaces for bubblewrap"
 _SANDLOCK_FIX = "or, on Linux 6.12 or newer, `pip install 'kitbag[sandbox]'`"
-
-
-class Confinement(msgspec.Struct, frozen=True, kw_only=True):
-    profile: SandboxProfile
-    network: bool = False
-    protects_control_paths: bool = True
-    """Whether control paths must stay read-only; False only if a person approved that."""
 
 
 def detect_sandbox() -> SandboxSupport:
@@ -76,7 +68,7 @@ def run_confined(
     if bubblewrap is not None:
         from kitbag.sandbox import bubblewrap as sandbox_bubblewrap
 
-        return sandbox_bubblewrap.run_in_bubblewrap(bubblewrap, command, on_progress, profile, network, workspace)
+        return sandbox_bubblewrap.run_in_bubblewrap(bubblewrap, command, on_progress, confinement, workspace)
     if profile == "workspace" and confinement.protects_control_paths:
         raise SandboxError(f"the available sandbox cannot protect control files: {support.problem}", support.fix)
     from kitbag.sandbox import landlock as sandbox_landlock

@@ -16,9 +16,17 @@ from typing import Any, Final, cast
 import msgspec
 
 from kitbag.permissions.model import SandboxProfile, Workspace, is_inside
-from kitbag.processes.command_runner import CommandResult, ProgressCallback, ShellCommand, run_command
+from kitbag.processes.command_runner import (
+    CommandResult,
+    CommandStart,
+    ProgressCallback,
+    ShellCommand,
+    run_supervised,
+)
 from kitbag.processes.process_table import child_pids
 from kitbag.processes.signals import kill_child
+from kitbag.processes.supervised import scratch_directory
+from kitbag.sandbox.errors import SandboxError
 from kitbag.sandbox.filesystem_view import (
     RUNTIME_DIRECTORIES,
     SCRATCH_DIRECTORIES,
@@ -28,7 +36,6 @@ from kitbag.sandbox.filesystem_view import (
     launcher_environment,
     with_real_paths,
 )
-from kitbag.sandbox.placeholders import SandboxError
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # Landlock controls writing to a file's content, not changing its permissions, owner, times and attributes.
@@ -53,13 +60,11 @@ def run_in_landlock(
 
     In a writable workspace control paths are not protected, and permissions of files elsewhere can be changed.
     """
-    import tempfile
-
     workspace = with_real_paths(workspace)
     writable = workspace.write_roots if profile == "workspace" else ()
     if "/" in writable:
         raise SandboxError("the workspace is the root directory", "start Kitbag in a project directory")
-    with tempfile.TemporaryDirectory(prefix="kitbag-", ignore_cleanup_errors=True) as scratch:
+    with scratch_directory() as scratch:
         policy = {
             "writable": [*writable, scratch, *(path for path in _DEVICES if os.path.exists(path))],
             "denied": _denied_paths(build_view(workspace, network, writable)),
@@ -106,7 +111,8 @@ def _start(command: ShellCommand, on_progress: ProgressCallback | None, policy: 
         # Isolated mode: import nothing from the command's working directory.
         module = [sys.executable, "-I", "-m", "kitbag.sandbox.landlock"]
         prefix = [*module, str(policy_file), str(status_writer), "--"]
-        result = run_command(command, on_progress, prefix=prefix, descriptors=(policy_file, status_writer))
+        start = CommandStart(prefix=tuple(prefix), descriptors=(policy_file, status_writer))
+        result = run_supervised(command, on_progress, start).command
         os.set_blocking(status_reader, False)
         with contextlib.suppress(BlockingIOError):
             if os.read(status_reader, len(_STARTED)) == _STARTED:
@@ -146,9 +152,8 @@ exit 42
 
 def _run_trial() -> str:
     import socket
-    import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="kitbag-") as base, socket.create_server(("127.0.0.1", 0)) as server:
+    with scratch_directory() as base, socket.create_server(("127.0.0.1", 0)) as server:
         root = os.path.realpath(base)
         os.makedirs(f"{root}/workspace")
         os.makedirs(f"{root}/home/.ssh")

@@ -1,59 +1,54 @@
-"""What bubblewrap mounts: hidden paths, writable roots, and protected paths inside the writable roots.
+"""What is mounted for a command: what is hidden, what is writable, and control paths that stay read-only.
 
-Used by `bubblewrap`; uses `protected_paths` for the control paths, `placeholders` for missing ones, and `repositories`
-for what no mount can protect.
+Used by `bubblewrap`; uses `filesystem_view` for what is hidden and `protected_paths` for control paths.
 """
 
-import contextlib
 import os
-from collections.abc import Generator, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Generator, Iterable
+
+import msgspec
 
 from kitbag.permissions.model import Workspace, is_inside
+from kitbag.sandbox.control_snapshot import ControlSnapshot
+from kitbag.sandbox.errors import SandboxError
 from kitbag.sandbox.filesystem_view import FilesystemView
-from kitbag.sandbox.placeholders import HeldPath, is_placeholder, link_error, placeholders
 from kitbag.sandbox.protected_paths import find_control_paths
-from kitbag.sandbox.repositories import disable_repositories, find_repositories, read_links, restore_links
-
-EMPTY_FILE = "--ro-bind-data"
-_PERMISSIONS_SINCE = (0, 5)
-"""The first version that can set the permissions of an empty directory."""
 
 
-class ProtectedPaths(NamedTuple):
-    held: Sequence[HeldPath]
-    notes: list[str]
-    """Filled at the end: what was undone."""
+class ProtectedPaths(msgspec.Struct, frozen=True, kw_only=True):
+    read_only: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = ()
+    """Their parents: writable, but not movable."""
+    repositories: tuple[str, ...] = ()
+    """Git directories, in which commands can commit."""
+    links: tuple[str, ...] = ()
+    """Control paths that are links, on which nothing can be mounted."""
 
 
-@contextlib.contextmanager
-def protect_paths(writable: tuple[str, ...], workspace: Workspace) -> Generator[ProtectedPaths, None, None]:
-    """Keep control paths in the writable roots unchanged. On exit, undo what mounts can't prevent."""
+def protect_paths(
+    writable: tuple[str, ...], workspace: Workspace, snapshot: ControlSnapshot, allowed: tuple[str, ...]
+) -> ProtectedPaths:
+    """What must not change in the writable roots. `allowed`: control paths that the command may change."""
     if not writable:
-        yield ProtectedPaths((), [])
-        return
+        return ProtectedPaths()
     control = find_control_paths(workspace)
     for link in control.links:
-        # git would obey another repository there at once; other links can be restored in time.
+        # git would obey another repository there at once; other links are watched.
         if os.path.basename(link).casefold() == ".git":
-            raise link_error(link)
-    leftover = [path for path in control.existing if is_placeholder(path)]
-    existing = {*control.existing} - {*leftover}
-    before = find_repositories(writable)
-    covered = {*existing, *control.missing, *leftover}
-    found = (path if os.path.basename(path) != "HEAD" else os.path.dirname(path) for path in before)
+            problem = f"{link} is a symbolic link, which the sandbox cannot protect"
+            raise SandboxError(problem, "replace it with the directory or file itself")
+    existing = {*control.existing}
+    found = (path if os.path.basename(path) != "HEAD" else os.path.dirname(path) for path in snapshot.repositories)
     # Deeper than control paths are searched for: protect the whole directory, even if git needs to write there.
-    existing.update(path for path in found if not any(is_inside(one, path) for one in covered))
-    pinned = {*control.pinned, *_folders_above(existing, writable)} - existing
-    control_links = read_links(control.links)
-    with placeholders((*control.missing, *leftover), writable) as occupied:
-        held = [HeldPath(path, "parent") for path in pinned] + [HeldPath(path, "there") for path in existing]
-        protected = ProtectedPaths((*held, *occupied), [])
-        try:
-            yield protected
-        finally:
-            created = find_repositories(writable) - before - {one.path for one in occupied}
-            protected.notes.extend((*disable_repositories(created, writable), *restore_links(control_links)))
+    known = {*existing, *control.repositories}
+    existing.update(path for path in found if not any(is_inside(one, path) for one in known))
+    existing = {path for path in existing if not any(is_inside(path, one) or is_inside(one, path) for one in allowed)}
+    return ProtectedPaths(
+        read_only=tuple(sorted(existing)),
+        pinned=tuple(sorted({*control.pinned, *_folders_above(existing, writable)} - existing)),
+        repositories=control.repositories,
+        links=control.links,
+    )
 
 
 def _folders_above(paths: Iterable[str], roots: tuple[str, ...]) -> set[str]:
@@ -71,9 +66,7 @@ class Mounts:
 
     __slots__ = ("_found",)
 
-    def __init__(
-        self, view: FilesystemView, held: Iterable[HeldPath], writable: tuple[str, ...], version: tuple[int, ...]
-    ) -> None:
+    def __init__(self, view: FilesystemView, protected: ProtectedPaths, writable: tuple[str, ...]) -> None:
         self._found: dict[str, tuple[int, tuple[str, ...]]] = {}
         for path in view.hidden_folders:
             self._add(path, 1, "--tmpfs")
@@ -81,9 +74,10 @@ class Mounts:
             self._add(path, 2, "--ro-bind", path)
         for path in writable:
             self._add(path, 3, "--bind", path)
-        for one in held:
-            if not _is_hidden(one.path, view, writable):
-                self._add(one.path, 3 if one.kind == "parent" else 4, *_option(one, version))
+        for rank, option, paths in ((3, "--bind", protected.pinned), (4, "--ro-bind", protected.read_only)):
+            for path in paths:
+                if not _is_hidden(path, view, writable):
+                    self._add(path, rank, option, path)
         for path in view.hidden_files:
             self._add(path, 5, "--ro-bind", "/dev/null")
 
@@ -103,15 +97,6 @@ class Mounts:
 
     def hidden_folders(self) -> list[str]:
         return [path for path, (rank, _) in self._found.items() if rank == 1]
-
-
-def _option(one: HeldPath, version: tuple[int, ...]) -> tuple[str, ...]:
-    if one.kind == "file":
-        return (EMPTY_FILE,)
-    if one.kind == "folder" and version >= _PERMISSIONS_SINCE:
-        # Faster than a bind: for each of those bubblewrap reads the list of all mounts.
-        return ("--perms", "0555", "--tmpfs")
-    return ("--bind" if one.kind == "parent" else "--ro-bind", one.path)
 
 
 def _is_hidden(path: str, view: FilesystemView, writable: tuple[str, ...]) -> bool:

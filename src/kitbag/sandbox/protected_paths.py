@@ -16,8 +16,10 @@ import msgspec
 from kitbag.permissions.control_paths import (
     AGENT_NAMES,
     EDITOR_NAMES,
+    GIT_CONTROL_NAMES,
     GIT_NAMES,
     HOME_SEQUENCES,
+    PACKAGE_DIRECTORIES,
     PROJECT_SEQUENCES,
     START_NAMES,
     TOOL_NAMES,
@@ -31,18 +33,8 @@ MAX_DIRECTORIES: Final = 100
 _MAX_ENTRIES = 2000
 _MAX_SUBMODULES = 200
 _MAX_BYTES = 1 << 16
-_SKIPPED = frozenset(
-    (
-        "node_modules", "bower_components", "__pycache__", "site-packages", ".venv", "venv", ".tox", ".nox", "target",
-        "dist", "build", ".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".next", ".nuxt",
-        ".gradle", ".terraform", "pods",
-    )
-)  # fmt: skip
 _PROJECT_NAMES: Final = sorted(GIT_NAMES | AGENT_NAMES | EDITOR_NAMES | TOOL_NAMES)
 _SUBMODULE_PATH = re.compile(r'^\s*path\s*=\s*"?([^"\n]+?)"?\s*$', re.MULTILINE)
-# `commondir` would make git read another directory's config. `modules` and `worktrees` hold repositories, and git uses
-# one prepared there when a submodule of that name is first checked out.
-_GIT_HELD = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
 
 
 class ControlPaths(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,12 +42,12 @@ class ControlPaths(msgspec.Struct, frozen=True, kw_only=True):
 
     existing: tuple[str, ...]
     """Files and directories to keep read-only."""
-    missing: tuple[str, ...]
-    """Missing: prevented from being created, or removed afterwards. An empty `commondir` breaks git."""
     links: tuple[str, ...]
-    """Control paths that are links: nothing can be mounted on them, so they are compared afterwards."""
+    """Control paths that are links: nothing can be mounted on them."""
     pinned: tuple[str, ...]
     """Parent directories of those: they stay writable but must not be moved, or others could take their place."""
+    repositories: tuple[str, ...]
+    """Git directories. Commands can commit: only what makes git run something is protected in them."""
 
 
 def find_control_paths(workspace: Workspace) -> ControlPaths:
@@ -72,26 +64,24 @@ def find_control_paths(workspace: Workspace) -> ControlPaths:
 
 
 class _ControlPathScan:
-    __slots__ = ("existing", "links", "missing", "roots")
+    __slots__ = ("existing", "links", "repositories", "roots")
 
     def __init__(self, roots: tuple[str, ...]) -> None:
         self.roots = roots
         self.existing: set[str] = set()
-        self.missing: set[str] = set()
+        self.repositories: set[str] = set()
         self.links: set[str] = set()
 
     def holds(self, path: str) -> bool:
         return any(is_inside(path, root) for root in self.roots)
 
-    def add(self, path: str, *, required: bool = True) -> None:
-        """Add a control path, existing or not; `required` ones must not be created either."""
+    def add(self, path: str) -> None:
+        """Add a control path, if it exists."""
         if not self.holds(path):
             return
         try:
             mode = os.lstat(path).st_mode
         except OSError:
-            if required:
-                self.missing.add(path)
             return
         if stat.S_ISLNK(mode):
             self.links.add(path)
@@ -118,7 +108,8 @@ class _ControlPathScan:
     def git_directory(self, path: str) -> None:
         # An empty `.git` directory is not a repository but can become one.
         if self.holds(path):
-            for name in _GIT_HELD:
+            self.repositories.add(path)
+            for name in GIT_CONTROL_NAMES:
                 self.add(f"{path}/{name}")
 
     def top(self, root: str, names: Iterable[str], sequences: Iterable[tuple[str, ...]]) -> None:
@@ -126,14 +117,10 @@ class _ControlPathScan:
             self.add(f"{root}/{name}")
         for sequence in sequences:
             self.add(f"{root}/{'/'.join(sequence)}")
-        if not os.path.lexists(f"{root}/.git"):
-            # With these, git would take the root itself for a repository and obey its `config`.
-            absent = ("objects", "commondir") if os.path.lexists(f"{root}/HEAD") else ("HEAD",)
-            self.missing.update(path for name in absent if not os.path.lexists(path := f"{root}/{name}"))
         for found in _SUBMODULE_PATH.findall(_read_start(f"{root}/.gitmodules"))[:_MAX_SUBMODULES]:
             folder = os.path.normpath(f"{root}/{found}")
             if os.path.realpath(folder) == folder:
-                self.add(f"{folder}/.git", required=False)
+                self.add(f"{folder}/.git")
 
     def below(self, root: str) -> None:
         """Add existing control paths in subdirectories."""
@@ -150,18 +137,18 @@ class _ControlPathScan:
             names.add(name)
             path = f"{folder}/{name}"
             if is_control_name(name):
-                self.add(path, required=False)
-            elif is_directory and name.casefold() not in _SKIPPED:
+                self.add(path)
+            elif is_directory and name.casefold() not in PACKAGE_DIRECTORIES:
                 yield path
         if "HEAD" in names and ("objects" in names or "commondir" in names):
             self.git_directory(folder)
         for sequence in PROJECT_SEQUENCES:
             if sequence[0] in names:
-                self.add(f"{folder}/{'/'.join(sequence)}", required=False)
+                self.add(f"{folder}/{'/'.join(sequence)}")
 
     def result(self) -> ControlPaths:
-        above: set[str] = set()
-        for path in (*self.existing, *self.missing, *self.links):
+        above = {*self.repositories}
+        for path in (*self.existing, *self.links, *self.repositories):
             parent = os.path.dirname(path)
             while parent not in self.roots and parent not in above and parent != "/" and self.holds(parent):
                 above.add(parent)
@@ -169,9 +156,9 @@ class _ControlPathScan:
         pinned = (path for path in above - self.existing if os.path.isdir(path) and not os.path.islink(path))
         return ControlPaths(
             existing=tuple(sorted(self.existing)),
-            missing=tuple(sorted(self.missing)),
             links=tuple(sorted(self.links)),
             pinned=tuple(sorted(pinned)),
+            repositories=tuple(sorted(self.repositories)),
         )
 
 

@@ -97,8 +97,8 @@ def prepare_command(request: TaskRequest, task_id: str) -> AgentCommand:
         raise PermitError(f"the workspace is now {workspace.root}", "start it again")
     if outcome_digest(decision) == stored.get("rules_said"):
         reason = "approved by the user" if stored["by_person"] else decision.reason
-        decision = PermissionDecision(
-            effect="allow", reason=reason, parts=(), sandbox=stored["sandbox"], network=bool(stored["network"])
+        decision = msgspec.structs.replace(
+            decision, effect="allow", reason=reason, sandbox=stored["sandbox"], network=bool(stored["network"])
         )
     elif decision.effect != "allow":
         raise PermitError(f"{_DECISION_CHANGED}: {decision.reason}", "start it again")

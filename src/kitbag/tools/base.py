@@ -6,7 +6,7 @@ tools use parts of higher layers without importing them.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
@@ -96,6 +96,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] | None = None
     """The environment of commands; None: that of this process."""
     change_recorder: ChangeRecorder | None = None
+    authorize_write: "Callable[[str], Coroutine[Any, Any, str]] | None" = None
+    """Asks about a protected path that a running command wants to write; returns why not, or an empty text."""
     asker: UserAsker | None = None
     delegation: Delegation | None = None
     """Starts other agents; None if the run can't."""

@@ -150,12 +150,13 @@ class ReferencePermissions:
 
     def run(self, command: ShellCommand, tick: ProgressCallback | None, /) -> CommandResult:
         """Runs in the sandbox that the decision requires. A command without a decision does not run."""
-        from kitbag.sandbox.confine import Confinement, run_confined
+        from kitbag.sandbox.confine import run_confined
+        from kitbag.sandbox.confinement import Confinement
 
         found = self._still_allowed(command)
         if found.sandbox == "none":  # only for what the user allowed, by a rule or an answer
             return run_command(command, tick)
-        confinement = Confinement(profile=found.sandbox, network=found.network)
+        confinement = Confinement.of_decision(found)
         return run_confined(
             command, tick, confinement=confinement, workspace=self._live.restrict_workspace(self._workspace)
         )

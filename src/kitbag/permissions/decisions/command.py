@@ -19,8 +19,16 @@ from kitbag.permissions.decisions.policy import (
     verdict_by_rule,
     verdict_outside_limit,
 )
-from kitbag.permissions.model import DecisionPart, Effect, PermissionDecision, SandboxProfile, strictest_part
+from kitbag.permissions.model import (
+    DecisionPart,
+    DeniedWrite,
+    Effect,
+    PermissionDecision,
+    SandboxProfile,
+    strictest_part,
+)
 from kitbag.permissions.rules.matching import allows_command, compiled_command_rules, matches_parameter
+from kitbag.permissions.rules.path_patterns import denied_writes
 from kitbag.permissions.rules.rule import PermissionRule
 from kitbag.shell.analysis import ShellAnalysis, SimpleCommand, analyze
 
@@ -162,7 +170,23 @@ def _combine(policy: PermissionPolicy, verdicts: list[PartVerdict], analysis: Sh
     if decisive.effect == "ask" and not policy.sandbox_support.supports(sandbox):
         sandbox, network = "none", True  # the person must know that it runs without a sandbox
     return PermissionDecision(
-        effect=decisive.effect, reason=decisive.reason, parts=parts, sandbox=sandbox, network=network
+        effect=decisive.effect,
+        reason=decisive.reason,
+        parts=parts,
+        sandbox=sandbox,
+        network=network,
+        denied_writes=_denied_writes(policy) if sandbox == "workspace" else (),
+        limits=policy.command_limits,
+    )
+
+
+def _denied_writes(policy: PermissionPolicy) -> tuple[DeniedWrite, ...]:
+    """What the sandbox must keep programs from writing, although the command does not name it."""
+    rules = (rule for rule in policy.rules.for_tool("deny", "Edit") if rule.specifier is not None)
+    return tuple(
+        pattern
+        for rule in rules
+        for pattern in denied_writes(rule.specifier or "", rule.base, policy.workspace, rule.text)
     )
 
 

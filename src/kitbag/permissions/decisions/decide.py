@@ -19,6 +19,7 @@ from kitbag.permissions.model import DecisionPart, PermissionDecision, SandboxSu
 from kitbag.permissions.rules.matching import matches_parameter
 from kitbag.permissions.rules.rule import COMPANION_TOOLS, EDIT_TOOLS, PermissionRule, PermissionRules
 from kitbag.permissions.rules.tool_list_rules import tool_limits
+from kitbag.processes.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from kitbag.permissions.decisions.found_files import SearchResultFilter
@@ -63,6 +64,7 @@ class Permissions:
             rules=self._initial.rules if self._initial is not None else rules,
             find_sandbox_support=find_sandbox_support,
             network=network,
+            command_limits=live_rules.command_limits if live_rules is not None else DEFAULT_LIMITS,
         )
         self._accesses: tuple[tuple[ToolAccess, str], ...] = ()
         self._read_only_agents = read_only_agents
@@ -115,7 +117,12 @@ class Permissions:
             live_rules = self._live_rules
             workspace, mode = live_rules.restrict_workspace(self.workspace), live_rules.limit_mode(self.mode)
             policy = msgspec.structs.replace(
-                self._policy, rules=rules, mode=mode, network=live_rules.network, workspace=workspace
+                self._policy,
+                rules=rules,
+                mode=mode,
+                network=live_rules.network,
+                workspace=workspace,
+                command_limits=live_rules.command_limits,
             )
             self._cached = loaded, policy
         return self._cached[1]

@@ -47,8 +47,15 @@ class PathAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide_path(policy: PermissionPolicy, access: PathAccess) -> PartVerdict:
-    what = access.what or f"{'writes' if access.writes else 'reads'} {access.path}"
     facts = examine_path(access.path, policy.workspace, access.directory)
+    verdict = _decide_path(policy, access, facts)
+    if not access.writes:
+        return verdict
+    return verdict._replace(part=msgspec.structs.replace(verdict.part, path=facts.resolved))
+
+
+def _decide_path(policy: PermissionPolicy, access: PathAccess, facts: PathFacts) -> PartVerdict:
+    what = access.what or f"{'writes' if access.writes else 'reads'} {access.path}"
     place = RulePath(facts.spellings, access.recursive)
     for rule in policy.rules.for_tool("deny", access.tool):
         if matches_path(rule, place, policy.workspace):

@@ -12,6 +12,7 @@ import msgspec
 from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.permissions.model import DecisionPart, Effect, SandboxSupport, Workspace
 from kitbag.permissions.rules.rule import PermissionRule, PermissionRules
+from kitbag.processes.limits import CommandLimits
 
 NON_ASKING_MODES: Final[frozenset[PermissionMode]] = frozenset(("plan", "locked", "autonomous"))
 
@@ -27,6 +28,8 @@ class PermissionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Called when the first command is decided, since detection takes a trial run."""
     network: bool = False
     """Whether the user gave network access to all commands in the workspace sandbox."""
+    command_limits: CommandLimits = CommandLimits()
+    """Of all processes of a sandboxed command together."""
     limits: Mapping[str, tuple[tuple[PermissionRule, ...], ...]] = MappingProxyType({})
     """For these tools the agent may only do what one rule of each group matches."""
 

@@ -16,6 +16,7 @@ from kitbag.library.scopes import Places
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.rules.load import LoadedPermissions, PermissionFlags, load_permissions, resolve_workspace
 from kitbag.permissions.rules.rule import PermissionRule
+from kitbag.processes.limits import CommandLimits
 from kitbag.settings import PermissionEntry, Settings, load_settings
 
 
@@ -78,6 +79,14 @@ class LiveRules:
     def network(self) -> bool:
         return self.setting("sandbox.network") == "on"
 
+    @property
+    def command_limits(self) -> CommandLimits:
+        return CommandLimits(
+            processes=self.setting("sandbox.max_processes"),
+            memory=self.setting("sandbox.max_memory") << 20,
+            file_size=self.setting("sandbox.max_file_size") << 20,
+        )
+
     def restrict_workspace(self, workspace: Workspace) -> Workspace:
         """Remove the roots that were writable when the run began and no longer are."""
         left = tuple(path for path in workspace.extra_write_roots if path in self._snapshot.writable)
@@ -139,11 +148,13 @@ def _is_from_file(rule: PermissionRule, file: str) -> bool:
 def _restrictions(snapshot: _Snapshot) -> object:
     """Everything that restricts, without line numbers, which change with every edit."""
     loaded, network = snapshot.loaded, snapshot.settings.get("sandbox.network")
+    limits = [snapshot.settings.get(f"sandbox.max_{name}") for name in ("processes", "memory", "file_size")]
     return (
         loaded.mode,
         loaded.settings_mode_key,
         _without_sources(_restricting_rules(loaded)),
         network,
+        limits,
         snapshot.writable,
     )
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kitbag.errors import UsageError
-from kitbag.permissions.model import Workspace
+from kitbag.permissions.model import DeniedWrite, Workspace
 
 _WILDCARD = re.compile(r"[*?\[\]\\]")
 _ANY_CHILD = "\ufffe"
@@ -77,6 +77,16 @@ def pattern_matches(
         if below and (not recursive or not narrow) and spec.match_file(below):
             return True
     return False
+
+
+def denied_writes(specifier: str, base: str, workspace: Workspace, rule: str) -> list[DeniedWrite]:
+    """The patterns of a deny rule as regular expressions, for the sandbox."""
+    return [
+        DeniedWrite(anchor=anchor, regex=pattern.regex.pattern, only_names=only_names, rule=rule)
+        for anchor, spec, only_names in _compile(specifier, False, base, workspace)
+        for pattern in spec.patterns
+        if pattern.regex is not None
+    ]
 
 
 def named_paths(specifier: str, base: str, workspace: Workspace, fill: str | None = None) -> list[str]:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import re
 import threading
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Final, NamedTuple
 
@@ -166,6 +167,13 @@ def _record_changes(context: ToolContext, command: AgentCommand) -> AbstractAsyn
 async def _run_in_foreground(command: AgentCommand, context: ToolContext) -> _FinishedCommand:
     loop = asyncio.get_running_loop()
     output = CommandOutput()
+    authorize_write = context.authorize_write
+    if authorize_write is not None:
+
+        def ask(path: str) -> "Future[str]":
+            return asyncio.run_coroutine_threadsafe(authorize_write(path), loop)
+
+        command = structs.replace(command, on_question=ask)
 
     def work(stop: threading.Event) -> _FinishedCommand:
         def tick(seconds: float) -> None:

@@ -17,7 +17,8 @@ from kitbag.errors import InvalidError
 from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.permissions.model import PermissionDecision, Workspace
 from kitbag.processes.command_runner import MAX_OUTPUT_BYTES, CommandResult, ProgressCallback, ShellCommand, run_command
-from kitbag.sandbox.confine import Confinement, run_confined
+from kitbag.sandbox.confine import run_confined
+from kitbag.sandbox.confinement import Confinement, WriteQuestion
 from kitbag.sandbox.environment import scrub_environment
 
 T = TypeVar("T")
@@ -38,6 +39,8 @@ class AgentCommand(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] | None = None
     """The environment of the process that requested it; None: of this process."""
     max_output_bytes: int = MAX_OUTPUT_BYTES
+    on_question: WriteQuestion | None = None
+    """Decides about protected paths that it wants to write; None: they are denied."""
 
 
 def confinement_for(request: AgentCommand) -> Confinement | None:
@@ -45,7 +48,7 @@ def confinement_for(request: AgentCommand) -> Confinement | None:
     decision = request.decision
     if decision.effect == "deny" or (decision.sandbox == "none" and request.mode in ("plan", "autonomous")):
         raise InvalidError(f"not allowed in {request.mode} mode: {decision.reason}")
-    return None if decision.sandbox == "none" else Confinement(profile=decision.sandbox, network=decision.network)
+    return None if decision.sandbox == "none" else Confinement.of_decision(decision, request.on_question)
 
 
 def run_agent_command(

@@ -1,0 +1,182 @@
+"""The control paths in a workspace at one moment, at any depth, and which of the new ones a command created.
+
+`write_guard` prevents ordinary programs from creating control paths. A program with threads can change a name after it
+was checked, so snapshots before and after a command are compared. The user's own programs create control paths too:
+only what coincides with a call that the guard could not be sure of is the command's. A directory is read again only if
+its ctime, which can't be forged, has changed. Used by `bubblewrap`.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kitbag.permissions.control_paths import PACKAGE_DIRECTORIES, PROJECT_SEQUENCES, is_control_name
+
+_MAX_CACHED_DIRECTORIES = 400_000
+_SETTLED_NANOSECONDS = 100_000_000
+"""After this, a change gets a different timestamp."""
+_UNSURE_NANOSECONDS = 50_000_000
+"""How long after its check a call may take effect."""
+_SEQUENCE_STARTS = frozenset(sequence[0] for sequence in PROJECT_SEQUENCES)
+
+
+class ControlSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    paths: frozenset[str]
+    """Existing control paths, with each `.git` and the `HEAD` of each bare repository."""
+    repositories: frozenset[str]
+    """Those that are repositories."""
+    aliases: frozenset[str]
+    """Names of links that lead to control paths which don't exist."""
+
+
+class _DirectorySnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    identity: tuple[int, int]
+    changed: int
+    read_at: int
+    folders: tuple[str, ...]
+    control_names: tuple[str, ...]
+    repository_names: tuple[str, ...]
+    """The entries that make it a repository."""
+    aliases: tuple[str, ...]
+
+
+_cache: dict[str, _DirectorySnapshot] = {}
+
+
+def take_snapshot(roots: Iterable[str]) -> ControlSnapshot:
+    """Follows no links and never raises."""
+    paths: set[str] = set()
+    repositories: set[str] = set()
+    aliases: set[str] = set()
+    seen: set[str] = set()
+    for root in roots:
+        pending = [(root, False)]
+        while pending:
+            path, in_package = pending.pop()
+            if path in seen:
+                continue
+            seen.add(path)
+            folder = _scan_directory(path)
+            if folder is None:
+                continue
+            repositories.update(f"{path}/{name}" for name in folder.repository_names)
+            aliases.update(folder.aliases)
+            if not in_package:
+                paths.update(f"{path}/{name}" for name in folder.control_names)
+            pending += [
+                (f"{path}/{name}", in_package or name.casefold() in PACKAGE_DIRECTORIES) for name in folder.folders
+            ]
+    if len(_cache) > _MAX_CACHED_DIRECTORIES:
+        _cache.clear()
+    return ControlSnapshot(
+        paths=frozenset(paths | repositories), repositories=frozenset(repositories), aliases=frozenset(aliases)
+    )
+
+
+def _scan_directory(path: str) -> _DirectorySnapshot | None:
+    try:
+        state = os.lstat(path)
+        cached = _cache.get(path)
+        identity = (state.st_dev, state.st_ino)
+        if (
+            cached
+            and cached.identity == identity
+            and cached.changed == state.st_ctime_ns < cached.read_at - _SETTLED_NANOSECONDS
+        ):
+            return cached
+        now = time.time_ns()
+        folders: list[str] = []
+        names: set[str] = set()
+        control: list[str] = []
+        aliases: list[str] = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                name = entry.name
+                if name == "HEAD" or name.casefold() in (".git", "objects", "commondir"):
+                    names.add(name)
+                elif is_control_name(name):
+                    control.append(name)
+                elif name in _SEQUENCE_STARTS:
+                    found = ("/".join(sequence) for sequence in PROJECT_SEQUENCES if sequence[0] == name)
+                    control += [sequence for sequence in found if os.path.lexists(f"{path}/{sequence}")]
+                if entry.is_dir(follow_symlinks=False):
+                    if name.casefold() != ".git":
+                        folders.append(name)
+                elif entry.is_symlink() and _leads_to_missing_control_path(entry.path):
+                    aliases.append(name)
+    except OSError:
+        _cache.pop(path, None)
+        return None
+    repository_names = [name for name in names if name.casefold() == ".git"]
+    if "HEAD" in names and ("objects" in names or "commondir" in names):
+        repository_names.append("HEAD")
+    snapshot = _DirectorySnapshot(
+        identity=identity,
+        changed=state.st_ctime_ns,
+        read_at=now,
+        folders=tuple(folders),
+        control_names=tuple(control),
+        repository_names=tuple(repository_names),
+        aliases=tuple(aliases),
+    )
+    # What lies behind a link or in `.github` can change without a change of this directory.
+    if not aliases and not _SEQUENCE_STARTS.intersection(folders):
+        _cache[path] = snapshot
+    return snapshot
+
+
+def _leads_to_missing_control_path(path: str) -> bool:
+    target = os.path.realpath(path)
+    return not os.path.lexists(target) and any(map(is_control_name, target.split(os.sep)[-3:]))
+
+
+def find_created(
+    before: ControlSnapshot, after: ControlSnapshot, report: Mapping[str, Any], *, is_hostile: bool
+) -> list[str]:
+    """The new control paths that the command created past the guard, given what the guard reports."""
+    allowed: Sequence[str] = report.get("allowed", ())
+    new = [
+        path
+        for path in sorted(after.paths - before.paths)
+        if not any(path == one or path.startswith(f"{one}/") for one in allowed)
+    ]
+    if is_hostile:
+        return new
+    unsure: Sequence[tuple[int, str]] = report.get("unsure", ())
+    return [path for path in new if _coincides(path, unsure)]
+
+
+def _coincides(path: str, unsure: Sequence[tuple[int, str]]) -> bool:
+    """Whether a call whose name could have been changed ran when `path` was created, and has nothing else to show."""
+    created = _creation_time(path)
+    return any(
+        0 <= created - at <= _UNSURE_NANOSECONDS and not 0 <= _creation_time(named) - at <= _UNSURE_NANOSECONDS
+        for at, named in unsure
+    )
+
+
+def _creation_time(path: str) -> int:
+    """In nanoseconds; 0 if it does not exist. The last change, if the file system does not record the creation."""
+    try:
+        state = os.lstat(path)
+    except OSError:
+        return 0
+    return _birth_time(path) or state.st_ctime_ns
+
+
+def _birth_time(path: str) -> int:
+    """From statx, which Python does not have yet; 0 if unknown."""
+    import ctypes
+
+    buffer = ctypes.create_string_buffer(256)
+    library = ctypes.CDLL(None, use_errno=True)
+    no_follow, birth = 0x100, 0x800
+    if not hasattr(library, "statx") or library.statx(-100, os.fsencode(path), no_follow, birth, buffer):
+        return 0
+    if not int.from_bytes(buffer.raw[:4], "little") & birth:
+        return 0
+    seconds = int.from_bytes(buffer.raw[80:88], "little")
+    return seconds * 1_000_000_000 + int.from_bytes(buffer.raw[88:92], "little")

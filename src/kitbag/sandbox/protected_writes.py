@@ -1,0 +1,199 @@
+"""Which writes of a sandboxed command are protected: control paths, repositories, and what Edit rules deny.
+
+Used by `write_guard` in the supervisor, so it imports nothing of site-packages. `bubblewrap` builds the JSON that it is
+made from.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kitbag.permissions.control_paths import (
+    BARE_REPOSITORY_REASON,
+    CONTROL_NAMES,
+    GIT_CONTROL_NAMES,
+    PACKAGE_DIRECTORIES,
+    SEQUENCE_PARTS,
+    find_control_part,
+)
+from kitbag.text.secret_paths import normalize_path_part
+
+_MAX_CARRIED = 2_000
+_ANY_CHILD = "\ufffe"
+"""A name that no pattern contains."""
+_BARE_NAMES = ("head", "objects", "commondir")
+
+
+class WriteRequest(NamedTuple):
+    """One path of a system call, resolved."""
+
+    path: str
+    call: str
+    exists: bool
+    replaces: bool
+    """Whether something that exists elsewhere gets this name."""
+    source: str
+    """For the target of a rename: what is renamed."""
+    parent: int
+    """The open directory of the path."""
+
+
+class ProtectedWrite(NamedTuple):
+    path: str
+    """The control path, which may be a parent of the path that is written."""
+    reason: str
+    may_ask: bool = True
+
+
+class DeniedPattern(NamedTuple):
+    """A path pattern of a rule that denies Edit."""
+
+    anchor: str
+    regex: str
+    only_names: bool
+    rule: str
+
+
+class ProtectedWrites:
+    def __init__(
+        self,
+        *,
+        roots: Sequence[str],
+        repositories: Sequence[str],
+        read_only: Sequence[str],
+        allowed: Sequence[str],
+        aliases: Sequence[str],
+        denied: Sequence[DeniedPattern],
+        watches_removals: bool,
+    ) -> None:
+        """`repositories`: git directories that exist. `read_only`: what is mounted so. `allowed`: paths that may be written, with all below them.
+        `aliases`: names of links that lead to control paths which don't exist."""
+        self._roots = sorted(roots, key=len, reverse=True)
+        self._repositories = sorted(repositories, key=len, reverse=True)
+        self._read_only = list(read_only)
+        self._allowed = list(allowed)
+        self._aliases = aliases
+        self._denied = [(pattern, re.compile(pattern.regex)) for pattern in denied]
+        self.watches_removals = watches_removals or bool(denied)
+        self.examines_all = bool(denied)
+
+    @staticmethod
+    def from_json(policy: Mapping[str, Any]) -> "ProtectedWrites":
+        return ProtectedWrites(
+            roots=policy["roots"],
+            repositories=policy["repositories"],
+            read_only=policy["read_only"],
+            allowed=policy["allowed"],
+            aliases=policy["aliases"],
+            denied=[DeniedPattern(*pattern) for pattern in policy["denied"]],
+            watches_removals=policy["watches_removals"],
+        )
+
+    def suspicious_names(self) -> bytes:
+        """A pattern that finds every text that could name a protected path."""
+        last = "|".join(map(re.escape, {*SEQUENCE_PARTS, *GIT_CONTROL_NAMES, *_BARE_NAMES, *self._aliases}))
+        anywhere = "|".join(map(re.escape, CONTROL_NAMES))
+        end = r"[. ]*(?::[^/]*)?"
+        text = rf"(?:^|/)(?:(?:{anywhere}){end}(?:/|$)|(?:{last}){end}/*$)|git(?:mod)?~"
+        return os.fsencode(text) + rb"|[\x80-\xff]"
+
+    def allow(self, path: str) -> list[str]:
+        """Returns the read-only mounts that must go."""
+        self._allowed.append(path)
+        mounts = [one for one in self._read_only if _is_inside(path, one) or _is_inside(one, path)]
+        self._read_only = [one for one in self._read_only if one not in mounts]
+        return mounts
+
+    def find(self, request: WriteRequest) -> ProtectedWrite | None:
+        path = request.path
+        root = next((root for root in self._roots if _is_inside(path, root)), None)
+        if root is None:
+            return None
+        if request.exists and request.call.startswith("mkdir"):
+            return None  # it will fail as always
+        for pattern, regex in self._denied:
+            if _matches(pattern, regex, path):
+                return ProtectedWrite(path, f"denied by the rule {pattern.rule}", may_ask=False)
+        if any(_is_inside(path, allowed) for allowed in self._allowed):
+            return None
+        return self._find_control(path, root, request)
+
+    def find_target(self, path: str, target: str) -> ProtectedWrite | None:
+        """Whether a link at `path` leads to a protected path that doesn't exist: writing to it would create that."""
+        found = os.path.normpath(os.path.join(os.path.dirname(path), target))
+        root = next((root for root in self._roots if _is_inside(found, root)), None)
+        if root is None or any(_is_inside(found, allowed) for allowed in self._allowed):
+            return None
+        part = find_control_part(_normalized(found, root))
+        return ProtectedWrite(found, f"`{part.name}`: {part.reason}") if part is not None else None
+
+    def _find_control(self, path: str, root: str, request: WriteRequest) -> ProtectedWrite | None:
+        repository = next((one for one in self._repositories if _is_inside(path, one)), None)
+        if repository is not None:
+            if path == repository:
+                return ProtectedWrite(path, "a git repository") if not request.exists or request.replaces else None
+            first = path[len(repository) + 1 :].partition("/")[0]
+            if normalize_path_part(first) in GIT_CONTROL_NAMES:
+                return ProtectedWrite(os.path.join(repository, first), "git may run commands from it")
+            return None
+        parts = _normalized(path, root)
+        found = find_control_part(parts, replaces=request.replaces)
+        if found is not None and not (found.name != ".git" and PACKAGE_DIRECTORIES.intersection(parts[: found.length])):
+            names = path[len(root) + 1 :].split("/")
+            return ProtectedWrite(os.path.join(root, *names[: found.length]), f"`{found.name}`: {found.reason}")
+        if parts and parts[-1] in _BARE_NAMES and _completes_repository(parts[-1], request.parent):
+            return ProtectedWrite(path, BARE_REPOSITORY_REASON)
+        if request.source and not PACKAGE_DIRECTORIES.intersection(parts):
+            return self._find_carried(request)
+        return None
+
+    def _find_carried(self, request: WriteRequest) -> ProtectedWrite | None:
+        """A directory moved out of a package directory may contain control paths."""
+        root = next((root for root in self._roots if _is_inside(request.source, root)), None)
+        if root is None or not PACKAGE_DIRECTORIES.intersection(_normalized(request.source, root)):
+            return None
+        seen = 0
+        for _, folders, files in os.walk(request.source):
+            for name in (*folders, *files):
+                seen += 1
+                if find_control_part([normalize_path_part(name)]) is not None or seen > _MAX_CARRIED:
+                    return ProtectedWrite(request.path, f"would contain `{name}`, which programs may run commands from")
+        return None
+
+
+def _normalized(path: str, root: str) -> list[str]:
+    return [normalize_path_part(part) for part in path[len(root) :].split("/") if part]
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+def _completes_repository(name: str, parent: int) -> bool:
+    others = ("HEAD",) if name != "head" else ("objects", "commondir")
+    for other in others:
+        try:
+            os.stat(other, dir_fd=parent, follow_symlinks=False)
+        except OSError:
+            continue
+        return True
+    return False
+
+
+def _matches(pattern: DeniedPattern, regex: "re.Pattern[str]", path: str) -> bool:
+    if pattern.only_names:
+        return regex.match(os.path.basename(path).casefold()) is not None
+    if not _is_inside(path, pattern.anchor):
+        return False
+    below = path[len(pattern.anchor) :].lstrip("/").casefold()
+    # A directory counts if everything in it does.
+    return regex.match(below) is not None or regex.match(f"{below}/{_ANY_CHILD}" if below else _ANY_CHILD) is not None
+
+
+def is_directory(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
