@@ -24,6 +24,7 @@ _MAX_MESSAGE: Final = 1 << 16
 MAX_DESCRIPTORS: Final = 200
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _SET_MODE_FILTER = 1
+_CAPABILITY_VERSION = 0x20080522
 _NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 _USAGE_SECONDS = 0.1
@@ -117,7 +118,9 @@ def _supervise(descriptors: list[int]) -> None:
 
     guard: CommandGuard | None = None
     if request["guard"] is not None:
-        guard = _import_guard(request["guard"]["module"]).create_guard(request["guard"]["policy"], send)
+        guard = _import_guard(request["guard"]["module"]).create_guard(
+            request["guard"]["policy"], send, lambda: sum(1 for _ in _descendants(os.getpid()))
+        )
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
@@ -127,6 +130,8 @@ def _supervise(descriptors: list[int]) -> None:
     theirs.close()
     for descriptor in passed:
         os.close(descriptor)
+    _drop_capabilities()
+    os.umask(0)
     send({"started": pid})
     supervision = _Supervision(pid, control, ours, guard, _Limits(*request["limits"]))
     try:
@@ -207,6 +212,12 @@ def install_filter(program: bytes) -> int:
             return int(listener)
     problem = ctypes.get_errno()
     raise OSError(problem, f"cannot watch system calls: {os.strerror(problem)}")
+
+
+def _drop_capabilities() -> None:
+    """What a guard does for a command is not done with more rights than the command has."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)())
 
 
 class _Supervision:

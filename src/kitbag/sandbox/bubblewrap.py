@@ -196,7 +196,8 @@ def _guard(
     protected: ProtectedPaths,
     snapshot: ControlSnapshot,
 ) -> GuardSpec | None:
-    if not writable or not bubblewrap.guards:
+    limit = confinement.limits.processes
+    if not bubblewrap.guards or not (writable or limit):
         return None
     policy = {
         "roots": list(writable),
@@ -207,6 +208,7 @@ def _guard(
         "denied": [[one.anchor, one.regex, one.only_names, one.rule] for one in confinement.denied_writes],
         "watches_removals": bool(protected.links),
         "asks": confinement.on_question is not None,
+        "processes": limit,
     }
     return GuardSpec(module=_GUARD_MODULE, policy=policy)
 
@@ -222,10 +224,10 @@ def _with_notes(
     """Reports what was denied, moves what passed the guard to the quarantine, and says which limit ended it."""
     report = ran.guard_report
     notes = [f"the sandbox denied writing {path} ({reason})" for path, reason in report.get("denied", ())]
-    if writable:
-        # Without a guard there is no report, and everything new counts.
-        is_hostile = ran.stopped == _HOSTILE or not report
-        for path in find_created(before, take_snapshot(writable), report, is_hostile=is_hostile):
+    # Without a guard there is no report, and everything new counts.
+    unsure = report["unsure"] if report and ran.stopped != _HOSTILE else None
+    if writable and (unsure is None or unsure):
+        for path in find_created(before, take_snapshot(writable), report.get("allowed", ()), unsure):
             notes.append(_quarantine(path, command.text, workspace.kitbag_home))
     if ran.stopped == _HOSTILE:
         notes.append("stopped: the command changed a file name while the sandbox checked it, to get past the check")
@@ -365,7 +367,7 @@ def detect_bubblewrap() -> tuple[Bubblewrap | None, str]:
     version = _read_version(programs[0])
     problem = ""
     prepare_supervisor((_GUARD_MODULE,))
-    can_watch = bool(watching_program(removals=False))
+    can_watch = bool(watching_program(writes=True, removals=False, forks=True))
     for guards in (True, False) if can_watch else (False,):
         for options in _VARIANTS:
             bubblewrap = Bubblewrap(program=programs[0], version=version, options=options, guards=guards)

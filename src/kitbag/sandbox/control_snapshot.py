@@ -1,15 +1,13 @@
 """The control paths in a workspace at one moment, at any depth, and which of the new ones a command created.
 
-`write_guard` prevents ordinary programs from creating control paths. A program with threads can change a name after it
-was checked, so snapshots before and after a command are compared. The user's own programs create control paths too:
-only what coincides with a call that the guard could not be sure of is the command's. A directory is read again only if
-its ctime, which can't be forged, has changed. Used by `bubblewrap`.
+`write_guard` keeps programs from creating control paths. If it could not be sure of a call, snapshots before and after
+the command are compared. The user's own programs create control paths too: only what coincides with such a call is the
+command's. A directory is read again only if its ctime, which can't be forged, has changed. Used by `bubblewrap`.
 """
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -18,8 +16,8 @@ from kitbag.permissions.control_paths import PACKAGE_DIRECTORIES, PROJECT_SEQUEN
 _MAX_CACHED_DIRECTORIES = 400_000
 _SETTLED_NANOSECONDS = 100_000_000
 """After this, a change gets a different timestamp."""
-_UNSURE_NANOSECONDS = 50_000_000
-"""How long after its check a call may take effect."""
+_UNSURE = (-20_000_000, 500_000_000)
+"""When a call may take effect after its check, in nanoseconds. File systems use a clock that lags behind a little."""
 _SEQUENCE_STARTS = frozenset(sequence[0] for sequence in PROJECT_SEQUENCES)
 
 
@@ -134,28 +132,18 @@ def _leads_to_missing_control_path(path: str) -> bool:
 
 
 def find_created(
-    before: ControlSnapshot, after: ControlSnapshot, report: Mapping[str, Any], *, is_hostile: bool
+    before: ControlSnapshot, after: ControlSnapshot, allowed: Sequence[str], unsure: Sequence[int] | None
 ) -> list[str]:
-    """The new control paths that the command created past the guard, given what the guard reports."""
-    allowed: Sequence[str] = report.get("allowed", ())
+    """The new control paths that a command created past the guard: those that appeared with a call that the guard could
+    not be sure of (`unsure`: nanoseconds since the epoch); None: all."""
     new = [
         path
         for path in sorted(after.paths - before.paths)
         if not any(path == one or path.startswith(f"{one}/") for one in allowed)
     ]
-    if is_hostile:
+    if unsure is None:
         return new
-    unsure: Sequence[tuple[int, str]] = report.get("unsure", ())
-    return [path for path in new if _coincides(path, unsure)]
-
-
-def _coincides(path: str, unsure: Sequence[tuple[int, str]]) -> bool:
-    """Whether a call whose name could have been changed ran when `path` was created, and has nothing else to show."""
-    created = _creation_time(path)
-    return any(
-        0 <= created - at <= _UNSURE_NANOSECONDS and not 0 <= _creation_time(named) - at <= _UNSURE_NANOSECONDS
-        for at, named in unsure
-    )
+    return [path for path in new if any(_UNSURE[0] <= _creation_time(path) - at <= _UNSURE[1] for at in unsure)]
 
 
 def _creation_time(path: str) -> int:

@@ -68,9 +68,10 @@ class ProtectedWrites:
         denied: Sequence[DeniedPattern],
         watches_removals: bool,
     ) -> None:
-        """`repositories`: git directories that exist. `read_only`: what is mounted so. `allowed`: paths that may be written, with all below them.
-        `aliases`: names of links that lead to control paths which don't exist."""
+        """`repositories`: git directories that exist. `read_only`: what is mounted so. `allowed`: paths that may be
+        written, with all below them. `aliases`: names of links that lead to control paths which don't exist."""
         self._roots = sorted(roots, key=len, reverse=True)
+        self.has_roots = bool(roots)
         self._repositories = sorted(repositories, key=len, reverse=True)
         self._read_only = list(read_only)
         self._allowed = list(allowed)

@@ -18,8 +18,8 @@ _MISSING = _ERROR | errno.ENOSYS
 _AUDIT_ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NUMBERS: Final = {
     "x86_64": {
-        "socket": 41, "ioctl": 16, "clone": 56, "add_key": 248, "request_key": 249, "keyctl": 250, "bpf": 321,
-        "perf_event_open": 298, "userfaultfd": 323, "open": 2, "openat": 257, "creat": 85, "mkdir": 83, "mkdirat": 258,
+        "socket": 41, "ioctl": 16, "clone": 56, "fork": 57, "vfork": 58, "add_key": 248, "request_key": 249,
+        "keyctl": 250, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "open": 2, "openat": 257, "creat": 85, "mkdir": 83, "mkdirat": 258,
         "mknod": 133, "mknodat": 259, "rename": 82, "renameat": 264, "renameat2": 316, "link": 86, "linkat": 265,
         "symlink": 88, "symlinkat": 266, "truncate": 76, "unlink": 87, "rmdir": 84, "unlinkat": 263,
     },
@@ -86,10 +86,23 @@ def watched_calls(*, removals: bool) -> dict[int, tuple[str, WatchedCall]]:
     }
 
 
-def watching_program(*, removals: bool) -> bytes:
-    """Reports the watched calls to a listener; empty on unknown architectures."""
+def fork_calls() -> frozenset[int]:
+    """The numbers of calls that start a process; clone3 is denied."""
+    numbers = _NUMBERS.get(os.uname().machine, {})
+    return frozenset(numbers[name] for name in ("clone", "fork", "vfork") if name in numbers)
+
+
+def watching_program(*, writes: bool, removals: bool, forks: bool) -> bytes:
+    """Reports the watched calls, and those that start processes, to a listener; empty on unknown architectures."""
     code = _prologue()
-    for number, (_, call) in watched_calls(removals=removals).items():
+    clone = _NUMBERS.get(os.uname().machine, {}).get("clone")
+    for number in sorted(fork_calls()) if forks else ():
+        if number == clone:
+            code += [(_EQUAL, 0, 4, number), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_ANY_BIT, 1, 0, _CLONE_THREAD)]
+            code += [(_RETURN, 0, 0, _NOTIFY), (_RETURN, 0, 0, _ALLOW)]
+        else:
+            code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _NOTIFY)]
+    for number, (_, call) in watched_calls(removals=removals).items() if writes else ():
         if call.flags is None:
             code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _NOTIFY)]
         else:

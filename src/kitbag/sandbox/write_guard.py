@@ -1,9 +1,9 @@
 """Decides about system calls of a sandboxed command that create or change files, before the kernel runs them.
 
-Runs in the command's supervisor. The kernel reports each such call and waits. Most are let through by name alone; what
-could be a protected path is resolved as the command would see it, and then allowed, asked about or denied. A thread can
-change a name after it was checked: a name that changes under the check ends the command, and calls that could have been
-changed are reported, so that `control_snapshot` can tell what slipped through. Uses `protected_writes` for the rules.
+Runs in the command's supervisor. The kernel reports each such call and waits. Most are let through by name alone. A
+name that could be protected is resolved as the command would see it, and then allowed, asked about or denied. What is
+allowed is run here, so that nothing can change between check and use; so are calls of programs with threads, which
+could change a name after it was checked. Counts processes too. Uses `protected_writes` for the rules.
 """
 
 import contextlib
@@ -13,18 +13,22 @@ import fcntl
 import json
 import os
 import re
+import stat
 import struct
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from kitbag.sandbox.protected_writes import ProtectedWrites, WriteRequest, is_directory
-from kitbag.sandbox.seccomp import WatchedCall, watched_calls, watching_program
+from kitbag.sandbox.protected_writes import ProtectedWrite, ProtectedWrites, WriteRequest, is_directory
+from kitbag.sandbox.seccomp import WatchedCall, fork_calls, watched_calls, watching_program
 
 _RECEIVE, _SEND, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
 _SYNC_WAKE_UP = 1
 _CONTINUE = 1
+_ADD, _ADD_AND_SEND = 0x40182103, 2
+_ADD_DESCRIPTOR: Final = struct.Struct("=QIIII")
+_AT_REMOVEDIR, _AT_SYMLINK_FOLLOW = 0x200, 0x400
 _NOTIFICATION: Final = struct.Struct("=QIIiIQ6Q")
 _RESPONSE: Final = struct.Struct("=QqiI")
 _AT_FDCWD = -100
@@ -35,7 +39,7 @@ _NS_GET_USERNS, _MNT_DETACH = 0xB701, 2
 _IN_ROOT = 0x10
 _MAX_LINKS = 40
 _MAX_OPEN_MEMORIES = 64
-_MAX_UNSURE = 100_000
+_MAX_UNSURE = 1_000
 _MAX_DENIED = 50
 _MAX_REPORT = 40_000
 HOSTILE: Final = "hostile"
@@ -46,23 +50,45 @@ class _Unresolved(Exception):  # noqa: N818 - carries the error for the command
         self.number = number
 
 
+class _SpecialFile(Exception):  # noqa: N818 - not an error
+    """The call can only be run by the caller itself."""
+
+
 class _Call(NamedTuple):
     id: int
     pid: int
     """The calling thread."""
     name: str
     watched: WatchedCall
-    arguments: tuple[int, ...]
+    arguments: list[int]
 
 
-def create_guard(policy: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> "WriteGuard":
-    return WriteGuard(ProtectedWrites.from_json(policy), bool(policy["asks"]), send)
+def create_guard(
+    policy: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None], count_processes: Callable[[], int]
+) -> "WriteGuard":
+    return WriteGuard(
+        ProtectedWrites.from_json(policy), bool(policy["asks"]), send, int(policy["processes"]), count_processes
+    )
 
 
 class WriteGuard:
-    def __init__(self, rules: ProtectedWrites, asks: bool, send: Callable[[Mapping[str, Any]], None]) -> None:
-        """`asks`: send a question for each protected path, instead of denying it."""
-        self.program = watching_program(removals=rules.watches_removals)
+    def __init__(
+        self,
+        rules: ProtectedWrites,
+        asks: bool,
+        send: Callable[[Mapping[str, Any]], None],
+        max_processes: int,
+        count_processes: Callable[[], int],
+    ) -> None:
+        """`asks`: send a question for each protected path, instead of denying it. `max_processes`: 0 for no limit."""
+        self.program = watching_program(
+            writes=rules.has_roots, removals=rules.watches_removals, forks=bool(max_processes)
+        )
+        self._forks = fork_calls()
+        self._max_processes = max_processes
+        self._count_processes = count_processes
+        self._processes = 0
+        """At most so many run: those counted last and those started since."""
         self.stop_reason = ""
         self._rules = rules
         self._asks = asks
@@ -75,7 +101,7 @@ class WriteGuard:
         self._answers: dict[str, str] = {}
         """By protected path: why it is denied, or empty if it is allowed."""
         self._denied: dict[str, str] = {}
-        self._unsure: deque[tuple[int, str]] = deque(maxlen=_MAX_UNSURE)
+        self._unsure: deque[int] = deque(maxlen=_MAX_UNSURE)
 
     def attach(self, listener: int) -> None:
         self._listener = listener
@@ -87,7 +113,7 @@ class WriteGuard:
         return {
             "denied": _fitting([[path, reason] for path, reason in self._denied.items()]),
             "allowed": _fitting(allowed),
-            "unsure": _fitting([[at, path] for at, path in reversed(self._unsure)]),
+            "unsure": list(self._unsure),
         }
 
     def answer(self, key: str, reason: str) -> None:
@@ -99,7 +125,7 @@ class WriteGuard:
             if reason:
                 self._deny(call, key, reason)
             else:
-                self._continue(call.id)
+                self._decide(call)
 
     def handle(self) -> None:
         buffer = bytearray(_NOTIFICATION.size)
@@ -108,24 +134,43 @@ class WriteGuard:
         except OSError:
             return None  # the caller has ended meanwhile
         identifier, pid, _, number, _, _, *arguments = _NOTIFICATION.unpack(buffer)
+        if number in self._forks:
+            return self._count_fork(identifier)
         name, watched = self._calls[number]
-        call = _Call(identifier, pid, name, watched, tuple(arguments))
-        try:
-            texts = [self._read(pid, arguments[at]) for at in _text_positions(watched)]
-            if self._needs_examination(call, texts) and not self._examine(call, texts):
-                return None
-            if self._is_threaded(pid):
-                self._unsure.append((time.time_ns(), self._absolute(call, texts)))
-            if texts != [self._read(pid, arguments[at]) for at in _text_positions(watched)]:
-                self.stop_reason = HOSTILE
-                return self._fail(identifier, errno.EPERM)
-        except _Unresolved as error:
-            return self._fail(identifier, error.number)
-        except OSError:
-            return self._fail(identifier, errno.EPERM)
+        return self._decide(_Call(identifier, pid, name, watched, arguments))
+
+    def _count_fork(self, identifier: int) -> None:
+        self._processes += 1
+        if self._processes > self._max_processes:
+            self._processes = self._count_processes()
+            if self._processes > self._max_processes:
+                self.stop_reason = "processes"
+                return self._fail(identifier, errno.EAGAIN)
         return self._continue(identifier)
 
-    def _needs_examination(self, call: _Call, texts: list[bytes]) -> bool:
+    def _decide(self, call: _Call) -> None:
+        """Let the kernel run it if nothing can change its arguments meanwhile, or run it here."""
+        positions = _text_positions(call.watched)
+        try:
+            texts = [self._read(call.pid, call.arguments[at]) for at in positions]
+            is_suspicious = self._is_suspicious(call, texts)
+            if is_suspicious or self._is_threaded(call.pid):
+                try:
+                    return self._examine_and_run(call, texts)
+                except _SpecialFile:
+                    if is_suspicious:
+                        return self._fail(call.id, errno.EPERM)
+                    self._unsure.append(time.time_ns())
+            if texts != [self._read(call.pid, call.arguments[at]) for at in positions]:
+                self.stop_reason = HOSTILE
+                return self._fail(call.id, errno.EPERM)
+        except _Unresolved as error:
+            return self._fail(call.id, error.number)
+        except OSError as error:
+            return self._fail(call.id, error.errno or errno.EPERM)
+        return self._continue(call.id)
+
+    def _is_suspicious(self, call: _Call, texts: list[bytes]) -> bool:
         if self._rules.examines_all or any(map(self._suspicious, texts)):
             return True
         # A directory that is renamed may contain control paths.
@@ -133,42 +178,115 @@ class WriteGuard:
 
     # --- deciding ---------------------------------------------------------------------------------------------------
 
-    def _examine(self, call: _Call, texts: list[bytes]) -> bool:
-        """Whether to continue; otherwise the call has been answered, or waits for an answer."""
+    def _examine_and_run(self, call: _Call, texts: list[bytes]) -> None:
+        """Run the call here, on the directories that were checked, or deny it, or let it wait for an answer. Raises
+        _SpecialFile if it can't be run here, and OSError or _Unresolved for its own errors."""
         follows = call.name in ("open", "openat", "creat", "truncate") and not _refuses_links(call)
-        source = ""
-        for at, (directory, _) in enumerate(call.watched.paths):
-            parent, name = self._resolve(call, directory, texts[at], follows)
-            try:
-                path = os.path.join(_path_of(parent), os.fsdecode(name))
-                is_target = at == len(call.watched.paths) - 1
-                request = WriteRequest(
-                    path=path,
-                    call=call.name,
-                    exists=_exists(name, parent),
-                    replaces=is_target and call.name.startswith(("rename", "link", "symlink")),
-                    source=source if is_target and call.name.startswith("rename") else "",
-                    parent=parent,
-                )
-                source = path
-                found = self._rules.find(request)
-                if found is None and call.watched.target is not None:
-                    found = self._rules.find_target(path, os.fsdecode(texts[-1]))
-            finally:
+        places: list[tuple[int, bytes]] = []
+        try:
+            for at, (directory, _) in enumerate(call.watched.paths):
+                places.append(self._resolve(call, directory, texts[at], follows))
+            found = self._find_protected(call, places, texts)
+            if found is not None and not self._is_allowed(call, found):
+                return
+            self._run(call, places, texts)
+        finally:
+            for parent, _ in places:
                 os.close(parent)
-            if found is not None and not self._is_allowed(call, found.path, found.reason, may_ask=found.may_ask):
-                return False
-        return True
 
-    def _is_allowed(self, call: _Call, path: str, reason: str, *, may_ask: bool) -> bool:
+    def _find_protected(
+        self, call: _Call, places: list[tuple[int, bytes]], texts: list[bytes]
+    ) -> ProtectedWrite | None:
+        source = ""
+        for at, (parent, name) in enumerate(places):
+            path = os.path.join(_path_of(parent), os.fsdecode(name))
+            is_target = at == len(places) - 1
+            request = WriteRequest(
+                path=path,
+                call=call.name,
+                exists=_mode(name, parent) != 0,
+                replaces=is_target and call.name.startswith(("rename", "link", "symlink")),
+                source=source if is_target and call.name.startswith("rename") else "",
+                parent=parent,
+            )
+            source = path
+            found = self._rules.find(request)
+            if found is None and call.watched.target is not None:
+                found = self._rules.find_target(path, os.fsdecode(texts[-1]))
+            if found is not None:
+                return found
+        return None
+
+    def _run(self, call: _Call, places: list[tuple[int, bytes]], texts: list[bytes]) -> None:
+        if any(text.endswith(b"/") for text in texts) and not call.name.startswith("mkdir"):
+            raise _SpecialFile  # only a directory may have that name; rare, so left to the kernel
+        if call.name in ("open", "openat", "creat"):
+            descriptor = self._open(call, *places[0])
+            try:
+                flags = call.arguments[call.watched.flags] if call.watched.flags is not None else 0
+                request = _ADD_DESCRIPTOR.pack(call.id, _ADD_AND_SEND, descriptor, 0, flags & os.O_CLOEXEC)
+                with contextlib.suppress(FileNotFoundError):  # the caller has ended
+                    fcntl.ioctl(self._listener, _ADD, request)
+            finally:
+                os.close(descriptor)
+            return
+        self._change(call, places, texts)
+        self._respond(call.id, 0, 0)
+
+    def _open(self, call: _Call, parent: int, name: bytes) -> int:
+        at = call.watched.flags
+        flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC if at is None else call.arguments[at] & 0xFFFFFFFF
+        mode = call.arguments[1 if at is None else at + 1] & 0o7777
+        kind = stat.S_IFMT(_mode(name, parent))
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
+            raise _SpecialFile  # a device or pipe behaves differently for another process
+        create = flags & os.O_CREAT or flags & os.O_TMPFILE == os.O_TMPFILE
+        mode = mode & ~_umask(call.pid) if create else 0
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY, mode, dir_fd=parent)
+
+    def _change(self, call: _Call, places: list[tuple[int, bytes]], texts: list[bytes]) -> None:
+        """Run any call but those that open. Raises OSError."""
+        parent, name = places[-1]
+        arguments, last = call.arguments, call.watched.paths[-1][1]
+        if call.name.startswith("mkdir"):
+            os.mkdir(name, arguments[last + 1] & 0o1777 & ~_umask(call.pid), dir_fd=parent)
+        elif call.name.startswith("mknod"):
+            mode = arguments[last + 1] & 0xFFFF
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK):
+                raise _Unresolved(errno.EPERM)
+            os.mknod(name, mode & ~_umask(call.pid), 0, dir_fd=parent)
+        elif call.name.startswith("rename"):
+            flags = arguments[4] & 0xFFFFFFFF if call.name == "renameat2" else 0
+            source, old = places[0]
+            if _libc.renameat2(source, old, parent, name, flags):
+                raise OSError(ctypes.get_errno(), "")
+        elif call.name.startswith("link"):
+            if call.name == "linkat" and arguments[4] & _AT_SYMLINK_FOLLOW:
+                raise _SpecialFile
+            os.link(places[0][1], name, src_dir_fd=places[0][0], dst_dir_fd=parent, follow_symlinks=False)
+        elif call.name.startswith("symlink"):
+            os.symlink(texts[-1], name, dir_fd=parent)
+        elif call.name == "truncate":
+            descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=parent)
+            try:
+                os.ftruncate(descriptor, ctypes.c_longlong(arguments[1]).value)
+            finally:
+                os.close(descriptor)
+        elif call.name == "rmdir" or (call.name == "unlinkat" and arguments[2] & _AT_REMOVEDIR):
+            os.rmdir(name, dir_fd=parent)
+        else:
+            os.unlink(name, dir_fd=parent)
+
+    def _is_allowed(self, call: _Call, found: ProtectedWrite) -> bool:
+        path = found.path
         if path in self._waiting:
             self._waiting[path].append(call)
             return False
-        if path not in self._answers and self._asks and may_ask:
+        if path not in self._answers and self._asks and found.may_ask:
             self._waiting[path] = [call]
             self._ask({"question": path, "path": path})
             return False
-        denial = self._answers.get(path, reason)
+        denial = self._answers.get(path, found.reason)
         if denial:
             self._deny(call, path, denial)
         return not denial
@@ -185,22 +303,17 @@ class WriteGuard:
         except OSError:
             return True
 
-    def _absolute(self, call: _Call, texts: list[bytes]) -> str:
-        directory = call.watched.paths[-1][0]
-        text = texts[len(call.watched.paths) - 1]
-        if text.startswith(b"/"):
-            return os.fsdecode(text)
-        return os.path.join(self._directory(call, directory), os.fsdecode(text))
-
     # --- answering --------------------------------------------------------------------------------------------------
 
     def _continue(self, identifier: int) -> None:
-        with contextlib.suppress(OSError):  # the caller has ended
-            fcntl.ioctl(self._listener, _SEND, _RESPONSE.pack(identifier, 0, 0, _CONTINUE))
+        self._respond(identifier, 0, _CONTINUE)
 
     def _fail(self, identifier: int, number: int) -> None:
-        with contextlib.suppress(OSError):
-            fcntl.ioctl(self._listener, _SEND, _RESPONSE.pack(identifier, 0, -number, 0))
+        self._respond(identifier, -number, 0)
+
+    def _respond(self, identifier: int, error: int, flags: int) -> None:
+        with contextlib.suppress(OSError):  # the caller has ended
+            fcntl.ioctl(self._listener, _SEND, _RESPONSE.pack(identifier, 0, error, flags))
 
     # --- reading the caller -----------------------------------------------------------------------------------------
 
@@ -237,7 +350,7 @@ class WriteGuard:
 
     def _resolve(self, call: _Call, position: int | None, text: bytes, follows: bool) -> tuple[int, bytes]:
         """An open directory and a name in it: where the call would write, with links resolved as the caller sees them.
-        Raises _Unresolved with the error that the call would get."""
+        Raises _Unresolved with the error that the call would get, or _SpecialFile."""
         root = os.open(f"/proc/{call.pid}/root", os.O_PATH | os.O_CLOEXEC)
         try:
             if not text:
@@ -246,6 +359,8 @@ class WriteGuard:
             if not text.startswith(b"/"):
                 path = os.path.join(os.fsencode(self._directory(call, position)), text)
             for _ in range(_MAX_LINKS):
+                if path.startswith(b"/proc/"):
+                    raise _SpecialFile  # it looks different to every process
                 directory, name = os.path.split(path.rstrip(b"/"))
                 if name in (b"", b".", b".."):
                     directory, name = os.path.split(os.fsencode(_resolved_directory(root, path)))
@@ -313,12 +428,20 @@ def _path_of(descriptor: int) -> str:
     return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
-def _exists(name: bytes, parent: int) -> bool:
+def _mode(name: bytes, parent: int) -> int:
+    """0 if it does not exist."""
     try:
-        os.stat(name, dir_fd=parent, follow_symlinks=False)
+        return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except OSError:
-        return False
-    return True
+        return 0
+
+
+def _umask(pid: int) -> int:
+    with open(f"/proc/{pid}/status", "rb") as file:
+        for line in file:
+            if line.startswith(b"Umask:"):
+                return int(line[6:], 8)
+    return 0o077
 
 
 class _OpenHow(ctypes.Structure):
