@@ -12,11 +12,14 @@ T = TypeVar("T")
 class RecordFields(Generic[T]):
     """`kind` is a NamedTuple or a msgspec.Struct."""
 
-    def __init__(self, kind: type[T], *same: str, **renamed: str) -> None:
-        """`same`: fields stored under their own name. `renamed`: field="stored name"."""
+    def __init__(self, kind: type[T], *same: str, not_stored: tuple[str, ...] = (), **renamed: str) -> None:
+        """`same`: fields stored under their own name. `renamed`: field="stored name". `not_stored`: fields with
+        defaults that a record does not need."""
         self._make: Callable[..., T] = kind
         self._names = {name: name for name in same} | renamed
-        wrong = set(self._names) ^ set(getattr(kind, "__struct_fields__", ()) or getattr(kind, "_fields", ()))
+        wrong = {*self._names, *not_stored} ^ set(
+            getattr(kind, "__struct_fields__", ()) or getattr(kind, "_fields", ())
+        )
         if wrong:
             raise TypeError(f"{kind.__name__}: list each field exactly once, and nothing else: {sorted(wrong)}")
 

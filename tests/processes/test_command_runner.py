@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kitbag.processes import run_process
-from kitbag.processes.command_runner import ShellCommand, run_command
+from kitbag.processes.command_runner import CommandStart, ShellCommand, run_command, run_supervised
 from support.clock import Clock
 from support.confined import processes_with
 from support.waiting import TEST_TIMEOUT
@@ -32,21 +32,17 @@ def test_status_output_and_limits_are_told(tmp_path: Path) -> None:
 
 def test_a_prefix_stands_before_the_shell_and_inherits_descriptors(tmp_path: Path) -> None:
     read, write = os.pipe()
-    told: list[str] = []
     try:
-        prefix = ("/usr/bin/env", "GIVEN=yes")
-        text = f"echo $GIVEN; echo through >&{write}"
-        ran = run_command(
-            command(text, tmp_path), prefix=prefix, descriptors=(write,), on_started=lambda: told.append("started")
-        )
-        assert (ran.text, os.read(read, 100), told) == ("yes", b"through\n", ["started"])
+        start = CommandStart(prefix=("/usr/bin/env", "GIVEN=yes"), descriptors=(write,))
+        ran = run_supervised(command(f"echo $GIVEN; echo through >&{write}", tmp_path), None, start).command
+        assert (ran.text, os.read(read, 100)) == ("yes", b"through\n")
     finally:
         os.close(read)
         os.close(write)
 
 
 def test_a_prefix_that_is_not_there_is_told(tmp_path: Path) -> None:
-    ran = run_command(command("true", tmp_path), prefix=("/nowhere/bwrap",))
+    ran = run_supervised(command("true", tmp_path), None, CommandStart(prefix=("/nowhere/bwrap",))).command
     assert (ran.status, ran.text) == (126, "cannot start: No such file or directory")
 
 

@@ -1,14 +1,15 @@
-"""New repositories are found at any depth, also by a second look, and put out of force; links are put back."""
+"""Control paths are found at any depth, also by a second look; which of the new ones a command created."""
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
-from kitbag.sandbox.repositories import disable_repositories, find_repositories, read_links, restore_links
+from kitbag.sandbox.control_snapshot import find_created, take_snapshot
 
 
 def found(root: Path) -> set[str]:
-    return {os.path.relpath(path, root) for path in find_repositories([str(root)])}
+    return {os.path.relpath(path, root) for path in take_snapshot([str(root)]).paths}
 
 
 def test_repositories_are_found_with_and_without_a_git_folder(tmp_path: Path) -> None:
@@ -37,36 +38,27 @@ def test_a_second_look_sees_what_came_and_went(tmp_path: Path) -> None:
     assert found(tmp_path) == {"c/.git"}
 
 
-def test_what_is_disarmed_is_still_there_under_another_name(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q", str(tmp_path / "a")], check=True)
-    (tmp_path / "a/.git.held-by-kitbag").write_text("older")
-    said = disable_repositories([str(tmp_path / "a/.git")], [str(tmp_path)])
-    assert len(said) == 1
-    assert "a/.git was renamed to .git.held-by-kitbag-1" in said[0]
-    assert (tmp_path / "a/.git.held-by-kitbag-1/HEAD.held-by-kitbag").exists()
-    assert found(tmp_path) == set()
+def test_all_kinds_of_control_paths_are_found_but_not_in_package_directories(tmp_path: Path) -> None:
+    for path in ("a/.envrc", "x/.github/workflows/ci.yml", "node_modules/p/.npmrc", "node_modules/q/.git/HEAD"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    assert found(tmp_path) == {"a/.envrc", "x/.github/workflows", "node_modules/q/.git"}
 
 
-def test_no_link_leads_the_renaming_elsewhere(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    subprocess.run(["git", "init", "-q", str(outside)], check=True)
-    (tmp_path / "root").mkdir()
-    (tmp_path / "root/a").symlink_to(outside)
-    said = disable_repositories([str(tmp_path / "root/a/.git")], [str(tmp_path / "root")])
-    assert "could not be renamed" in said[0]
-    assert (outside / ".git/HEAD").exists()
+def test_links_to_control_paths_that_do_not_exist_are_named(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").symlink_to(".envrc")
+    (tmp_path / "other").symlink_to("nowhere")
+    assert take_snapshot([str(tmp_path)]).aliases == {"log.txt"}
+    (tmp_path / ".envrc").touch()
+    assert take_snapshot([str(tmp_path)]).aliases == frozenset()
 
 
-def test_links_are_put_back_and_what_took_their_place_is_kept(tmp_path: Path) -> None:
-    for name in ("same", "gone", "other", "file"):
-        (tmp_path / name).symlink_to("target")
-    before = read_links(str(tmp_path / name) for name in ("same", "gone", "other", "file", "never"))
-    (tmp_path / "gone").unlink()
-    (tmp_path / "other").unlink()
-    (tmp_path / "other").symlink_to("/etc")
-    (tmp_path / "file").unlink()
-    (tmp_path / "file").write_text("theirs")
-    said = restore_links(before)
-    assert len(said) == 3
-    assert {os.readlink(tmp_path / name) for name in ("same", "gone", "other", "file")} == {"target"}
-    assert (tmp_path / "file.held-by-kitbag").read_text() == "theirs"
+def test_only_what_appeared_with_an_unsure_call_is_the_commands(tmp_path: Path) -> None:
+    before = take_snapshot([str(tmp_path)])
+    (tmp_path / ".envrc").touch()
+    (tmp_path / ".npmrc").touch()
+    after = take_snapshot([str(tmp_path)])
+    now = time.time_ns()
+    assert find_created(before, after, [], [now - 3_600_000_000_000]) == []
+    assert find_created(before, after, [str(tmp_path / ".npmrc")], [now - 1_000_000]) == [str(tmp_path / ".envrc")]
+    assert len(find_created(before, after, [], None)) == 2

@@ -55,39 +55,15 @@ def test_in_a_repository_only_what_makes_git_run_something_is_held(root: Path) -
     git("init", cwd=root)
     found = look(root)
     assert {".git/hooks", ".git/config"} <= below(root, found.existing)
-    assert {".git/commondir", ".git/config.worktree"} <= below(root, found.missing)
     assert below(root, found.pinned) == {".git"}
     assert ".git" not in below(root, found.existing)
-    assert ".git/objects" not in below(root, (*found.existing, *found.missing))
-
-
-def test_what_does_not_exist_yet_is_named(root: Path) -> None:
-    found = look(root)
-    assert found.existing == ()
-    wanted = {
-        ".git",
-        ".mcp.json",
-        ".vscode",
-        ".kitbag",
-        ".claude",
-        ".github/workflows",
-        ".husky",
-        ".envrc",
-        ".npmrc",
-        "opencode.json",
-        "HEAD",
-    }
-    assert wanted <= below(root, found.missing)
-    git("init", cwd=root)
-    (root / ".git/hooks").rename(root / "samples")
-    missing = below(root, look(root).missing)
-    assert ".git/hooks" in missing
-    assert "HEAD" not in missing
+    assert ".git/objects" not in below(root, found.existing)
+    assert below(root, found.repositories) == {".git"}
 
 
 def test_an_empty_git_folder_can_become_a_repository(root: Path) -> None:
     (root / ".git").mkdir()
-    assert {".git/config", ".git/hooks", ".git/commondir"} <= below(root, look(root).missing)
+    assert below(root, look(root).repositories) == {".git"}
 
 
 def test_what_exists_further_down_is_found_and_what_stands_above_it_is_pinned(root: Path) -> None:
@@ -106,7 +82,7 @@ def test_what_exists_further_down_is_found_and_what_stands_above_it_is_pinned(ro
     assert below(root, found.existing) >= {
         ".vscode", "packages/a/.npmrc", "packages/a/.CLAUDE", "one/two/three/.mcp.json", "x/.github/workflows", "packages/b/.git/hooks", "packages/b/.git/config",
     }  # fmt: skip
-    assert "packages/b/.git/commondir" in below(root, found.missing)
+    assert "packages/b/.git" in below(root, found.repositories)
     assert below(root, found.pinned) >= {
         "packages",
         "packages/a",
@@ -148,7 +124,7 @@ def test_a_git_file_that_points_outside_adds_nothing_outside(root: Path) -> None
     assert str(root / ".git") in found.existing
     assert all(
         path.startswith(f"{root}/")
-        for kind in (found.existing, found.missing, found.links, found.pinned)
+        for kind in (found.existing, found.links, found.pinned, found.repositories)
         for path in kind
     )
 
@@ -172,8 +148,6 @@ def test_every_writable_root_is_looked_at_and_the_kitbag_home_too(root: Path) ->
     (home / ".bashrc").touch()
     found = look(root, extra_write_roots=(str(other), str(home)))
     assert {f"{other}/.vscode", f"{home}/.kitbag", f"{home}/.bashrc"} <= set(found.existing)
-    assert {f"{other}/.mcp.json", f"{home}/.zshrc", f"{home}/.config/fish", f"{home}/.ssh"} <= set(found.missing)
-    assert f"{root}/.zshrc" not in found.missing
 
 
 def test_the_look_is_bounded(root: Path) -> None:

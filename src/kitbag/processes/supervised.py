@@ -105,13 +105,12 @@ class SupervisedProcess:
 
 
 class _Server:
-    """The process that forks supervisors."""
+    """The process that forks supervisors. Processes that are forked from this one share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._channel: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
         self.guards: tuple[str, ...] = ()
         """Modules that it imports when it starts."""
 
@@ -132,9 +131,8 @@ class _Server:
             self._connect()
 
     def _connect(self) -> socket.socket:
-        if self._channel is not None and self._owner == os.getpid():
+        if self._channel is not None:
             return self._channel
-        self.forget()
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - this package's own program
@@ -147,18 +145,16 @@ class _Server:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-        self._channel, self._owner = ours, os.getpid()
+        self._channel = ours
         return ours
 
     def forget(self) -> None:
         """Close our end; it exits when every copy of it is closed."""
         if self._channel is not None:
             self._channel.close()
-        if self._process is not None and self._owner == os.getpid():
+        if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(5)
-        elif self._process is not None:
-            self._process.returncode = 0  # the parent process waits for it
         self._channel = self._process = None
 
 

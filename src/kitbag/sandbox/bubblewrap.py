@@ -203,6 +203,7 @@ def _guard(
         "roots": list(writable),
         "repositories": list(protected.repositories),
         "read_only": list(protected.read_only),
+        "pinned": [*protected.pinned, *writable],
         "allowed": list(confinement.allowed),
         "aliases": sorted(snapshot.aliases),
         "denied": [[one.anchor, one.regex, one.only_names, one.rule] for one in confinement.denied_writes],

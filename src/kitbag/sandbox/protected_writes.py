@@ -63,17 +63,19 @@ class ProtectedWrites:
         roots: Sequence[str],
         repositories: Sequence[str],
         read_only: Sequence[str],
+        pinned: Sequence[str],
         allowed: Sequence[str],
         aliases: Sequence[str],
         denied: Sequence[DeniedPattern],
         watches_removals: bool,
     ) -> None:
-        """`repositories`: git directories that exist. `read_only`: what is mounted so. `allowed`: paths that may be
+        """`repositories`: git directories that exist. `read_only` and `pinned`: mounts. `allowed`: paths that may be
         written, with all below them. `aliases`: names of links that lead to control paths which don't exist."""
         self._roots = sorted(roots, key=len, reverse=True)
         self.has_roots = bool(roots)
         self._repositories = sorted(repositories, key=len, reverse=True)
         self._read_only = list(read_only)
+        self._pinned = set(pinned)
         self._allowed = list(allowed)
         self._aliases = aliases
         self._denied = [(pattern, re.compile(pattern.regex)) for pattern in denied]
@@ -86,6 +88,7 @@ class ProtectedWrites:
             roots=policy["roots"],
             repositories=policy["repositories"],
             read_only=policy["read_only"],
+            pinned=policy["pinned"],
             allowed=policy["allowed"],
             aliases=policy["aliases"],
             denied=[DeniedPattern(*pattern) for pattern in policy["denied"]],
@@ -106,6 +109,12 @@ class ProtectedWrites:
         mounts = [one for one in self._read_only if _is_inside(path, one) or _is_inside(one, path)]
         self._read_only = [one for one in self._read_only if one not in mounts]
         return mounts
+
+    def is_pinned(self, call: str, paths: Sequence[str]) -> bool:
+        """Whether a mount point would be moved or removed."""
+        if not call.startswith(("rename", "unlink", "rmdir")):
+            return False
+        return any(path in self._pinned or path in self._read_only for path in paths)
 
     def find(self, request: WriteRequest) -> ProtectedWrite | None:
         path = request.path

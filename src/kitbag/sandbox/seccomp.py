@@ -19,7 +19,8 @@ _AUDIT_ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NUMBERS: Final = {
     "x86_64": {
         "socket": 41, "ioctl": 16, "clone": 56, "fork": 57, "vfork": 58, "add_key": 248, "request_key": 249,
-        "keyctl": 250, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "open": 2, "openat": 257, "creat": 85, "mkdir": 83, "mkdirat": 258,
+        "keyctl": 250, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "open": 2, "openat": 257,
+        "creat": 85, "mkdir": 83, "mkdirat": 258,
         "mknod": 133, "mknodat": 259, "rename": 82, "renameat": 264, "renameat2": 316, "link": 86, "linkat": 265,
         "symlink": 88, "symlinkat": 266, "truncate": 76, "unlink": 87, "rmdir": 84, "unlinkat": 263,
     },

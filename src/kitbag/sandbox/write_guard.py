@@ -84,6 +84,9 @@ class WriteGuard:
         self.program = watching_program(
             writes=rules.has_roots, removals=rules.watches_removals, forks=bool(max_processes)
         )
+        self._has_started = False
+        self._setup_filters = _filter_count(os.getpid()) + 1
+        self._setup_pids: set[int] = set()
         self._forks = fork_calls()
         self._max_processes = max_processes
         self._count_processes = count_processes
@@ -152,9 +155,11 @@ class WriteGuard:
         """Let the kernel run it if nothing can change its arguments meanwhile, or run it here."""
         positions = _text_positions(call.watched)
         try:
+            if not self._has_started and self._is_setting_up(call.pid):
+                return self._continue(call.id)
             texts = [self._read(call.pid, call.arguments[at]) for at in positions]
             is_suspicious = self._is_suspicious(call, texts)
-            if is_suspicious or self._is_threaded(call.pid):
+            if is_suspicious or self._rules.examines_all or self._is_threaded(call.pid):
                 try:
                     return self._examine_and_run(call, texts)
                 except _SpecialFile:
@@ -170,8 +175,15 @@ class WriteGuard:
             return self._fail(call.id, error.errno or errno.EPERM)
         return self._continue(call.id)
 
+    def _is_setting_up(self, pid: int) -> bool:
+        """Whether it is bubblewrap, which adds its own filter right before it starts the command."""
+        if pid not in self._setup_pids:
+            self._has_started = _filter_count(pid) > self._setup_filters
+            self._setup_pids.add(pid)
+        return not self._has_started
+
     def _is_suspicious(self, call: _Call, texts: list[bytes]) -> bool:
-        if self._rules.examines_all or any(map(self._suspicious, texts)):
+        if any(map(self._suspicious, texts)):
             return True
         # A directory that is renamed may contain control paths.
         return call.name.startswith("rename") and is_directory(_as_seen_by(call.pid, texts[0]))
@@ -187,6 +199,8 @@ class WriteGuard:
             for at, (directory, _) in enumerate(call.watched.paths):
                 places.append(self._resolve(call, directory, texts[at], follows))
             found = self._find_protected(call, places, texts)
+            if found is None and self._rules.is_pinned(call.name, [_join(*place) for place in places]):
+                raise _Unresolved(errno.EBUSY)  # as for a mount point, which it is for the caller, but not for us
             if found is not None and not self._is_allowed(call, found):
                 return
             self._run(call, places, texts)
@@ -199,7 +213,7 @@ class WriteGuard:
     ) -> ProtectedWrite | None:
         source = ""
         for at, (parent, name) in enumerate(places):
-            path = os.path.join(_path_of(parent), os.fsdecode(name))
+            path = _join(parent, name)
             is_target = at == len(places) - 1
             request = WriteRequest(
                 path=path,
@@ -428,6 +442,10 @@ def _path_of(descriptor: int) -> str:
     return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
+def _join(parent: int, name: bytes) -> str:
+    return os.path.join(_path_of(parent), os.fsdecode(name))
+
+
 def _mode(name: bytes, parent: int) -> int:
     """0 if it does not exist."""
     try:
@@ -437,11 +455,16 @@ def _mode(name: bytes, parent: int) -> int:
 
 
 def _umask(pid: int) -> int:
+    return int(_status(pid, b"Umask:") or b"077", 8)
+
+
+def _filter_count(pid: int) -> int:
+    return int(_status(pid, b"Seccomp_filters:") or b"0")
+
+
+def _status(pid: int, field: bytes) -> bytes:
     with open(f"/proc/{pid}/status", "rb") as file:
-        for line in file:
-            if line.startswith(b"Umask:"):
-                return int(line[6:], 8)
-    return 0o077
+        return next((line[len(field) :].strip() for line in file if line.startswith(field)), b"")
 
 
 class _OpenHow(ctypes.Structure):

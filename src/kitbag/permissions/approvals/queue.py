@@ -216,8 +216,17 @@ def _next_id(request_id: str) -> str:
 
 
 ANSWER_FIELDS: Final = RecordFields(ApprovalAnswer, "choice", "scope", "rule", "reason")
-PART_FIELDS: Final = RecordFields(DecisionPart, "what", "effect", "reason", "rule", "source")
-DECISION_FIELDS: Final = RecordFields(PermissionDecision, "effect", "reason", "parts", "sandbox", "network")
+# An answer is used only after another decision, which has the rest.
+PART_FIELDS: Final = RecordFields(DecisionPart, "what", "effect", "reason", "rule", "source", not_stored=("path",))
+DECISION_FIELDS: Final = RecordFields(
+    PermissionDecision,
+    "effect",
+    "reason",
+    "parts",
+    "sandbox",
+    "network",
+    not_stored=("denied_writes", "limits"),
+)
 REQUEST_FIELDS: Final = RecordFields(
     ApprovalRequest,
     "id",
