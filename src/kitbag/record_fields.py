@@ -17,9 +17,8 @@ class RecordFields(Generic[T]):
         defaults that a record does not need."""
         self._make: Callable[..., T] = kind
         self._names = {name: name for name in same} | renamed
-        wrong = {*self._names, *not_stored} ^ set(
-            getattr(kind, "__struct_fields__", ()) or getattr(kind, "_fields", ())
-        )
+        fields = getattr(kind, "__struct_fields__", ()) or getattr(kind, "_fields", ())
+        wrong = {*self._names, *not_stored} ^ {*fields}
         if wrong:
             raise TypeError(f"{kind.__name__}: list each field exactly once, and nothing else: {sorted(wrong)}")
 

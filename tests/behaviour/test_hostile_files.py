@@ -129,16 +129,19 @@ def test_D07_no_named_way_to_write_goes_round_a_rule(victim: Victim) -> None:
         assert kept.read_text() == "untouched\n"
 
 
-@pytest.mark.xfail(
-    reason="a rule against changing holds for paths that are named; the sandbox lets a program write all of the workspace"
-)
 def test_D07_a_program_can_t_change_what_a_rule_denies(victim: Victim) -> None:
     needs.bubblewrap()
     kept = victim.world.write("src/keep.txt", "untouched\n")
-    victim.attack(
-        bash("python3 -c \"open('src/ke' + 'ep.txt', 'w')\""), mode="autonomous", no_tools=("Edit(src/keep.txt)",)
+    ways = (
+        "python3 -c \"open('src/ke' + 'ep.txt', 'w')\"",
+        "python3 -c \"import os; os.chdir('src'); os.unlink('ke' + 'ep.txt')\"",
+        "python3 -c \"import os; os.rename('src', 'moved')\"",
+        "python3 -c \"import os; os.link('src/ke' + 'ep.txt', 'x'); open('x', 'w')\"",
     )
-    assert kept.read_text() == "untouched\n"
+    for way in ways:
+        (told,) = victim.attack(bash(way), mode="autonomous", no_tools=("Edit(src/keep.txt)", "Edit(src/**)"))
+        assert "denied writing src" in told.text
+        assert kept.read_text() == "untouched\n"
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -89,7 +89,8 @@ def listed(outcome: ToolOutput) -> list[str]:
 
 
 def children() -> set[int]:
-    """Processes that this one has started and that still run, from all its threads."""
+    """Processes that this one has started and that still run, from all its threads. Without the server that forks
+    supervisors, which stays."""
     found: set[int] = set()
     for thread in os.listdir("/proc/self/task"):
         try:
@@ -97,7 +98,15 @@ def children() -> set[int]:
                 found.update(int(pid) for pid in file.read().split())
         except OSError:
             continue
-    return {pid for pid in found if _runs(pid)}
+    return {pid for pid in found if _runs(pid) and "kitbag.processes.supervisor" not in _arguments(pid)}
+
+
+def _arguments(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def _runs(pid: int) -> bool:

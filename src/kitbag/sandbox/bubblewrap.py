@@ -224,7 +224,9 @@ def _with_notes(
 ) -> CommandResult:
     """Reports what was denied, moves what passed the guard to the quarantine, and says which limit ended it."""
     report = ran.guard_report
-    notes = [f"the sandbox denied writing {path} ({reason})" for path, reason in report.get("denied", ())]
+    notes = [
+        f"the sandbox denied writing {_shown(path, writable)}: {reason}" for path, reason in report.get("denied", ())
+    ]
     # Without a guard there is no report, and everything new counts.
     unsure = report["unsure"] if report and ran.stopped != _HOSTILE else None
     if writable and (unsure is None or unsure):
@@ -237,6 +239,11 @@ def _with_notes(
     elif ran.command.status in (_FILE_SIZE_EXIT, -signal.SIGXFSZ):
         notes.append(confinement.describe_limit("file_size"))
     return msgspec.structs.replace(ran.command, notes=tuple(notes))
+
+
+def _shown(path: str, roots: tuple[str, ...]) -> str:
+    """Relative to the workspace, if it is in there."""
+    return os.path.relpath(path, roots[0]) if roots and is_inside(path, roots[0]) else path
 
 
 def _quarantine(path: str, command: str, kitbag_home: str) -> str:
