@@ -188,7 +188,7 @@ class Executor:
     async def _authorize_write(self, call: ToolCall, path: str) -> str:
         """Decides about a protected path that a running command wants to write, as about an edit of it."""
         permissions = self.turn_permissions.apply_to(self._permissions())
-        arguments, facts = {"file_path": path}, (("wanted by", describe_call(call.name, call.arguments)),)
+        arguments, facts = {"file_path": path}, (("requested by", describe_call(call.name, call.arguments)),)
         directory = self.context.directory
         permit = await self.approvals.authorize(permissions, "Edit", arguments, directory, self.asked_by, facts)
         if isinstance(permit, Denial):

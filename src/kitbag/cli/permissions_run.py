@@ -2,6 +2,7 @@
 
 import os
 import sys
+from concurrent.futures import Future
 from typing import Any, Literal
 
 import click
@@ -14,7 +15,7 @@ from kitbag.errors import InvalidError, UsageError
 from kitbag.permissions.model import PermissionDecision
 from kitbag.processes.command_runner import CommandResult, ShellCommand
 from kitbag.sandbox.confine import SandboxError, describe_confinement, run_confined
-from kitbag.sandbox.confinement import Confinement
+from kitbag.sandbox.confinement import Confinement, WriteQuestion, answer_by_rules
 
 MAX_OUTPUT_CHARACTERS = 1_000_000
 STOPPED_EXIT_CODE = 124
@@ -72,6 +73,7 @@ def command(
     given = ShellCommand(
         text=text, directory=here, environment=dict(os.environ), timeout=seconds, max_characters=MAX_OUTPUT_CHARACTERS
     )
+    confinement = msgspec.structs.replace(confinement, on_question=_write_question(text, opened, here))
     ran = run_confined(given, confinement=confinement, workspace=opened.permissions.workspace)
     if as_json:
         output.as_json(_result_json(text, decision, opened, confinement, ran))
@@ -123,6 +125,29 @@ def _require_approval(
     found.use("Bash", given, here, approvals.with_session_rules(opened.permissions))
     if found.notice:
         output.remark(output.clean(found.notice))
+
+
+def _write_question(text: str, opened: OpenedPermissions, here: str) -> WriteQuestion:
+    """Asks about protected paths that the command wants to write while it runs."""
+    from kitbag.cli import interruption
+    from kitbag.cli.terminal_dialog import terminal_approver
+    from kitbag.permissions.approvals.approval import Approvals, Denial
+
+    approver = terminal_approver()
+    if approver is None:
+        return answer_by_rules(opened.permissions, here)
+    approvals = Approvals(approver, os.path.join(opened.permissions.workspace.kitbag_home, "settings.toml"))
+
+    def ask(path: str) -> "Future[str]":
+        future: Future[str] = Future()
+        facts = (("requested by", f"Bash({text})"),)
+        found = interruption.run_interruptible(
+            approvals.authorize(opened.permissions, "Edit", {"file_path": path}, here, facts=facts)
+        )
+        future.set_result(found.reason if isinstance(found, Denial) else "")
+        return future
+
+    return ask
 
 
 def _describe_reason(decision: PermissionDecision) -> str:

@@ -36,6 +36,7 @@ _COMMAND_GROUPS = {
         "permissions": "List rules, explain decisions, answer pending approvals.",
         "trust": "Show what a workspace would run, and trust it.",
         "audit": "Find dangerous content in skills, agents and plugins.",
+        "quarantine": "Restore or delete files that got past the sandbox.",
         "lock": "Record what skills can do, to detect changes.",
     },
     "Configure and diagnose": {

@@ -9,11 +9,25 @@ from concurrent.futures import Future
 import msgspec
 
 from kitbag.permissions.control_paths import control_reason
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import DeniedWrite, PermissionDecision, SandboxProfile
 from kitbag.processes.limits import CommandLimits
 
 WriteQuestion = Callable[[str], "Future[str]"]
 """Decides about a protected path that a command wants to write: allowed if the answer is empty."""
+
+
+def answer_by_rules(permissions: Permissions, directory: str) -> WriteQuestion:
+    """For commands that run when nobody can be asked."""
+
+    def answer(path: str) -> "Future[str]":
+        decision = permissions.decide("Edit", {"file_path": path}, directory)
+        future: Future[str] = Future()
+        fix = "run the command where you can be asked, or add an Edit rule that names the path"
+        future.set_result("" if decision.effect == "allow" else f"{decision.reason}; {fix}")
+        return future
+
+    return answer
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):

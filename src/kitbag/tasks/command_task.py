@@ -17,9 +17,11 @@ import msgspec
 from kitbag.agent.shield import run_to_completion
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.permissions.approvals.approval import PermitError, outcome_digest
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import PermissionDecision, Workspace
 from kitbag.processes.command_runner import CommandResult
 from kitbag.sandbox.confine import describe_confinement
+from kitbag.sandbox.confinement import answer_by_rules
 from kitbag.sandbox.environment import scrub_environment
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
@@ -76,7 +78,7 @@ def storable_environment(redactor: Redactor) -> dict[str, str]:
     return {name: value for name, value in environment.items() if redactor.redact_value({name: value}) == {name: value}}
 
 
-def _decide_now(request: TaskRequest) -> tuple[PermissionDecision, Workspace]:
+def _decide_now(request: TaskRequest) -> tuple[PermissionDecision, Permissions]:
     """By the user's rules and trust as they are on disk. Raises RefusedError if a rule denies it."""
     _, permissions, _ = load_user_environment(request.directory, parse_options(request.options))
     permissions = permissions.with_mode(cast("Any", request.parent_mode))
@@ -85,14 +87,15 @@ def _decide_now(request: TaskRequest) -> tuple[PermissionDecision, Workspace]:
     denying = next((part for part in decision.parts if part.effect == "deny" and part.rule), None)
     if denying is not None:
         raise PermitError(f"{denying.reason} (`{denying.rule}`)", "change the rule")
-    return decision, permissions.workspace
+    return decision, permissions
 
 
 def prepare_command(request: TaskRequest, task_id: str) -> AgentCommand:
     """The command and its sandbox. The earlier decision holds while the rules still decide the same; otherwise the new
     decision counts. Raises InvalidError, including RefusedError."""
     stored = cast("Mapping[str, Any]", request.options.get("decided", {}))
-    decision, workspace = _decide_now(request)
+    decision, permissions = _decide_now(request)
+    workspace = permissions.workspace
     if workspace.root != stored.get("root"):
         raise PermitError(f"the workspace is now {workspace.root}", "start it again")
     if outcome_digest(decision) == stored.get("rules_said"):
@@ -118,6 +121,7 @@ def prepare_command(request: TaskRequest, task_id: str) -> AgentCommand:
         session_id=task_id,
         environment=request.options.get("environment", {}),
         max_output_bytes=0,
+        on_question=answer_by_rules(permissions, request.start_directory),
     )
 
 

@@ -151,12 +151,14 @@ class ReferencePermissions:
     def run(self, command: ShellCommand, tick: ProgressCallback | None, /) -> CommandResult:
         """Runs in the sandbox that the decision requires. A command without a decision does not run."""
         from kitbag.sandbox.confine import run_confined
-        from kitbag.sandbox.confinement import Confinement
+        from kitbag.sandbox.confinement import Confinement, answer_by_rules
 
         found = self._still_allowed(command)
         if found.sandbox == "none":  # only for what the user allowed, by a rule or an answer
             return run_command(command, tick)
-        confinement = Confinement.of_decision(found)
+        deciding = self._deciding
+        answer = answer_by_rules(deciding, self._places.cwd) if deciding is not None else None
+        confinement = Confinement.of_decision(found, answer)
         return run_confined(
             command, tick, confinement=confinement, workspace=self._live.restrict_workspace(self._workspace)
         )
