@@ -71,6 +71,27 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
+def test_D11_a_command_that_wants_a_control_path_waits_for_the_answer(victim: Victim) -> None:
+    needs.bubblewrap()
+    making = "python3 -c \"import os; os.mkdir('.vs' + 'code'); open('.vs' + 'code/tasks.json', 'w').write('x')\""
+    person = Recorder("deny")
+    (told,) = victim.attack(bash(making), mode="autonomous", approver=person)
+    assert (told.is_error, len(person.questions)) == (True, 0)  # it never asks
+    assert "denied writing .vscode: `.vscode`: editors may run commands from it; autonomous mode" in told.text
+    answers = iter(("allow", "deny", "allow", "allow"))
+    person = Recorder(then=lambda _: setattr(person, "choice", next(answers)))
+    (denied,) = victim.attack(bash(making), mode="default", approver=person)
+    assert "denied writing .vscode: the user denied this action" in denied.text
+    assert not (victim.root / ".vscode").exists()
+    (made,) = victim.attack(bash(making), mode="default", approver=person)
+    assert not made.is_error
+    assert (victim.root / ".vscode/tasks.json").read_text() == "x"
+    assert [question.tool for question in person.questions] == ["Bash", "Edit", "Bash", "Edit"]
+    shown = person.questions[-1]
+    assert json.loads(shown.arguments) == {"file_path": str(victim.root / ".vscode")}
+    assert [value for name, value in shown.facts if name == "requested by"] == [f"Bash({making})"]
+
+
 def test_D22_one_answer_is_for_one_call_and_no_means_no(victim: Victim) -> None:
     needs.bubblewrap()
     person, calls = Recorder(), [bash("touch a"), bash("touch a"), bash("touch  a"), write("b", "x"), write("b", "y")]

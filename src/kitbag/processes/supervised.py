@@ -121,7 +121,7 @@ class _Server:
                 try:
                     socket.send_fds(channel, [kind], descriptors)
                     return
-                except OSError:  # it was killed
+                except (BrokenPipeError, ConnectionResetError):  # it was killed
                     self.forget()
                     if attempt == 2:
                         raise
