@@ -214,16 +214,14 @@ def measure(row: Row, base: Path, rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds, and 2,000 files instead of 10,000")
-    parser.add_argument("--directory", help="where to create files, for another file system (default: TMPDIR)")
-    options = parser.parse_args()
-    quick = options.quick
+    quick = parser.parse_args().quick
     support = detect_sandbox()
     if support.kind == "none":
         print(f"nothing to measure: {support.problem}; {support.fix}")
         sys.exit(1)
     loads = " ".join(f"{load:.1f}" for load in os.getloadavg())
     print(f"{support.kind} {support.version}, {os.cpu_count()} CPUs, load {loads}")
-    base = Path(tempfile.mkdtemp(prefix="kitbag-bench-", dir=options.directory)).resolve()
+    base = Path(tempfile.mkdtemp(prefix="kitbag-bench-")).resolve()
     try:
         measure_start(base, 15 if quick else 51)
         rounds = 3 if quick else 5

@@ -35,6 +35,8 @@ GRACE = 15.0
 """Seconds in which the processes and temporary files of a killed run must be gone; they need milliseconds."""
 MAX_EVIDENCE = 4
 """Violations of each kind that are printed; the file has all."""
+MAX_REPORTS = 5
+"""Violations that are recorded for one path."""
 GOT_PAST_STATUS = 41
 """The status of a command that got past the sandbox."""
 
@@ -448,7 +450,7 @@ class User:
     def violation(self, what: str, path: str, detail: str) -> None:
         self.found += 1
         self._reported[path] += 1
-        if self._reported[path] <= 5:
+        if self._reported[path] <= MAX_REPORTS:
             self._violations.write(json.dumps({"at": time.time(), "what": what, "path": path, "detail": detail}) + "\n")
 
     def work_until(self, stopped: Any) -> None:
@@ -748,7 +750,9 @@ def print_evidence(base: Path, violations: list[dict[str, Any]], runs: list[Run]
             when = re.search(r'"begins": ([0-9.]+)', line)
             if when and -1 < at - float(when[1]) < 0.2 and path.partition("/")[0] in line:
                 print(f"  user {line}")
-    print("".join(f"\n{count:5} x {what}" for what, count in kinds.most_common()))
+    print(f"\nby kind, at most {MAX_REPORTS} for each path:")
+    for what, count in kinds.most_common():
+        print(f"{count:5} x {what}")
     for record in (base / "home/.kitbag/quarantine").glob("*/record.json"):
         print(f"in quarantine: {record.read_text()[:300]}")
 

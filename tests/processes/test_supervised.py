@@ -92,7 +92,7 @@ def test_a_killed_supervisor_leaves_nothing_running(tmp_path: Path) -> None:
     long = long_time()
     ran = run_command(command(f"sleep {long} & touch started; kill -9 $PPID; sleep {long}", tmp_path))
     assert ran.status == -9
-    assert processes_with(long) == []
+    wait_until(lambda: processes_with(long) == [])
 
 
 def test_what_can_t_be_started_is_an_error_and_leaves_no_descriptor(tmp_path: Path) -> None:
