@@ -2,9 +2,8 @@
 
     python bench/sandbox_soak.py [--seconds N] [--seed N]
 
-Starts Kitbag only as a program and shares no code with it. The user's process knows what it wrote, and inotify reports
-what others do: a path nobody was expected to create, a user's file that changed, a process or a temporary file that is
-left, or an unexpected exit status is a violation. Prints the evidence and exits with 1.
+Starts Kitbag only as a program. The user's process knows what it wrote; with inotify it sees what others create, change
+or remove. Checks leftover processes, temporary files and exit statuses too. Prints violations and exits with 1.
 """
 
 import argparse
@@ -531,7 +530,7 @@ class Soak:
     with_git: bool
     removals: bool
     marker: str
-    random: random.Random
+    chance: random.Random
     until: float
     runs: list[Run] = field(default_factory=list[Run])
     running: dict[int, Run] = field(default_factory=dict[int, Run])
@@ -570,7 +569,8 @@ class Soak:
         area, older = f"out-{number}/r{count}", f"out-{number}/r{count - 4}"
         python = f"{sys.executable} -I -S"
         kinds = ["ordinary", "attack", "attack", "build", "build", "inline", "wait", "fails"]
-        kind = chosen.choice([*kinds, *(["commit", "commit"] if self.with_git else [])])
+        kinds += ["commit", "commit"] if self.with_git else []
+        kind = chosen.choice(kinds)
         if kind == "ordinary":
             return kind, f"{python} steps/ordinary.py {self.marker} {area} {older}", [], 0
         if kind == "attack":
@@ -599,6 +599,7 @@ class Soak:
             "KITBAG_HOME": str(home / ".kitbag"),
             "TMPDIR": str(self.temporary),
             "PYTHONSAFEPATH": "1",  # the folder that commands write to is the current one
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),  # to test another checkout
         }
         with open(output, "wb") as file:
             process = subprocess.Popen(
@@ -613,11 +614,11 @@ class Soak:
 
     def killer(self) -> None:
         while time.monotonic() < self.until:
-            time.sleep(self.random.uniform(0.05, 2.5))
+            time.sleep(self.chance.uniform(0.05, 2.5))
             with self.lock:
                 victims = [run for run in self.running.values() if not run.killed_at]
                 if victims:
-                    run = self.random.choice(victims)
+                    run = self.chance.choice(victims)
                     run.killed_at = time.time()
                     run.process.send_signal(signal.SIGKILL)
 
@@ -688,7 +689,7 @@ def run_round(base: Path, name: str, seconds: float, seed: int, removals: bool) 
         with_git=with_git,
         removals=removals,
         marker=f"soak{secrets.token_hex(6)}",
-        random=random.Random(seed + 1),
+        chance=random.Random(seed + 1),
         until=time.monotonic() + seconds,
     )
     threads = [threading.Thread(target=soak.agent, args=(number, seed + 10 + number)) for number in range(AGENTS)]

@@ -256,6 +256,7 @@ class SupervisedChild:
         while not self.has_exited() and (left := deadline - time.monotonic()) > 0:
             readable([self._process.control], left)
         if not self._process.result:  # the supervisor itself was killed, or can't end them
+            self._tracker.track(max(0, self._process.pid - 1))  # the first process is left too
             self._tracker.end_all()
 
     def close(self) -> None:

@@ -207,9 +207,10 @@ def scratch_directory() -> Generator[str, None, None]:
     """A new private directory, removed at the end, even if Kitbag is killed. Raises OSError."""
     import secrets
     import shutil
-    import tempfile
 
-    path = os.path.join(tempfile.gettempdir(), f"kitbag-{secrets.token_hex(8)}")
+    # Not tempfile.gettempdir, which tries directories by creating files.
+    parent = next((path for path in (os.environ.get("TMPDIR", ""), "/tmp") if os.path.isdir(path)), "/var/tmp")  # noqa: S108
+    path = os.path.join(os.path.realpath(parent), f"kitbag-{secrets.token_hex(8)}")
     ours, theirs = socket.socketpair()
     file = _file_with(os.fsencode(path))
     with ours:

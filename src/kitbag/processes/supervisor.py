@@ -29,9 +29,6 @@ _NEW_LISTENER, _WAIT_KILLABLE = 1 << 3, 1 << 5
 _SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
 _USAGE_SECONDS = 0.1
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_HIGH = 500
-"""Where descriptors wait while they are moved to the numbers that the command expects."""
-
 Send = Callable[[Mapping[str, Any]], None]
 
 
@@ -74,6 +71,8 @@ def serve(channel: int, guards: Sequence[str] = ()) -> None:
         data, descriptors, _, _ = socket.recv_fds(server, 1, MAX_DESCRIPTORS)
         if not data:
             return
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
         if os.fork() == 0:
             try:
                 server.close()
@@ -92,7 +91,11 @@ def _remove_afterwards(descriptors: list[int]) -> None:
     path = os.read(path_file, 4096)
     os.write(lease, b"1")
     os.read(lease, 1)
-    shutil.rmtree(path, ignore_errors=True)
+    for _ in range(100):
+        shutil.rmtree(path, ignore_errors=True)
+        if not os.path.lexists(path):
+            return
+        time.sleep(0.05)  # a command that used it is about to end
 
 
 def _import_guard(name: str) -> Any:
@@ -118,14 +121,15 @@ def _supervise(descriptors: list[int]) -> None:
 
     guard: CommandGuard | None = None
     if request["guard"] is not None:
-        guard = _import_guard(request["guard"]["module"]).create_guard(
-            request["guard"]["policy"], send, lambda: sum(1 for _ in _descendants(os.getpid()))
-        )
+        guard = _import_guard(request["guard"]["module"]).create_guard(request["guard"]["policy"], send)
+    limits = _Limits(*request["limits"])
+    group = _ProcessGroup(limits.processes)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
         ours.close()
         control.close()
+        group.enter()
         _start(request, passed, guard, theirs)
     theirs.close()
     for descriptor in passed:
@@ -133,11 +137,12 @@ def _supervise(descriptors: list[int]) -> None:
     _drop_capabilities()
     os.umask(0)
     send({"started": pid})
-    supervision = _Supervision(pid, control, ours, guard, _Limits(*request["limits"]))
+    supervision = _Supervision(pid, control, ours, guard, limits, group)
     try:
         message = supervision.run()
     finally:
         statuses = _end_all_children()
+        group.remove()
     status = supervision.status if supervision.status is not None else statuses.get(pid, -signal.SIGKILL)
     send({"exited": status, **message, **({"guard": guard.report()} if guard is not None else {})})
 
@@ -146,6 +151,7 @@ def _start(request: dict[str, Any], passed: list[int], guard: CommandGuard | Non
     """In the child: become the command. Never returns."""
     try:
         os.setsid()
+        report = _out_of_the_way(report, request["descriptors"])
         _move_descriptors(passed, request["descriptors"])
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):  # Python changes these
             signal.signal(number, signal.SIG_DFL)
@@ -165,23 +171,21 @@ def _start(request: dict[str, Any], passed: list[int], guard: CommandGuard | Non
         os._exit(126)
 
 
+def _out_of_the_way(report: socket.socket, numbers: list[int]) -> socket.socket:
+    """The same socket with a number that the command does not want."""
+    return socket.socket(fileno=fcntl.fcntl(report.detach(), fcntl.F_DUPFD_CLOEXEC, max(9, *numbers, 0) + 1))
+
+
 def _move_descriptors(passed: list[int], numbers: list[int]) -> None:
     """The first becomes stdout and stderr, the others get the numbers that Kitbag knows them by."""
-    output, *others = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, _HIGH) for descriptor in passed]
-    null = fcntl.fcntl(os.open("/dev/null", os.O_RDONLY), fcntl.F_DUPFD, _HIGH)
-    os.dup2(null, 0)
+    # First out of the way of all numbers that are wanted.
+    free = max(9, *numbers, *passed) + 1 if numbers else 10
+    output, *others = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, free) for descriptor in passed]
+    os.dup2(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    wanted = set(numbers)
-    for name in os.listdir("/proc/self/fd"):
-        number = int(name)
-        if 2 < number < _HIGH and number not in wanted:
-            with contextlib.suppress(OSError):
-                os.set_inheritable(number, False)
     for descriptor, number in zip(others, numbers, strict=True):
         os.dup2(descriptor, number)
-    for descriptor in (output, null, *others):
-        os.close(descriptor)
 
 
 def _limit_files(limits: _Limits) -> None:
@@ -220,11 +224,61 @@ def _drop_capabilities() -> None:
     ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)())
 
 
+class _ProcessGroup:
+    """A control group that limits processes. Only root may create one; other users have RLIMIT_NPROC, which does not
+    count for root."""
+
+    def __init__(self, limit: int) -> None:
+        self.path = ""
+        if not limit or os.geteuid() != 0:
+            return
+        for parent in ("/sys/fs/cgroup/pids", "/sys/fs/cgroup"):
+            path = f"{parent}/kitbag-{os.getpid()}-{time.monotonic_ns()}"
+            try:
+                os.mkdir(path, 0o700)
+                with open(f"{path}/pids.max", "w") as file:
+                    file.write(str(limit + 2))
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.rmdir(path)
+                continue
+            self.path = path
+            return
+
+    def enter(self) -> None:
+        if self.path:
+            with contextlib.suppress(OSError), open(f"{self.path}/cgroup.procs", "w") as file:
+                file.write("0")
+
+    def is_full(self) -> bool:
+        """Whether a process could not be started."""
+        if not self.path:
+            return False
+        with contextlib.suppress(OSError), open(f"{self.path}/pids.events") as file:
+            return any(line.startswith("max ") and int(line[4:]) > 0 for line in file)
+        return False
+
+    def remove(self) -> None:
+        for _ in range(100):
+            try:
+                if self.path:
+                    os.rmdir(self.path)
+                return
+            except OSError:  # the last process is not quite gone
+                time.sleep(0.01)
+
+
 class _Supervision:
     """The loop that waits for the command, Kitbag and the guard's questions, and measures what the command uses."""
 
     def __init__(
-        self, pid: int, control: socket.socket, start: socket.socket, guard: CommandGuard | None, limits: _Limits
+        self,
+        pid: int,
+        control: socket.socket,
+        start: socket.socket,
+        guard: CommandGuard | None,
+        limits: _Limits,
+        group: "_ProcessGroup",
     ) -> None:
         self.status: int | None = None
         self._pid = pid
@@ -232,6 +286,7 @@ class _Supervision:
         self._start = start
         self._guard = guard
         self._limits = limits
+        self._group = group
         self._listener = -1
         self._problem = ""
         self._next_usage = time.monotonic() + _USAGE_SECONDS
@@ -300,7 +355,7 @@ class _Supervision:
             memory += _private_memory(pid)
         # A command with very many processes takes long to measure.
         self._next_usage = now + max(_USAGE_SECONDS, 5 * (time.monotonic() - now))
-        if self._limits.processes and processes > self._limits.processes:
+        if self._limits.processes and (processes > self._limits.processes or self._group.is_full()):
             return "processes"
         return "memory" if self._limits.memory and memory > self._limits.memory else ""
 

@@ -178,12 +178,14 @@ def run_in_bubblewrap(
         protected = protect_paths(writable, workspace, before, confinement.allowed)
         # Scan last: sockets come and go, and on a busy machine the steps above are slow.
         view = build_view(workspace, confinement.network, writable)
+        if bubblewrap.guards:  # it keeps parents of mounts in place
+            protected = msgspec.structs.replace(protected, pinned=())
         mounts = Mounts(view, protected, writable)
         guard = _guard(bubblewrap, confinement, writable, protected, before)
         run = _Run(bubblewrap, command, environment, confinement, mounts, guard)
         result = run.start(on_progress)
         if not isinstance(result, _NotStartedError):
-            return _with_notes(result, command, confinement, writable, workspace, before)
+            return _with_notes(bubblewrap, result, command, confinement, workspace, before)
         if tries >= _MAX_TRIES or (tries > 1 and not mounts.has_vanished_path()):
             raise result
     raise AssertionError
@@ -196,41 +198,40 @@ def _guard(
     protected: ProtectedPaths,
     snapshot: ControlSnapshot,
 ) -> GuardSpec | None:
-    limit = confinement.limits.processes
-    if not bubblewrap.guards or not (writable or limit):
+    if not bubblewrap.guards or not writable:
         return None
     policy = {
         "roots": list(writable),
         "repositories": list(protected.repositories),
         "read_only": list(protected.read_only),
-        "pinned": [*protected.pinned, *writable],
+        "pinned": list(writable),
         "allowed": list(confinement.allowed),
         "aliases": sorted(snapshot.aliases),
         "denied": [[one.anchor, one.regex, one.only_names, one.rule] for one in confinement.denied_writes],
         "watches_removals": bool(protected.links),
         "asks": confinement.on_question is not None,
-        "processes": limit,
+        "file_size": confinement.limits.file_size,
     }
     return GuardSpec(module=_GUARD_MODULE, policy=policy)
 
 
 def _with_notes(
+    bubblewrap: Bubblewrap,
     ran: SupervisedResult,
     command: ShellCommand,
     confinement: Confinement,
-    writable: tuple[str, ...],
     workspace: Workspace,
     before: ControlSnapshot,
 ) -> CommandResult:
     """Reports what was denied, moves what passed the guard to the quarantine, and says which limit ended it."""
     report = ran.guard_report
+    writable = workspace.write_roots if confinement.profile == "workspace" else ()
     notes = [
         f"the sandbox denied writing {_shown(path, writable)}: {reason}" for path, reason in report.get("denied", ())
     ]
-    # Without a guard there is no report, and everything new counts.
-    unsure = report["unsure"] if report and ran.stopped != _HOSTILE else None
-    if writable and (unsure is None or unsure):
-        for path in find_created(before, take_snapshot(writable), report.get("allowed", ()), unsure):
+    # The user's own programs may have created control paths too, so this is only for attacks and without a guard.
+    if writable and (ran.stopped == _HOSTILE or not bubblewrap.guards):
+        for path in find_created(before, take_snapshot(writable), report.get("allowed", ())):
             notes.append(_quarantine(path, command.text, workspace.kitbag_home))
     if ran.stopped == _HOSTILE:
         notes.append("stopped: the command changed a file name while the sandbox checked it, to get past the check")
@@ -309,7 +310,7 @@ class _Run:
                 ),
                 on_progress,
                 CommandStart(
-                    prefix=(self._bubblewrap.program, "--args", arguments_descriptor, "--"),
+                    prefix=(self._bubblewrap.program, "--args", arguments_descriptor, "--", *self._limiter()),
                     descriptors=(status.descriptor, *descriptors.all),
                     limits=self._confinement.limits,
                     guard=self._guard,
@@ -328,6 +329,13 @@ class _Run:
         finally:
             status.close()
             descriptors.close()
+
+    def _limiter(self) -> tuple[str, ...]:
+        """Sets the kernel's limit on processes, which counts threads too, where there is no control group."""
+        limit = self._confinement.limits.processes
+        if not limit or os.geteuid() == 0 or not os.path.exists("/bin/bash"):
+            return ()
+        return ("/bin/bash", "-c", 'ulimit -u "$0" 2>/dev/null; exec "$@"', str(4 * limit))
 
     def _options(self, status: _Status, descriptors: _Descriptors) -> list[str]:
         bubblewrap, network = self._bubblewrap, self._confinement.network
@@ -375,7 +383,7 @@ def detect_bubblewrap() -> tuple[Bubblewrap | None, str]:
     version = _read_version(programs[0])
     problem = ""
     prepare_supervisor((_GUARD_MODULE,))
-    can_watch = bool(watching_program(writes=True, removals=False, forks=True))
+    can_watch = bool(watching_program(removals=False))
     for guards in (True, False) if can_watch else (False,):
         for options in _VARIANTS:
             bubblewrap = Bubblewrap(program=programs[0], version=version, options=options, guards=guards)

@@ -1,8 +1,7 @@
-"""The control paths in a workspace at one moment, at any depth, and which of the new ones a command created.
+"""The control paths in a workspace at one moment, at any depth, and which are new.
 
-`write_guard` keeps programs from creating control paths. If it could not be sure of a call, snapshots before and after
-the command are compared. The user's own programs create control paths too: only what coincides with such a call is the
-command's. A directory is read again only if its ctime, which can't be forged, has changed. Used by `bubblewrap`.
+Used by `bubblewrap`: repositories and links that need protection, and, where the guard noticed an attack or there is no
+guard, what a command created. A directory is read again only if its ctime, which can't be forged, has changed.
 """
 
 import os
@@ -16,8 +15,6 @@ from kitbag.permissions.control_paths import PACKAGE_DIRECTORIES, PROJECT_SEQUEN
 _MAX_CACHED_DIRECTORIES = 400_000
 _SETTLED_NANOSECONDS = 100_000_000
 """After this, a change gets a different timestamp."""
-_UNSURE = (-20_000_000, 500_000_000)
-"""When a call may take effect after its check, in nanoseconds. File systems use a clock that lags behind a little."""
 _SEQUENCE_STARTS = frozenset(sequence[0] for sequence in PROJECT_SEQUENCES)
 
 
@@ -131,40 +128,10 @@ def _leads_to_missing_control_path(path: str) -> bool:
     return not os.path.lexists(target) and any(map(is_control_name, target.split(os.sep)[-3:]))
 
 
-def find_created(
-    before: ControlSnapshot, after: ControlSnapshot, allowed: Sequence[str], unsure: Sequence[int] | None
-) -> list[str]:
-    """The new control paths that a command created past the guard: those that appeared with a call that the guard could
-    not be sure of (`unsure`: nanoseconds since the epoch); None: all."""
-    new = [
+def find_created(before: ControlSnapshot, after: ControlSnapshot, allowed: Sequence[str]) -> list[str]:
+    """New control paths, without those that were allowed and what is in them."""
+    return [
         path
         for path in sorted(after.paths - before.paths)
         if not any(path == one or path.startswith(f"{one}/") for one in allowed)
     ]
-    if unsure is None:
-        return new
-    return [path for path in new if any(_UNSURE[0] <= _creation_time(path) - at <= _UNSURE[1] for at in unsure)]
-
-
-def _creation_time(path: str) -> int:
-    """In nanoseconds; 0 if it does not exist. The last change, if the file system does not record the creation."""
-    try:
-        state = os.lstat(path)
-    except OSError:
-        return 0
-    return _birth_time(path) or state.st_ctime_ns
-
-
-def _birth_time(path: str) -> int:
-    """From statx, which Python does not have yet; 0 if unknown."""
-    import ctypes
-
-    buffer = ctypes.create_string_buffer(256)
-    library = ctypes.CDLL(None, use_errno=True)
-    no_follow, birth = 0x100, 0x800
-    if not hasattr(library, "statx") or library.statx(-100, os.fsencode(path), no_follow, birth, buffer):
-        return 0
-    if not int.from_bytes(buffer.raw[:4], "little") & birth:
-        return 0
-    seconds = int.from_bytes(buffer.raw[80:88], "little")
-    return seconds * 1_000_000_000 + int.from_bytes(buffer.raw[88:92], "little")

@@ -6,7 +6,6 @@ made from.
 
 import os
 import re
-import stat
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from kitbag.permissions.control_paths import (
 )
 from kitbag.text.secret_paths import normalize_path_part
 
-_MAX_CARRIED = 2_000
+_MAX_CARRIED = 200_000
 _ANY_CHILD = "\ufffe"
 """A name that no pattern contains."""
 _BARE_NAMES = ("head", "objects", "commondir")
@@ -72,7 +71,6 @@ class ProtectedWrites:
         """`repositories`: git directories that exist. `read_only` and `pinned`: mounts. `allowed`: paths that may be
         written, with all below them. `aliases`: names of links that lead to control paths which don't exist."""
         self._roots = sorted(roots, key=len, reverse=True)
-        self.has_roots = bool(roots)
         self._repositories = sorted(repositories, key=len, reverse=True)
         self._read_only = list(read_only)
         self._pinned = set(pinned)
@@ -110,11 +108,11 @@ class ProtectedWrites:
         self._read_only = [one for one in self._read_only if one not in mounts]
         return mounts
 
-    def is_pinned(self, call: str, paths: Sequence[str]) -> bool:
-        """Whether a mount point would be moved or removed."""
-        if not call.startswith(("rename", "unlink", "rmdir")):
-            return False
-        return any(path in self._pinned or path in self._read_only for path in paths)
+    def is_pinned(self, path: str) -> bool:
+        """Whether it is, or contains, a mount point or a repository."""
+        if path in self._pinned:
+            return True
+        return any(_is_inside(one, path) for one in (*self._read_only, *self._repositories))
 
     def find(self, request: WriteRequest) -> ProtectedWrite | None:
         path = request.path
@@ -150,7 +148,11 @@ class ProtectedWrites:
             return None
         parts = _normalized(path, root)
         found = find_control_part(parts, replaces=request.replaces)
-        if found is not None and not (found.name != ".git" and PACKAGE_DIRECTORIES.intersection(parts[: found.length])):
+        if found is not None and PACKAGE_DIRECTORIES.intersection(parts[: found.length]):
+            # Packages bring control files of their own, but no repositories.
+            at = parts.index(".git") if ".git" in parts else None
+            found = found._replace(length=at + 1, name=".git") if at is not None else None
+        if found is not None:
             names = path[len(root) + 1 :].split("/")
             return ProtectedWrite(os.path.join(root, *names[: found.length]), f"`{found.name}`: {found.reason}")
         if parts and parts[-1] in _BARE_NAMES and _completes_repository(parts[-1], request.parent):
@@ -167,9 +169,11 @@ class ProtectedWrites:
         seen = 0
         for _, folders, files in os.walk(request.source):
             for name in (*folders, *files):
-                seen += 1
-                if find_control_part([normalize_path_part(name)]) is not None or seen > _MAX_CARRIED:
+                if find_control_part([normalize_path_part(name)]) is not None:
                     return ProtectedWrite(request.path, f"would contain `{name}`, which programs may run commands from")
+            seen += len(folders) + len(files)
+            if seen > _MAX_CARRIED:
+                return ProtectedWrite(request.path, "contains too many files to check them for control files")
         return None
 
 
@@ -200,10 +204,3 @@ def _matches(pattern: DeniedPattern, regex: "re.Pattern[str]", path: str) -> boo
     below = path[len(pattern.anchor) :].lstrip("/").casefold()
     # A directory counts if everything in it does.
     return regex.match(below) is not None or regex.match(f"{below}/{_ANY_CHILD}" if below else _ANY_CHILD) is not None
-
-
-def is_directory(path: str) -> bool:
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False

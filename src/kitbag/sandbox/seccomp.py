@@ -1,7 +1,8 @@
 """The seccomp programs of the sandbox: what is denied, and which calls are reported to `write_guard`.
 
 Denied is what namespaces don't cover: sockets to the hypervisor (vsock), kernel key rings, io_uring, which bypasses
-filters, and calls whose arguments a filter can't read (openat2, clone3). Denied calls return an error, not a kill.
+filters, calls whose arguments a filter can't read (openat2, clone3), and new views of the file system. Denied calls
+return an error, not a kill.
 """
 
 import errno
@@ -18,27 +19,33 @@ _MISSING = _ERROR | errno.ENOSYS
 _AUDIT_ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NUMBERS: Final = {
     "x86_64": {
-        "socket": 41, "ioctl": 16, "clone": 56, "fork": 57, "vfork": 58, "add_key": 248, "request_key": 249,
+        "socket": 41, "ioctl": 16, "clone": 56, "bind": 49, "unshare": 272, "mount": 165, "umount2": 166,
+        "setns": 308, "pivot_root": 155, "chroot": 161, "add_key": 248, "request_key": 249,
         "keyctl": 250, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "open": 2, "openat": 257,
         "creat": 85, "mkdir": 83, "mkdirat": 258,
         "mknod": 133, "mknodat": 259, "rename": 82, "renameat": 264, "renameat2": 316, "link": 86, "linkat": 265,
         "symlink": 88, "symlinkat": 266, "truncate": 76, "unlink": 87, "rmdir": 84, "unlinkat": 263,
     },
     "aarch64": {
-        "socket": 198, "ioctl": 29, "clone": 220, "add_key": 217, "request_key": 218, "keyctl": 219, "bpf": 280,
+        "socket": 198, "ioctl": 29, "clone": 220, "bind": 200, "unshare": 97, "mount": 40, "umount2": 39, "setns": 268,
+        "pivot_root": 41, "chroot": 51, "add_key": 217, "request_key": 218, "keyctl": 219, "bpf": 280,
         "perf_event_open": 241, "userfaultfd": 282, "openat": 56, "mkdirat": 34, "mknodat": 33, "renameat": 38,
         "renameat2": 276, "linkat": 37, "symlinkat": 36, "truncate": 45, "unlinkat": 35,
     },
 }  # fmt: skip
-_DENIED = ("add_key", "request_key", "keyctl", "bpf", "perf_event_open", "userfaultfd")
-_UNREADABLE = (425, 426, 427, 435, 437)
-"""io_uring, clone3 and openat2, the same everywhere. Programs fall back to clone and openat."""
+_DENIED = (
+    *("add_key", "request_key", "keyctl", "bpf", "perf_event_open", "userfaultfd"),
+    *("mount", "umount2", "setns", "pivot_root", "chroot"),
+)
+_UNREADABLE = (425, 426, 427, 435, 437, 428, 429, 430, 431, 432, 433, 442)
+"""io_uring, clone3, openat2 and the newer calls that mount, the same everywhere. Programs fall back to older ones."""
 _FAMILIES = (1, 2, 10, 16)
 """unix, inet, inet6, netlink"""
 _TERMINAL_INPUT = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX: typing into a terminal."""
 WRITING_FLAGS: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_CLONE_VM, _CLONE_VFORK, _CLONE_THREAD = 0x100, 0x4000, 0x10000
+_CLONE_NEW_VIEW = 0x10000000 | 0x00020000
+"""A user or mount namespace, in which paths would mean something else."""
 
 Instruction = tuple[int, int, int, int]
 
@@ -71,6 +78,7 @@ _WATCHED: Final = {
     "symlink": WatchedCall(((None, 1),), target=0),
     "symlinkat": WatchedCall(((1, 2),), target=0),
     "truncate": WatchedCall(((None, 0),)),
+    "bind": WatchedCall(((None, 1),)),
     "unlink": WatchedCall(((None, 0),), removes=True),
     "rmdir": WatchedCall(((None, 0),), removes=True),
     "unlinkat": WatchedCall(((0, 1),), removes=True),
@@ -87,23 +95,10 @@ def watched_calls(*, removals: bool) -> dict[int, tuple[str, WatchedCall]]:
     }
 
 
-def fork_calls() -> frozenset[int]:
-    """The numbers of calls that start a process; clone3 is denied."""
-    numbers = _NUMBERS.get(os.uname().machine, {})
-    return frozenset(numbers[name] for name in ("clone", "fork", "vfork") if name in numbers)
-
-
-def watching_program(*, writes: bool, removals: bool, forks: bool) -> bytes:
-    """Reports the watched calls, and those that start processes, to a listener; empty on unknown architectures."""
+def watching_program(*, removals: bool) -> bytes:
+    """Reports the watched calls to a listener; empty on unknown architectures."""
     code = _prologue()
-    clone = _NUMBERS.get(os.uname().machine, {}).get("clone")
-    for number in sorted(fork_calls()) if forks else ():
-        if number == clone:
-            code += [(_EQUAL, 0, 4, number), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_ANY_BIT, 1, 0, _CLONE_THREAD)]
-            code += [(_RETURN, 0, 0, _NOTIFY), (_RETURN, 0, 0, _ALLOW)]
-        else:
-            code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _NOTIFY)]
-    for number, (_, call) in watched_calls(removals=removals).items() if writes else ():
+    for number, (_, call) in watched_calls(removals=removals).items():
         if call.flags is None:
             code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _NOTIFY)]
         else:
@@ -125,10 +120,9 @@ def denying_program() -> bytes:
     families = [(_EQUAL, len(_FAMILIES) - at, 0, family) for at, family in enumerate(_FAMILIES)]
     code += [(_EQUAL, 0, len(families) + 3, numbers["socket"]), (_LOAD, 0, 0, _FIRST_ARGUMENT), *families]
     code += [(_RETURN, 0, 0, _ERROR | errno.EAFNOSUPPORT), (_RETURN, 0, 0, _ALLOW)]
-    # Processes that share memory without being threads: nothing but an attack on the guard needs them.
-    code += [(_EQUAL, 0, 5, numbers["clone"]), (_LOAD, 0, 0, _FIRST_ARGUMENT)]
-    code += [(_ANY_BIT, 0, 2, _CLONE_VM), (_ANY_BIT, 1, 0, _CLONE_THREAD | _CLONE_VFORK)]
-    code += [(_RETURN, 0, 0, _ERROR | errno.EPERM), (_RETURN, 0, 0, _ALLOW)]
+    for name in ("clone", "unshare"):
+        code += [(_EQUAL, 0, 4, numbers[name]), (_LOAD, 0, 0, _FIRST_ARGUMENT)]
+        code += [(_ANY_BIT, 0, 1, _CLONE_NEW_VIEW), (_RETURN, 0, 0, _ERROR | errno.EPERM), (_RETURN, 0, 0, _ALLOW)]
     code += [(_EQUAL, 0, 2 + 2 * len(_TERMINAL_INPUT) - 1, numbers["ioctl"]), (_LOAD, 0, 0, _FIRST_ARGUMENT + 8)]
     for request in _TERMINAL_INPUT:
         code += [(_EQUAL, 0, 1, request), (_RETURN, 0, 0, _ERROR | errno.EPERM)]

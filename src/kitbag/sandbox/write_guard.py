@@ -1,9 +1,9 @@
 """Decides about system calls of a sandboxed command that create or change files, before the kernel runs them.
 
-Runs in the command's supervisor. The kernel reports each such call and waits. Most are let through by name alone. A
-name that could be protected is resolved as the command would see it, and then allowed, asked about or denied. What is
-allowed is run here, so that nothing can change between check and use; so are calls of programs with threads, which
-could change a name after it was checked. Counts processes too. Uses `protected_writes` for the rules.
+Runs in the command's supervisor. The kernel reports each such call and waits. Its path is resolved as the command sees
+it, and then allowed, asked about or denied. What is allowed is run here, on the directory that was checked, and the
+command gets the result: it can't exchange a name or a link between check and use. Only calls on pipes and in /proc,
+which are different for another process, are left to the kernel. Uses `protected_writes`.
 """
 
 import contextlib
@@ -13,35 +13,38 @@ import fcntl
 import json
 import os
 import re
+import select
 import stat
 import struct
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from kitbag.sandbox.protected_writes import ProtectedWrite, ProtectedWrites, WriteRequest, is_directory
-from kitbag.sandbox.seccomp import WatchedCall, fork_calls, watched_calls, watching_program
+from kitbag.sandbox.protected_writes import ProtectedWrite, ProtectedWrites, WriteRequest
+from kitbag.sandbox.seccomp import WatchedCall, watched_calls, watching_program
 
-_RECEIVE, _SEND, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
+_RECEIVE, _SEND, _ADD, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40182103, 0x40082104
 _SYNC_WAKE_UP = 1
 _CONTINUE = 1
-_ADD, _ADD_AND_SEND = 0x40182103, 2
-_ADD_DESCRIPTOR: Final = struct.Struct("=QIIII")
-_AT_REMOVEDIR, _AT_SYMLINK_FOLLOW = 0x200, 0x400
+_ADD_AND_SEND = 2
 _NOTIFICATION: Final = struct.Struct("=QIIiIQ6Q")
 _RESPONSE: Final = struct.Struct("=QqiI")
-_AT_FDCWD = -100
-_PATH_BYTES = 4096
-_SHORT_PATH = 256
-_OPENAT2 = 437
+_ADD_DESCRIPTOR: Final = struct.Struct("=QIIII")
+_AT_FDCWD, _AT_REMOVEDIR, _AT_SYMLINK_FOLLOW, _AT_EMPTY_PATH = -100, 0x200, 0x400, 0x1000
+_RENAME_EXCHANGE = 2
+_OPENAT2, _NO_SYMLINKS, _IN_ROOT = 437, 0x04, 0x10
 _NS_GET_USERNS, _MNT_DETACH = 0xB701, 2
-_IN_ROOT = 0x10
+_PATH_BYTES = 4096
+_PAGE = 4096
 _MAX_LINKS = 40
-_MAX_OPEN_MEMORIES = 64
-_MAX_UNSURE = 1_000
 _MAX_DENIED = 50
 _MAX_REPORT = 40_000
+_DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_OPENING: Final = ("open", "openat", "creat")
+_ONLY_ON_CREATION: Final = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_PROC: Final = re.compile(rb"/+(?:proc|dev/(?:fd|stdin|stdout|stderr))(?:/|$)")
+_PROC_LINK: Final = re.compile(
+    rb"/+proc/+(?:(self|thread-self)|[^/]+)/+(?:task/[^/]+/)?(cwd|root|fd/[0-9]+)/+(.*)", re.DOTALL
+)
 HOSTILE: Final = "hostile"
 
 
@@ -62,52 +65,56 @@ class _Call(NamedTuple):
     watched: WatchedCall
     arguments: list[int]
 
+    @property
+    def flags(self) -> int:
+        """Of a call that opens or renames."""
+        if self.name == "creat":
+            return os.O_CREAT | os.O_WRONLY | os.O_TRUNC
+        at = 4 if self.name in ("renameat2", "linkat") else self.watched.flags
+        return 0 if at is None else self.arguments[at] & 0x7FFFFFFF
 
-def create_guard(
-    policy: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None], count_processes: Callable[[], int]
-) -> "WriteGuard":
+
+class _Place(NamedTuple):
+    """Where a call writes."""
+
+    parent: int
+    """An open directory."""
+    name: bytes
+    path: str
+
+
+def create_guard(policy: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> "WriteGuard":
     return WriteGuard(
-        ProtectedWrites.from_json(policy), bool(policy["asks"]), send, int(policy["processes"]), count_processes
+        ProtectedWrites.from_json(policy), send, asks=bool(policy["asks"]), max_file_size=int(policy["file_size"])
     )
 
 
 class WriteGuard:
     def __init__(
-        self,
-        rules: ProtectedWrites,
-        asks: bool,
-        send: Callable[[Mapping[str, Any]], None],
-        max_processes: int,
-        count_processes: Callable[[], int],
+        self, rules: ProtectedWrites, send: Callable[[Mapping[str, Any]], None], *, asks: bool, max_file_size: int
     ) -> None:
-        """`asks`: send a question for each protected path, instead of denying it. `max_processes`: 0 for no limit."""
-        self.program = watching_program(
-            writes=rules.has_roots, removals=rules.watches_removals, forks=bool(max_processes)
-        )
-        self._has_started = False
-        self._setup_filters = _filter_count(os.getpid()) + 1
-        self._setup_pids: set[int] = set()
-        self._forks = fork_calls()
-        self._max_processes = max_processes
-        self._count_processes = count_processes
-        self._processes = 0
-        """At most so many run: those counted last and those started since."""
+        """`asks`: send a question for each protected path, instead of denying it."""
+        self.program = watching_program(removals=rules.watches_removals)
         self.stop_reason = ""
         self._rules = rules
         self._asks = asks
         self._ask = send
+        self._max_file_size = max_file_size
+        self._has_started = False
+        self._setup_filters = _filter_count(os.getpid()) + 1
+        self._setup_pids: set[int] = set()
         self._calls = watched_calls(removals=rules.watches_removals)
-        self._suspicious = re.compile(rules.suspicious_names(), re.IGNORECASE | re.DOTALL).search
+        self._is_suspicious = re.compile(rules.suspicious_names(), re.IGNORECASE | re.DOTALL).search
         self._listener = -1
-        self._memories: dict[int, int] = {}
+        self._pending = select.poll()
         self._waiting: dict[str, list[_Call]] = {}
         self._answers: dict[str, str] = {}
         """By protected path: why it is denied, or empty if it is allowed."""
         self._denied: dict[str, str] = {}
-        self._unsure: deque[int] = deque(maxlen=_MAX_UNSURE)
 
     def attach(self, listener: int) -> None:
         self._listener = listener
+        self._pending.register(listener, select.POLLIN)
         with contextlib.suppress(OSError):  # since Linux 6.6
             fcntl.ioctl(listener, _SET_FLAGS, _SYNC_WAKE_UP)
 
@@ -116,7 +123,6 @@ class WriteGuard:
         return {
             "denied": _fitting([[path, reason] for path, reason in self._denied.items()]),
             "allowed": _fitting(allowed),
-            "unsure": list(self._unsure),
         }
 
     def answer(self, key: str, reason: str) -> None:
@@ -131,49 +137,39 @@ class WriteGuard:
                 self._decide(call)
 
     def handle(self) -> None:
-        buffer = bytearray(_NOTIFICATION.size)
-        try:
-            fcntl.ioctl(self._listener, _RECEIVE, buffer, True)
-        except OSError:
-            return None  # the caller has ended meanwhile
-        identifier, pid, _, number, _, _, *arguments = _NOTIFICATION.unpack(buffer)
-        if number in self._forks:
-            return self._count_fork(identifier)
-        name, watched = self._calls[number]
-        return self._decide(_Call(identifier, pid, name, watched, arguments))
+        # Receive all first: until then, a signal makes the call of a waiting process fail.
+        calls: list[_Call] = []
+        while not calls or self._pending.poll(0):
+            buffer = bytearray(_NOTIFICATION.size)
+            try:
+                fcntl.ioctl(self._listener, _RECEIVE, buffer, True)
+            except OSError:
+                break  # the caller has ended meanwhile
+            identifier, pid, _, number, _, _, *arguments = _NOTIFICATION.unpack(buffer)
+            calls.append(_Call(identifier, pid, *self._calls[number], arguments))
+        for call in calls:
+            self._decide(call)
 
-    def _count_fork(self, identifier: int) -> None:
-        self._processes += 1
-        if self._processes > self._max_processes:
-            self._processes = self._count_processes()
-            if self._processes > self._max_processes:
-                self.stop_reason = "processes"
-                return self._fail(identifier, errno.EAGAIN)
-        return self._continue(identifier)
+    # --- deciding ---------------------------------------------------------------------------------------------------
 
     def _decide(self, call: _Call) -> None:
-        """Let the kernel run it if nothing can change its arguments meanwhile, or run it here."""
-        positions = _text_positions(call.watched)
         try:
             if not self._has_started and self._is_setting_up(call.pid):
-                return self._continue(call.id)
-            texts = [self._read(call.pid, call.arguments[at]) for at in positions]
-            is_suspicious = self._is_suspicious(call, texts)
-            if is_suspicious or self._rules.examines_all or self._is_threaded(call.pid):
-                try:
-                    return self._examine_and_run(call, texts)
-                except _SpecialFile:
-                    if is_suspicious:
-                        return self._fail(call.id, errno.EPERM)
-                    self._unsure.append(time.time_ns())
-            if texts != [self._read(call.pid, call.arguments[at]) for at in positions]:
-                self.stop_reason = HOSTILE
-                return self._fail(call.id, errno.EPERM)
+                return self._respond(call.id, 0, _CONTINUE)
+            texts = self._texts(call)
+            try:
+                return self._examine_and_run(call, texts)
+            except _SpecialFile:
+                if texts != self._texts(call):
+                    self.stop_reason = HOSTILE
+                    return self._respond(call.id, -errno.EPERM)
+                return self._respond(call.id, 0, _CONTINUE)
         except _Unresolved as error:
-            return self._fail(call.id, error.number)
+            return self._respond(call.id, -error.number)
         except OSError as error:
-            return self._fail(call.id, error.errno or errno.EPERM)
-        return self._continue(call.id)
+            return self._respond(call.id, -(error.errno or errno.EPERM))
+        except (ValueError, OverflowError, ArithmeticError):
+            return self._respond(call.id, -errno.EINVAL)
 
     def _is_setting_up(self, pid: int) -> bool:
         """Whether it is bubblewrap, which adds its own filter right before it starts the command."""
@@ -182,114 +178,65 @@ class WriteGuard:
             self._setup_pids.add(pid)
         return not self._has_started
 
-    def _is_suspicious(self, call: _Call, texts: list[bytes]) -> bool:
-        if any(map(self._suspicious, texts)):
-            return True
-        # A directory that is renamed may contain control paths.
-        return call.name.startswith("rename") and is_directory(_as_seen_by(call.pid, texts[0]))
-
-    # --- deciding ---------------------------------------------------------------------------------------------------
+    def _texts(self, call: _Call) -> list[bytes]:
+        if call.name == "bind":
+            return [_socket_path(call)]
+        return [_read_text(call.pid, call.arguments[at]) for at in _text_positions(call.watched)]
 
     def _examine_and_run(self, call: _Call, texts: list[bytes]) -> None:
         """Run the call here, on the directories that were checked, or deny it, or let it wait for an answer. Raises
         _SpecialFile if it can't be run here, and OSError or _Unresolved for its own errors."""
-        follows = call.name in ("open", "openat", "creat", "truncate") and not _refuses_links(call)
-        places: list[tuple[int, bytes]] = []
+        follows = call.name == "truncate" or (call.name in _OPENING and not _refuses_links(call.flags))
+        places: list[_Place] = []
         try:
             for at, (directory, _) in enumerate(call.watched.paths):
-                places.append(self._resolve(call, directory, texts[at], follows))
+                places.append(_resolve(call, directory, texts[at], follows))
             found = self._find_protected(call, places, texts)
-            if found is None and self._rules.is_pinned(call.name, [_join(*place) for place in places]):
-                raise _Unresolved(errno.EBUSY)  # as for a mount point, which it is for the caller, but not for us
             if found is not None and not self._is_allowed(call, found):
                 return
-            self._run(call, places, texts)
+            if call.name.startswith(("rename", "unlink", "rmdir")) and any(
+                self._rules.is_pinned(place.path) for place in places
+            ):
+                raise _Unresolved(errno.EBUSY)  # as for a mount point, which it is for the caller, but not for us
+            if call.name == "bind":
+                raise _SpecialFile
+            if call.name in _OPENING:
+                self._open_for(call, places[0], is_directory=texts[0].endswith(b"/"))
+            else:
+                _check_slashes(call, places, texts)
+                self._change(call, places, texts)
+                self._respond(call.id, 0)
         finally:
-            for parent, _ in places:
-                os.close(parent)
+            for place in places:
+                os.close(place.parent)
 
-    def _find_protected(
-        self, call: _Call, places: list[tuple[int, bytes]], texts: list[bytes]
-    ) -> ProtectedWrite | None:
-        source = ""
-        for at, (parent, name) in enumerate(places):
-            path = _join(parent, name)
-            is_target = at == len(places) - 1
+    def _find_protected(self, call: _Call, places: list[_Place], texts: list[bytes]) -> ProtectedWrite | None:
+        renames = call.name.startswith("rename")
+        moves_directory = renames and any(stat.S_ISDIR(_mode(place)) for place in places)
+        exchanges = call.name == "renameat2" and call.flags & _RENAME_EXCHANGE
+        for at, place in enumerate(places):
+            if not (
+                moves_directory
+                or self._rules.examines_all
+                or self._is_suspicious(os.fsencode(place.path))
+                or call.watched.target is not None
+            ):
+                continue
+            is_target = at == len(places) - 1 or bool(exchanges)
             request = WriteRequest(
-                path=path,
+                path=place.path,
                 call=call.name,
-                exists=_mode(name, parent) != 0,
+                exists=_mode(place) != 0,
                 replaces=is_target and call.name.startswith(("rename", "link", "symlink")),
-                source=source if is_target and call.name.startswith("rename") else "",
-                parent=parent,
+                source=places[1 - at].path if is_target and renames else "",
+                parent=place.parent,
             )
-            source = path
             found = self._rules.find(request)
             if found is None and call.watched.target is not None:
-                found = self._rules.find_target(path, os.fsdecode(texts[-1]))
+                found = self._rules.find_target(place.path, os.fsdecode(texts[-1]))
             if found is not None:
                 return found
         return None
-
-    def _run(self, call: _Call, places: list[tuple[int, bytes]], texts: list[bytes]) -> None:
-        if any(text.endswith(b"/") for text in texts) and not call.name.startswith("mkdir"):
-            raise _SpecialFile  # only a directory may have that name; rare, so left to the kernel
-        if call.name in ("open", "openat", "creat"):
-            descriptor = self._open(call, *places[0])
-            try:
-                flags = call.arguments[call.watched.flags] if call.watched.flags is not None else 0
-                request = _ADD_DESCRIPTOR.pack(call.id, _ADD_AND_SEND, descriptor, 0, flags & os.O_CLOEXEC)
-                with contextlib.suppress(FileNotFoundError):  # the caller has ended
-                    fcntl.ioctl(self._listener, _ADD, request)
-            finally:
-                os.close(descriptor)
-            return
-        self._change(call, places, texts)
-        self._respond(call.id, 0, 0)
-
-    def _open(self, call: _Call, parent: int, name: bytes) -> int:
-        at = call.watched.flags
-        flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC if at is None else call.arguments[at] & 0xFFFFFFFF
-        mode = call.arguments[1 if at is None else at + 1] & 0o7777
-        kind = stat.S_IFMT(_mode(name, parent))
-        if kind not in (0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
-            raise _SpecialFile  # a device or pipe behaves differently for another process
-        create = flags & os.O_CREAT or flags & os.O_TMPFILE == os.O_TMPFILE
-        mode = mode & ~_umask(call.pid) if create else 0
-        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY, mode, dir_fd=parent)
-
-    def _change(self, call: _Call, places: list[tuple[int, bytes]], texts: list[bytes]) -> None:
-        """Run any call but those that open. Raises OSError."""
-        parent, name = places[-1]
-        arguments, last = call.arguments, call.watched.paths[-1][1]
-        if call.name.startswith("mkdir"):
-            os.mkdir(name, arguments[last + 1] & 0o1777 & ~_umask(call.pid), dir_fd=parent)
-        elif call.name.startswith("mknod"):
-            mode = arguments[last + 1] & 0xFFFF
-            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK):
-                raise _Unresolved(errno.EPERM)
-            os.mknod(name, mode & ~_umask(call.pid), 0, dir_fd=parent)
-        elif call.name.startswith("rename"):
-            flags = arguments[4] & 0xFFFFFFFF if call.name == "renameat2" else 0
-            source, old = places[0]
-            if _libc.renameat2(source, old, parent, name, flags):
-                raise OSError(ctypes.get_errno(), "")
-        elif call.name.startswith("link"):
-            if call.name == "linkat" and arguments[4] & _AT_SYMLINK_FOLLOW:
-                raise _SpecialFile
-            os.link(places[0][1], name, src_dir_fd=places[0][0], dst_dir_fd=parent, follow_symlinks=False)
-        elif call.name.startswith("symlink"):
-            os.symlink(texts[-1], name, dir_fd=parent)
-        elif call.name == "truncate":
-            descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=parent)
-            try:
-                os.ftruncate(descriptor, ctypes.c_longlong(arguments[1]).value)
-            finally:
-                os.close(descriptor)
-        elif call.name == "rmdir" or (call.name == "unlinkat" and arguments[2] & _AT_REMOVEDIR):
-            os.rmdir(name, dir_fd=parent)
-        else:
-            os.unlink(name, dir_fd=parent)
 
     def _is_allowed(self, call: _Call, found: ProtectedWrite) -> bool:
         path = found.path
@@ -308,88 +255,306 @@ class WriteGuard:
     def _deny(self, call: _Call, path: str, reason: str) -> None:
         if len(self._denied) < _MAX_DENIED:
             self._denied.setdefault(path, reason)
-        self._fail(call.id, errno.EPERM)
+        self._respond(call.id, -errno.EPERM)
 
-    def _is_threaded(self, pid: int) -> bool:
-        """Whether another thread could change the arguments meanwhile."""
-        try:
-            return os.stat(f"/proc/{pid}/task").st_nlink > 3
-        except OSError:
-            return True
-
-    # --- answering --------------------------------------------------------------------------------------------------
-
-    def _continue(self, identifier: int) -> None:
-        self._respond(identifier, 0, _CONTINUE)
-
-    def _fail(self, identifier: int, number: int) -> None:
-        self._respond(identifier, -number, 0)
-
-    def _respond(self, identifier: int, error: int, flags: int) -> None:
+    def _respond(self, identifier: int, error: int, flags: int = 0) -> None:
         with contextlib.suppress(OSError):  # the caller has ended
             fcntl.ioctl(self._listener, _SEND, _RESPONSE.pack(identifier, 0, error, flags))
 
-    # --- reading the caller -----------------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------------------------
 
-    def _read(self, pid: int, address: int) -> bytes:
-        """A path from the caller's memory. Raises _Unresolved if there is none."""
-        for _ in range(2):
-            memory = self._memories.get(pid)
-            if memory is None:
-                if len(self._memories) >= _MAX_OPEN_MEMORIES:
-                    for descriptor in self._memories.values():
-                        os.close(descriptor)
-                    self._memories.clear()
-                memory = self._memories[pid] = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                text, end, _ = os.pread(memory, _SHORT_PATH, address).partition(b"\0")
-                if not end and text:
-                    text, end, _ = os.pread(memory, _PATH_BYTES, address).partition(b"\0")
-                if end:
-                    return text
-                if text:
-                    raise _Unresolved(errno.ENAMETOOLONG if len(text) == _PATH_BYTES else errno.EFAULT)
-            except (OSError, OverflowError):
-                pass
-            # The memory of a program that has been replaced since, or of another process with this number.
-            os.close(self._memories.pop(pid))
-        raise _Unresolved(errno.EFAULT)
-
-    def _directory(self, call: _Call, position: int | None) -> str:
-        number = _AT_FDCWD if position is None else ctypes.c_int(call.arguments[position] & 0xFFFFFFFF).value
+    def _open_for(self, call: _Call, place: _Place, *, is_directory: bool) -> None:
+        descriptor = _open(call, place, is_directory=is_directory)
         try:
-            return os.readlink(f"/proc/{call.pid}/cwd" if number == _AT_FDCWD else f"/proc/{call.pid}/fd/{number}")
-        except OSError:
-            raise _Unresolved(errno.EBADF if number != _AT_FDCWD else errno.ENOENT) from None
-
-    def _resolve(self, call: _Call, position: int | None, text: bytes, follows: bool) -> tuple[int, bytes]:
-        """An open directory and a name in it: where the call would write, with links resolved as the caller sees them.
-        Raises _Unresolved with the error that the call would get, or _SpecialFile."""
-        root = os.open(f"/proc/{call.pid}/root", os.O_PATH | os.O_CLOEXEC)
-        try:
-            if not text:
-                raise _Unresolved(errno.ENOENT)
-            path = text
-            if not text.startswith(b"/"):
-                path = os.path.join(os.fsencode(self._directory(call, position)), text)
-            for _ in range(_MAX_LINKS):
-                if path.startswith(b"/proc/"):
-                    raise _SpecialFile  # it looks different to every process
-                directory, name = os.path.split(path.rstrip(b"/"))
-                if name in (b"", b".", b".."):
-                    directory, name = os.path.split(os.fsencode(_resolved_directory(root, path)))
-                parent = _open_directory(root, directory or b"/")
-                try:
-                    target = os.readlink(name, dir_fd=parent) if follows else None
-                except OSError:
-                    target = None
-                if target is None:
-                    return parent, name
-                path = os.path.join(os.fsencode(_path_of(parent)), target)
-                os.close(parent)
-            raise _Unresolved(errno.ELOOP)
+            request = _ADD_DESCRIPTOR.pack(call.id, _ADD_AND_SEND, descriptor, 0, call.flags & os.O_CLOEXEC)
+            with contextlib.suppress(FileNotFoundError):  # the caller has ended
+                fcntl.ioctl(self._listener, _ADD, request)
         finally:
-            os.close(root)
+            os.close(descriptor)
+
+    def _change(self, call: _Call, places: list[_Place], texts: list[bytes]) -> None:
+        """Run any call but those that open. Raises OSError."""
+        parent, name, _ = places[-1]
+        arguments, last = call.arguments, call.watched.paths[-1][1]
+        if call.name.startswith("mkdir"):
+            os.mkdir(name, arguments[last + 1] & 0o1777 & ~_umask(call.pid), dir_fd=parent)
+        elif call.name.startswith("mknod"):
+            mode = arguments[last + 1] & 0xFFFF
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK):
+                raise _Unresolved(errno.EPERM)
+            os.mknod(name, mode & ~_umask(call.pid), 0, dir_fd=parent)
+        elif call.name.startswith("rename"):
+            flags = call.flags if call.name == "renameat2" else 0
+            if _libc.renameat2(places[0].parent, places[0].name, parent, name, flags):
+                raise OSError(ctypes.get_errno(), "")
+        elif call.name.startswith("link"):
+            if call.name == "linkat" and call.flags & (_AT_SYMLINK_FOLLOW | _AT_EMPTY_PATH):
+                raise _SpecialFile
+            os.link(places[0].name, name, src_dir_fd=places[0].parent, dst_dir_fd=parent, follow_symlinks=False)
+        elif call.name.startswith("symlink"):
+            os.symlink(texts[-1], name, dir_fd=parent)
+        elif call.name == "truncate":
+            self._truncate(places[0], ctypes.c_longlong(arguments[1]).value)
+        elif call.name == "rmdir" or (call.name == "unlinkat" and arguments[2] & _AT_REMOVEDIR):
+            os.rmdir(name, dir_fd=parent)
+        else:
+            os.unlink(name, dir_fd=parent)
+
+    def _truncate(self, place: _Place, length: int) -> None:
+        if self._max_file_size and length > self._max_file_size:
+            raise _Unresolved(errno.EFBIG)
+        if stat.S_ISFIFO(_mode(place)):
+            raise _Unresolved(errno.EINVAL)
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(place.name, flags, dir_fd=place.parent)
+        try:
+            os.ftruncate(descriptor, length)
+        finally:
+            os.close(descriptor)
+
+
+def _open(call: _Call, place: _Place, *, is_directory: bool) -> int:
+    """As the caller would. Never blocks: what exists is looked at before it is opened."""
+    flags, (parent, name, _) = call.flags, place
+    if flags & os.O_TMPFILE == os.O_TMPFILE:
+        mode = _creation_mode(call)
+        return os.open(name or b".", flags | os.O_CLOEXEC, mode, dir_fd=parent)
+    for _ in range(_MAX_LINKS):
+        try:
+            found = os.open(name or b".", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        except FileNotFoundError:
+            if not flags & os.O_CREAT:
+                raise
+            if is_directory:
+                raise _Unresolved(errno.EISDIR) from None
+            try:
+                creating = flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                return os.open(name, creating, _creation_mode(call), dir_fd=parent)
+            except FileExistsError:
+                continue
+        try:
+            return _reopen(found, flags, is_directory=is_directory)
+        finally:
+            os.close(found)
+    raise _Unresolved(errno.ELOOP)
+
+
+def _reopen(found: int, flags: int, *, is_directory: bool) -> int:
+    """Open an existing file that is held by a descriptor."""
+    mode = os.fstat(found).st_mode
+    exclusive = os.O_CREAT | os.O_EXCL
+    if flags & exclusive == exclusive:
+        raise _Unresolved(errno.EEXIST)
+    if stat.S_ISLNK(mode):
+        raise _Unresolved(errno.ELOOP)
+    if stat.S_ISDIR(mode) and flags & (os.O_CREAT | os.O_WRONLY | os.O_RDWR | os.O_TRUNC):
+        raise _Unresolved(errno.EISDIR)
+    if is_directory and not stat.S_ISDIR(mode):
+        raise _Unresolved(errno.EISDIR if flags & os.O_CREAT else errno.ENOTDIR)
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        raise _SpecialFile
+    wanted = flags & ~_ONLY_ON_CREATION
+    descriptor = os.open(f"/proc/self/fd/{found}", wanted | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    if not flags & os.O_NONBLOCK:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_NONBLOCK)
+    return descriptor
+
+
+def _creation_mode(call: _Call) -> int:
+    at = 0 if call.watched.flags is None else call.watched.flags
+    return call.arguments[at + 1] & 0o7777 & ~_umask(call.pid)
+
+
+def _check_slashes(call: _Call, places: list[_Place], texts: list[bytes]) -> None:
+    """Only a directory may be named with a slash at the end."""
+    if call.name.startswith("mkdir"):
+        return
+    for place, text in zip(places, texts, strict=False):
+        last = text.rstrip(b"/").rpartition(b"/")[2]
+        if call.name.startswith("rename") and last in (b"", b".", b".."):
+            raise _Unresolved(errno.EBUSY)
+        if not text.endswith(b"/"):
+            continue
+        mode = _mode(place)
+        moves_directory = call.name.startswith("rename") and stat.S_ISDIR(_mode(places[0]))
+        if mode and not stat.S_ISDIR(mode):
+            raise _Unresolved(errno.ENOTDIR)
+        if not mode and not moves_directory:
+            raise _Unresolved(errno.ENOENT)
+
+
+# --- resolving ------------------------------------------------------------------------------------------------------
+
+
+def _resolve(call: _Call, position: int | None, text: bytes, follows: bool) -> _Place:
+    """Where the call would write, with links resolved as the caller sees them. Raises _Unresolved with the error that
+    the call would get, or _SpecialFile."""
+    if not text:
+        if call.name == "linkat" and call.flags & _AT_EMPTY_PATH:
+            raise _SpecialFile
+        raise _Unresolved(errno.ENOENT)
+    parent, name = _open_parent(call, position, text)
+    for _ in range(_MAX_LINKS):
+        try:
+            target = os.readlink(name, dir_fd=parent) if follows and name else None
+        except OSError:
+            target = None
+        try:
+            place = os.readlink(f"/proc/self/fd/{parent}")
+        except OSError:
+            os.close(parent)
+            raise
+        if target is None:
+            return _Place(parent, name, os.path.join(place, os.fsdecode(name)) if name else place)
+        os.close(parent)
+        parent, name = _open_absolute(call, os.path.join(os.fsencode(place), target))
+    os.close(parent)
+    raise _Unresolved(errno.ELOOP)
+
+
+def _open_parent(call: _Call, position: int | None, text: bytes) -> tuple[int, bytes]:
+    """The open parent directory, and the name in it; the name is empty for a root or a path that ends with `.`."""
+    if text.startswith(b"/"):
+        return _open_absolute(call, text)
+    number = _AT_FDCWD if position is None else ctypes.c_int(call.arguments[position] & 0xFFFFFFFF).value
+    return _open_below(call, f"/proc/{call.pid}/cwd" if number == _AT_FDCWD else f"/proc/{call.pid}/fd/{number}", text)
+
+
+def _open_below(call: _Call, start_path: str, text: bytes) -> tuple[int, bytes]:
+    """`text` relative to a directory of the caller."""
+    try:
+        start = os.open(start_path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        raise _Unresolved(errno.EBADF if "/fd/" in start_path else errno.ENOENT) from None
+    directory, name = _split(text)
+    try:
+        if not stat.S_ISDIR(os.fstat(start).st_mode):
+            raise _Unresolved(errno.ENOTDIR)
+        if not directory:
+            return os.dup(start), name
+        try:
+            return _open_directory(start, directory, _NO_SYMLINKS), name
+        except _Unresolved as error:
+            if error.number != errno.ELOOP:
+                raise
+        return _open_absolute(call, os.path.join(os.fsencode(os.readlink(f"/proc/self/fd/{start}")), text))
+    finally:
+        os.close(start)
+
+
+def _open_absolute(call: _Call, path: bytes) -> tuple[int, bytes]:
+    if link := _PROC_LINK.match(path):
+        if not link[1]:
+            raise _Unresolved(errno.EACCES)  # another process's view of the file system
+        return _open_below(call, f"/proc/{call.pid}/{os.fsdecode(link[2])}", link[3])
+    if _PROC.match(path):
+        raise _SpecialFile  # it looks different to every process
+    root = os.open(f"/proc/{call.pid}/root", _DIRECTORY)
+    try:
+        directory, name = _split(path)
+        return _open_directory(root, directory or b"/", _IN_ROOT), name
+    finally:
+        os.close(root)
+
+
+def _split(path: bytes) -> tuple[bytes, bytes]:
+    """Directory and name. `a/b/.` and `a/..` are directories without a name."""
+    directory, name = os.path.split(path.rstrip(b"/"))
+    return (path, b"") if name in (b"", b".", b"..") else (directory, name)
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_how = {resolve: _OpenHow(_DIRECTORY, 0, resolve) for resolve in (_NO_SYMLINKS, _IN_ROOT)}
+
+
+def _open_directory(start: int, path: bytes, resolve: int) -> int:
+    """_IN_ROOT: absolute links lead to `start`. _NO_SYMLINKS: fails with ELOOP if there is a link."""
+    how = _how[resolve]
+    descriptor = _libc.syscall(_OPENAT2, start, path, ctypes.byref(how), ctypes.sizeof(how))
+    if descriptor < 0:
+        raise _Unresolved(ctypes.get_errno())
+    return int(descriptor)
+
+
+def _mode(place: _Place) -> int:
+    """0 if it does not exist."""
+    try:
+        return os.stat(place.name or b".", dir_fd=place.parent, follow_symlinks=False).st_mode
+    except OSError:
+        return 0
+
+
+def _refuses_links(flags: int) -> bool:
+    """Whether it opens no link: O_NOFOLLOW, or O_CREAT with O_EXCL."""
+    exclusive = os.O_CREAT | os.O_EXCL
+    return bool(flags & os.O_NOFOLLOW) or flags & exclusive == exclusive
+
+
+def _text_positions(watched: WatchedCall) -> tuple[int, ...]:
+    positions = tuple(path for _, path in watched.paths)
+    return positions if watched.target is None else (*positions, watched.target)
+
+
+# --- reading the caller ---------------------------------------------------------------------------------------------
+
+
+class _Vector(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+_buffer = ctypes.create_string_buffer(_PATH_BYTES)
+_local = _Vector(ctypes.addressof(_buffer), _PATH_BYTES)
+
+
+def _read_memory(pid: int, address: int, size: int) -> bytes:
+    """Of the program that the process runs now. Up to the first page that is not there."""
+    _local.length = size
+    remote = _Vector(address, size)
+    got = _libc.process_vm_readv(pid, ctypes.byref(_local), 1, ctypes.byref(remote), 1, 0)
+    if got < 0:
+        raise _Unresolved(errno.EFAULT)
+    return ctypes.string_at(_buffer, got)
+
+
+def _read_text(pid: int, address: int) -> bytes:
+    """A path. Raises _Unresolved if there is none."""
+    text = b""
+    while len(text) < _PATH_BYTES:
+        # To the end of a page: what follows may not be there.
+        size = min(_PAGE - (address + len(text)) % _PAGE, _PATH_BYTES - len(text))
+        part, end, _ = _read_memory(pid, address + len(text), size).partition(b"\0")
+        text += part
+        if end:
+            return text
+        if not part:
+            raise _Unresolved(errno.EFAULT)
+    raise _Unresolved(errno.ENAMETOOLONG)
+
+
+def _socket_path(call: _Call) -> bytes:
+    """The path that a socket is bound to. Raises _SpecialFile if it is not a path."""
+    address = _read_memory(call.pid, call.arguments[1], min(call.arguments[2] & 0xFFFF, 110))
+    if len(address) < 3 or int.from_bytes(address[:2], "little") != 1 or not address[2]:
+        raise _SpecialFile
+    return address[2:].partition(b"\0")[0]
+
+
+def _umask(pid: int) -> int:
+    return int(_status(pid, b"Umask:") or b"077", 8)
+
+
+def _filter_count(pid: int) -> int:
+    return int(_status(pid, b"Seccomp_filters:") or b"0")
+
+
+def _status(pid: int, field: bytes) -> bytes:
+    with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
+        text = b"\n" + (file.read() or b"")
+    return text.partition(b"\n" + field)[2].partition(b"\n")[0].strip()
 
 
 def _fitting(values: list[Any]) -> list[Any]:
@@ -417,75 +582,3 @@ def _unmount(pid: int, paths: list[str]) -> bool:
         os._exit(0 if done else 1)
     finally:
         os._exit(1)
-
-
-def _as_seen_by(pid: int, text: bytes) -> str:
-    """A path that leads to the same place for us, except where an absolute link lies on the way."""
-    return f"/proc/{pid}/{'root' if text.startswith(b'/') else 'cwd/'}{os.fsdecode(text)}"
-
-
-def _text_positions(watched: WatchedCall) -> tuple[int, ...]:
-    positions = tuple(path for _, path in watched.paths)
-    return positions if watched.target is None else (*positions, watched.target)
-
-
-def _refuses_links(call: _Call) -> bool:
-    """Whether it opens no link: O_NOFOLLOW, or O_CREAT with O_EXCL."""
-    if call.watched.flags is None:
-        return False
-    flags = call.arguments[call.watched.flags]
-    exclusive = os.O_CREAT | os.O_EXCL
-    return bool(flags & os.O_NOFOLLOW) or flags & exclusive == exclusive
-
-
-def _path_of(descriptor: int) -> str:
-    return os.readlink(f"/proc/self/fd/{descriptor}")
-
-
-def _join(parent: int, name: bytes) -> str:
-    return os.path.join(_path_of(parent), os.fsdecode(name))
-
-
-def _mode(name: bytes, parent: int) -> int:
-    """0 if it does not exist."""
-    try:
-        return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
-    except OSError:
-        return 0
-
-
-def _umask(pid: int) -> int:
-    return int(_status(pid, b"Umask:") or b"077", 8)
-
-
-def _filter_count(pid: int) -> int:
-    return int(_status(pid, b"Seccomp_filters:") or b"0")
-
-
-def _status(pid: int, field: bytes) -> bytes:
-    with open(f"/proc/{pid}/status", "rb") as file:
-        return next((line[len(field) :].strip() for line in file if line.startswith(field)), b"")
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _open_directory(root: int, path: bytes) -> int:
-    """Absolute links lead to the caller's root."""
-    how = _OpenHow(os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0, _IN_ROOT)
-    descriptor = _libc.syscall(_OPENAT2, root, path, ctypes.byref(how), ctypes.sizeof(how))
-    if descriptor < 0:
-        raise _Unresolved(ctypes.get_errno())
-    return int(descriptor)
-
-
-def _resolved_directory(root: int, path: bytes) -> str:
-    descriptor = _open_directory(root, path)
-    try:
-        return _path_of(descriptor)
-    finally:
-        os.close(descriptor)

@@ -158,7 +158,8 @@ class ReferencePermissions:
             return run_command(command, tick)
         deciding = self._deciding
         answer = answer_by_rules(deciding, self._places.cwd) if deciding is not None else None
-        confinement = Confinement.of_decision(found, answer)
+        # What is approved here is a text with commands, not a path.
+        confinement = msgspec.structs.replace(Confinement.of_decision(found, answer), allowed=())
         return run_confined(
             command, tick, confinement=confinement, workspace=self._live.restrict_workspace(self._workspace)
         )
