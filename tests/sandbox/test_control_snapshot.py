@@ -44,14 +44,6 @@ def test_all_kinds_of_control_paths_are_found_but_not_in_package_directories(tmp
     assert found(tmp_path) == {"a/.envrc", "x/.github/workflows", "node_modules/q/.git"}
 
 
-def test_links_to_control_paths_that_do_not_exist_are_named(tmp_path: Path) -> None:
-    (tmp_path / "log.txt").symlink_to(".envrc")
-    (tmp_path / "other").symlink_to("nowhere")
-    assert take_snapshot([str(tmp_path)]).aliases == {"log.txt"}
-    (tmp_path / ".envrc").touch()
-    assert take_snapshot([str(tmp_path)]).aliases == frozenset()
-
-
 def test_what_is_new_and_was_not_allowed_is_found(tmp_path: Path) -> None:
     before = take_snapshot([str(tmp_path)])
     (tmp_path / ".envrc").touch()

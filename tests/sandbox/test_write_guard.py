@@ -96,7 +96,8 @@ def test_no_control_path_is_created(box: Box, text: str) -> None:
 
 def test_a_link_of_the_repository_that_leads_to_a_control_path_creates_none(box: Box) -> None:
     (box.root / "log.txt").symlink_to(".envrc")
-    ran = run(box, "echo x > log.txt; echo x >> ./log.txt; cd src; echo x > ../log.txt")
+    (box.root / "more.txt").symlink_to("log.txt")
+    ran = run(box, "echo x > log.txt; echo x >> ./more.txt; cd src; echo x > ../log.txt; mv ../log.txt z; echo x > z")
     assert not (box.root / ".envrc").exists()
     assert ".envrc" in ran.notes[0]
 
@@ -117,6 +118,17 @@ def test_a_name_of_its_own_is_no_control_path(box: Box) -> None:
     text = "echo a > envrc; mkdir git .github config hooks; echo b > .github/x; touch HEAD; mv hooks h; echo x > /tmp/.envrc"
     ran = run(box, f"{text}; git init -q /tmp/r && echo done")
     assert (ran.status, ran.notes) == (0, ())
+
+
+def test_control_paths_that_are_not_mounted_stay_as_they_are(box: Box) -> None:
+    """Too deep or too many to mount, or made by the user while the command runs."""
+    deep = "a/b/c/d/e"
+    for path in (".vscode/tasks.json", ".github/workflows/ci.yml", ".npmrc"):
+        box.world.write(f"{deep}/{path}", "mine\n")
+    before = box.state()
+    run(box, f"cd {deep}; echo x > .vscode/tasks.json; cd .vscode; echo x > tasks.json; rm tasks.json; touch new")
+    run(box, f"echo x > {deep}/.github/workflows/ci.yml; rm {deep}/.npmrc; rm -rf {deep}/.vscode")
+    assert box.state() == before
 
 
 # --- approvals ---------------------------------------------------------------------------------------------------

@@ -110,6 +110,7 @@ _SEQUENCES: Final = tuple(
 )
 _SEQUENCE_STARTS: Final = frozenset(sequence.partition("/")[0] for sequence, _ in _SEQUENCES)
 CONTROL_NAMES: Final = frozenset(_CONTROL_NAMES)
+CONTROL_SEQUENCES: Final = tuple(sequence for sequence, _ in _SEQUENCES)
 SEQUENCE_PARTS: Final = frozenset(part for sequence, _ in _SEQUENCES for part in sequence.split("/"))
 
 

@@ -173,8 +173,8 @@ def run_in_bubblewrap(
     writable = workspace.write_roots if confinement.profile == "workspace" else ()
     _check_roots(bubblewrap, writable, workspace)
     environment = command_environment(command.environment, workspace.home, SCRATCH_FOLDER)
-    before = take_snapshot(writable)
     for tries in itertools.count(1):
+        before = take_snapshot(writable)
         protected = protect_paths(writable, workspace, before, confinement.allowed)
         # Scan last: sockets come and go, and on a busy machine the steps above are slow.
         view = build_view(workspace, confinement.network, writable)
@@ -206,9 +206,10 @@ def _guard(
         "read_only": list(protected.read_only),
         "pinned": list(writable),
         "allowed": list(confinement.allowed),
-        "aliases": sorted(snapshot.aliases),
         "denied": [[one.anchor, one.regex, one.only_names, one.rule] for one in confinement.denied_writes],
-        "watches_removals": bool(protected.links),
+        # Removing what is mounted fails anyway, and watching costs time.
+        "watches_removals": bool(protected.links)
+        or any(not any(is_inside(path, one) for one in protected.read_only) for path in snapshot.paths),
         "asks": confinement.on_question is not None,
         "file_size": confinement.limits.file_size,
     }

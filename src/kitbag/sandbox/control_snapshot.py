@@ -23,8 +23,6 @@ class ControlSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Existing control paths, with each `.git` and the `HEAD` of each bare repository."""
     repositories: frozenset[str]
     """Those that are repositories."""
-    aliases: frozenset[str]
-    """Names of links that lead to control paths which don't exist."""
 
 
 class _DirectorySnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +33,6 @@ class _DirectorySnapshot(msgspec.Struct, frozen=True, kw_only=True):
     control_names: tuple[str, ...]
     repository_names: tuple[str, ...]
     """The entries that make it a repository."""
-    aliases: tuple[str, ...]
 
 
 _cache: dict[str, _DirectorySnapshot] = {}
@@ -45,7 +42,6 @@ def take_snapshot(roots: Iterable[str]) -> ControlSnapshot:
     """Follows no links and never raises."""
     paths: set[str] = set()
     repositories: set[str] = set()
-    aliases: set[str] = set()
     seen: set[str] = set()
     for root in roots:
         pending = [(root, False)]
@@ -58,7 +54,6 @@ def take_snapshot(roots: Iterable[str]) -> ControlSnapshot:
             if folder is None:
                 continue
             repositories.update(f"{path}/{name}" for name in folder.repository_names)
-            aliases.update(folder.aliases)
             if not in_package:
                 paths.update(f"{path}/{name}" for name in folder.control_names)
             pending += [
@@ -66,9 +61,7 @@ def take_snapshot(roots: Iterable[str]) -> ControlSnapshot:
             ]
     if len(_cache) > _MAX_CACHED_DIRECTORIES:
         _cache.clear()
-    return ControlSnapshot(
-        paths=frozenset(paths | repositories), repositories=frozenset(repositories), aliases=frozenset(aliases)
-    )
+    return ControlSnapshot(paths=frozenset(paths | repositories), repositories=frozenset(repositories))
 
 
 def _scan_directory(path: str) -> _DirectorySnapshot | None:
@@ -86,7 +79,6 @@ def _scan_directory(path: str) -> _DirectorySnapshot | None:
         folders: list[str] = []
         names: set[str] = set()
         control: list[str] = []
-        aliases: list[str] = []
         with os.scandir(path) as entries:
             for entry in entries:
                 name = entry.name
@@ -97,11 +89,8 @@ def _scan_directory(path: str) -> _DirectorySnapshot | None:
                 elif name in _SEQUENCE_STARTS:
                     found = ("/".join(sequence) for sequence in PROJECT_SEQUENCES if sequence[0] == name)
                     control += [sequence for sequence in found if os.path.lexists(f"{path}/{sequence}")]
-                if entry.is_dir(follow_symlinks=False):
-                    if name.casefold() != ".git":
-                        folders.append(name)
-                elif entry.is_symlink() and _leads_to_missing_control_path(entry.path):
-                    aliases.append(name)
+                if entry.is_dir(follow_symlinks=False) and name.casefold() != ".git":
+                    folders.append(name)
     except OSError:
         _cache.pop(path, None)
         return None
@@ -115,17 +104,11 @@ def _scan_directory(path: str) -> _DirectorySnapshot | None:
         folders=tuple(folders),
         control_names=tuple(control),
         repository_names=tuple(repository_names),
-        aliases=tuple(aliases),
     )
-    # What lies behind a link or in `.github` can change without a change of this directory.
-    if not aliases and not _SEQUENCE_STARTS.intersection(folders):
+    # What lies in `.github` can change without a change of this directory.
+    if not _SEQUENCE_STARTS.intersection(folders):
         _cache[path] = snapshot
     return snapshot
-
-
-def _leads_to_missing_control_path(path: str) -> bool:
-    target = os.path.realpath(path)
-    return not os.path.lexists(target) and any(map(is_control_name, target.split(os.sep)[-3:]))
 
 
 def find_created(before: ControlSnapshot, after: ControlSnapshot, allowed: Sequence[str]) -> list[str]:

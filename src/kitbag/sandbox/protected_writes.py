@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from kitbag.permissions.control_paths import (
     BARE_REPOSITORY_REASON,
     CONTROL_NAMES,
+    CONTROL_SEQUENCES,
     GIT_CONTROL_NAMES,
     PACKAGE_DIRECTORIES,
     SEQUENCE_PARTS,
@@ -64,18 +65,16 @@ class ProtectedWrites:
         read_only: Sequence[str],
         pinned: Sequence[str],
         allowed: Sequence[str],
-        aliases: Sequence[str],
         denied: Sequence[DeniedPattern],
         watches_removals: bool,
     ) -> None:
         """`repositories`: git directories that exist. `read_only` and `pinned`: mounts. `allowed`: paths that may be
-        written, with all below them. `aliases`: names of links that lead to control paths which don't exist."""
+        written, with all below them."""
         self._roots = sorted(roots, key=len, reverse=True)
         self._repositories = sorted(repositories, key=len, reverse=True)
         self._read_only = list(read_only)
         self._pinned = set(pinned)
         self._allowed = list(allowed)
-        self._aliases = aliases
         self._denied = [(pattern, re.compile(pattern.regex)) for pattern in denied]
         self.watches_removals = watches_removals or bool(denied)
         self.examines_all = bool(denied)
@@ -88,17 +87,18 @@ class ProtectedWrites:
             read_only=policy["read_only"],
             pinned=policy["pinned"],
             allowed=policy["allowed"],
-            aliases=policy["aliases"],
             denied=[DeniedPattern(*pattern) for pattern in policy["denied"]],
             watches_removals=policy["watches_removals"],
         )
 
     def suspicious_names(self) -> bytes:
-        """A pattern that finds every text that could name a protected path."""
-        last = "|".join(map(re.escape, {*SEQUENCE_PARTS, *GIT_CONTROL_NAMES, *_BARE_NAMES, *self._aliases}))
-        anywhere = "|".join(map(re.escape, CONTROL_NAMES))
+        """A pattern that finds every path that could be protected by its name."""
         end = r"[. ]*(?::[^/]*)?"
-        text = rf"(?:^|/)(?:(?:{anywhere}){end}(?:/|$)|(?:{last}){end}/*$)|git(?:mod)?~"
+        names = [*map(re.escape, CONTROL_NAMES)]
+        names += [f"{end}/".join(map(re.escape, sequence.split("/"))) for sequence in CONTROL_SEQUENCES]
+        last = "|".join(map(re.escape, {*SEQUENCE_PARTS, *_BARE_NAMES}))
+        inside = "".join(f"|^{re.escape(path)}/" for path in self._repositories)
+        text = rf"(?:^|/)(?:(?:{'|'.join(names)}){end}(?:/|$)|(?:{last}){end}/*$)|git(?:mod)?~{inside}"
         return os.fsencode(text) + rb"|[\x80-\xff]"
 
     def allow(self, path: str) -> list[str]:
@@ -167,10 +167,13 @@ class ProtectedWrites:
         if root is None or not PACKAGE_DIRECTORIES.intersection(_normalized(request.source, root)):
             return None
         seen = 0
-        for _, folders, files in os.walk(request.source):
+        for folder, folders, files in os.walk(request.source):
             for name in (*folders, *files):
-                if find_control_part([normalize_path_part(name)]) is not None:
-                    return ProtectedWrite(request.path, f"would contain `{name}`, which programs may run commands from")
+                found = find_control_part([normalize_path_part(name)])
+                if found is not None:
+                    path = os.path.join(request.path, os.path.relpath(os.path.join(folder, name), request.source))
+                    if not any(_is_inside(path, allowed) for allowed in self._allowed):
+                        return ProtectedWrite(path, f"`{found.name}`: {found.reason}")
             seen += len(folders) + len(files)
             if seen > _MAX_CARRIED:
                 return ProtectedWrite(request.path, "contains too many files to check them for control files")
