@@ -19,7 +19,7 @@ _MISSING = _ERROR | errno.ENOSYS
 _AUDIT_ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NUMBERS: Final = {
     "x86_64": {
-        "socket": 41, "ioctl": 16, "clone": 56, "bind": 49, "unshare": 272, "mount": 165, "umount2": 166,
+        "socket": 41, "ioctl": 16, "clone": 56, "bind": 49, "umask": 95, "unshare": 272, "mount": 165, "umount2": 166,
         "setns": 308, "pivot_root": 155, "chroot": 161, "add_key": 248, "request_key": 249,
         "keyctl": 250, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "open": 2, "openat": 257,
         "creat": 85, "mkdir": 83, "mkdirat": 258,
@@ -27,8 +27,8 @@ _NUMBERS: Final = {
         "symlink": 88, "symlinkat": 266, "truncate": 76, "unlink": 87, "rmdir": 84, "unlinkat": 263,
     },
     "aarch64": {
-        "socket": 198, "ioctl": 29, "clone": 220, "bind": 200, "unshare": 97, "mount": 40, "umount2": 39, "setns": 268,
-        "pivot_root": 41, "chroot": 51, "add_key": 217, "request_key": 218, "keyctl": 219, "bpf": 280,
+        "socket": 198, "ioctl": 29, "clone": 220, "bind": 200, "umask": 166, "unshare": 97, "mount": 40, "umount2": 39,
+        "setns": 268, "pivot_root": 41, "chroot": 51, "add_key": 217, "request_key": 218, "keyctl": 219, "bpf": 280,
         "perf_event_open": 241, "userfaultfd": 282, "openat": 56, "mkdirat": 34, "mknodat": 33, "renameat": 38,
         "renameat2": 276, "linkat": 37, "symlinkat": 36, "truncate": 45, "unlinkat": 35,
     },
@@ -79,6 +79,7 @@ _WATCHED: Final = {
     "symlinkat": WatchedCall(((1, 2),), target=0),
     "truncate": WatchedCall(((None, 0),)),
     "bind": WatchedCall(((None, 1),)),
+    "umask": WatchedCall(()),
     "unlink": WatchedCall(((None, 0),), removes=True),
     "rmdir": WatchedCall(((None, 0),), removes=True),
     "unlinkat": WatchedCall(((0, 1),), removes=True),

@@ -16,6 +16,7 @@ import re
 import select
 import stat
 import struct
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -37,6 +38,8 @@ _PATH_BYTES = 4096
 _PAGE = 4096
 _MAX_LINKS = 40
 _MAX_DENIED = 50
+_MAX_UMASKS = 1_000
+_UMASK_SECONDS = 0.05
 _MAX_REPORT = 40_000
 _DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _OPENING: Final = ("open", "openat", "creat")
@@ -111,6 +114,9 @@ class WriteGuard:
         self._answers: dict[str, str] = {}
         """By protected path: why it is denied, or empty if it is allowed."""
         self._denied: dict[str, str] = {}
+        self._umasks: dict[int, int] = {}
+        """By process; reading it takes longer than creating a file."""
+        self._umask_set_at = 0.0
 
     def attach(self, listener: int) -> None:
         self._listener = listener
@@ -146,6 +152,8 @@ class WriteGuard:
             except OSError:
                 break  # the caller has ended meanwhile
             identifier, pid, _, number, _, _, *arguments = _NOTIFICATION.unpack(buffer)
+            if pid not in self._umasks and len(self._umasks) > _MAX_UMASKS:
+                self._umasks.clear()
             calls.append(_Call(identifier, pid, *self._calls[number], arguments))
         for call in calls:
             self._decide(call)
@@ -155,6 +163,9 @@ class WriteGuard:
     def _decide(self, call: _Call) -> None:
         try:
             if not self._has_started and self._is_setting_up(call.pid):
+                return self._respond(call.id, 0, _CONTINUE)
+            if call.name == "umask":
+                self._forget_umasks()
                 return self._respond(call.id, 0, _CONTINUE)
             texts = self._texts(call)
             try:
@@ -186,11 +197,12 @@ class WriteGuard:
     def _examine_and_run(self, call: _Call, texts: list[bytes]) -> None:
         """Run the call here, on the directories that were checked, or deny it, or let it wait for an answer. Raises
         _SpecialFile if it can't be run here, and OSError or _Unresolved for its own errors."""
-        follows = call.name == "truncate" or (call.name in _OPENING and not _refuses_links(call.flags))
         places: list[_Place] = []
         try:
             for at, (directory, _) in enumerate(call.watched.paths):
-                places.append(_resolve(call, directory, texts[at], follows))
+                places.append(_resolve(call, directory, texts[at]))
+            if call.name == "truncate":
+                places[0] = _follow(call, places[0])
             found = self._find_protected(call, places, texts)
             if found is not None and not self._is_allowed(call, found):
                 return
@@ -201,7 +213,11 @@ class WriteGuard:
             if call.name == "bind":
                 raise _SpecialFile
             if call.name in _OPENING:
-                self._open_for(call, places[0], is_directory=texts[0].endswith(b"/"))
+                while not self._open_for(call, places[0], is_directory=texts[0].endswith(b"/")):
+                    places[0] = _follow(call, places[0])
+                    found = self._find_protected(call, places, texts)
+                    if found is not None and not self._is_allowed(call, found):
+                        return
             else:
                 _check_slashes(call, places, texts)
                 self._change(call, places, texts)
@@ -263,26 +279,71 @@ class WriteGuard:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def _open_for(self, call: _Call, place: _Place, *, is_directory: bool) -> None:
-        descriptor = _open(call, place, is_directory=is_directory)
+    def _open_for(self, call: _Call, place: _Place, *, is_directory: bool) -> bool:
+        """False if it is a link to follow."""
+        descriptor = self._open(call, place, is_directory=is_directory)
+        if descriptor is None:
+            return False
         try:
             request = _ADD_DESCRIPTOR.pack(call.id, _ADD_AND_SEND, descriptor, 0, call.flags & os.O_CLOEXEC)
             with contextlib.suppress(FileNotFoundError):  # the caller has ended
                 fcntl.ioctl(self._listener, _ADD, request)
         finally:
             os.close(descriptor)
+        return True
+
+    def _open(self, call: _Call, place: _Place, *, is_directory: bool) -> int | None:
+        """As the caller would; None if it is a link to follow. Never blocks: what exists is looked at first."""
+        flags, (parent, name, _) = call.flags, place
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            return os.open(name or b".", flags | os.O_CLOEXEC, self._creation_mode(call), dir_fd=parent)
+        for _ in range(_MAX_LINKS):
+            try:
+                found = os.open(name or b".", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            except FileNotFoundError:
+                if not flags & os.O_CREAT:
+                    raise
+                if is_directory:
+                    raise _Unresolved(errno.EISDIR) from None
+                try:
+                    creating = flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                    return os.open(name, creating, self._creation_mode(call), dir_fd=parent)
+                except FileExistsError:
+                    continue
+            try:
+                return _reopen(found, flags, is_directory=is_directory)
+            finally:
+                os.close(found)
+        raise _Unresolved(errno.ELOOP)
+
+    def _creation_mode(self, call: _Call) -> int:
+        at = 0 if call.watched.flags is None else call.watched.flags
+        return call.arguments[at + 1] & 0o7777 & ~self._umask(call.pid)
+
+    def _umask(self, pid: int) -> int:
+        mask = self._umasks.get(pid)
+        if mask is None:
+            mask = int(_status(pid, b"Umask:") or b"077", 8)
+            # A call that sets it may not have taken effect yet.
+            if time.monotonic() > self._umask_set_at + _UMASK_SECONDS:
+                self._umasks[pid] = mask
+        return mask
+
+    def _forget_umasks(self) -> None:
+        self._umasks.clear()
+        self._umask_set_at = time.monotonic()
 
     def _change(self, call: _Call, places: list[_Place], texts: list[bytes]) -> None:
         """Run any call but those that open. Raises OSError."""
         parent, name, _ = places[-1]
         arguments, last = call.arguments, call.watched.paths[-1][1]
         if call.name.startswith("mkdir"):
-            os.mkdir(name, arguments[last + 1] & 0o1777 & ~_umask(call.pid), dir_fd=parent)
+            os.mkdir(name, arguments[last + 1] & 0o1777 & ~self._umask(call.pid), dir_fd=parent)
         elif call.name.startswith("mknod"):
             mode = arguments[last + 1] & 0xFFFF
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK):
                 raise _Unresolved(errno.EPERM)
-            os.mknod(name, mode & ~_umask(call.pid), 0, dir_fd=parent)
+            os.mknod(name, mode & ~self._umask(call.pid), 0, dir_fd=parent)
         elif call.name.startswith("rename"):
             flags = call.flags if call.name == "renameat2" else 0
             if _libc.renameat2(places[0].parent, places[0].name, parent, name, flags):
@@ -313,40 +374,16 @@ class WriteGuard:
             os.close(descriptor)
 
 
-def _open(call: _Call, place: _Place, *, is_directory: bool) -> int:
-    """As the caller would. Never blocks: what exists is looked at before it is opened."""
-    flags, (parent, name, _) = call.flags, place
-    if flags & os.O_TMPFILE == os.O_TMPFILE:
-        mode = _creation_mode(call)
-        return os.open(name or b".", flags | os.O_CLOEXEC, mode, dir_fd=parent)
-    for _ in range(_MAX_LINKS):
-        try:
-            found = os.open(name or b".", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-        except FileNotFoundError:
-            if not flags & os.O_CREAT:
-                raise
-            if is_directory:
-                raise _Unresolved(errno.EISDIR) from None
-            try:
-                creating = flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                return os.open(name, creating, _creation_mode(call), dir_fd=parent)
-            except FileExistsError:
-                continue
-        try:
-            return _reopen(found, flags, is_directory=is_directory)
-        finally:
-            os.close(found)
-    raise _Unresolved(errno.ELOOP)
-
-
-def _reopen(found: int, flags: int, *, is_directory: bool) -> int:
-    """Open an existing file that is held by a descriptor."""
+def _reopen(found: int, flags: int, *, is_directory: bool) -> int | None:
+    """Open an existing file that is held by a descriptor; None if it is a link to follow."""
     mode = os.fstat(found).st_mode
     exclusive = os.O_CREAT | os.O_EXCL
     if flags & exclusive == exclusive:
         raise _Unresolved(errno.EEXIST)
     if stat.S_ISLNK(mode):
-        raise _Unresolved(errno.ELOOP)
+        if flags & os.O_NOFOLLOW:
+            raise _Unresolved(errno.ELOOP)
+        return None
     if stat.S_ISDIR(mode) and flags & (os.O_CREAT | os.O_WRONLY | os.O_RDWR | os.O_TRUNC):
         raise _Unresolved(errno.EISDIR)
     if is_directory and not stat.S_ISDIR(mode):
@@ -358,11 +395,6 @@ def _reopen(found: int, flags: int, *, is_directory: bool) -> int:
     if not flags & os.O_NONBLOCK:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_NONBLOCK)
     return descriptor
-
-
-def _creation_mode(call: _Call) -> int:
-    at = 0 if call.watched.flags is None else call.watched.flags
-    return call.arguments[at + 1] & 0o7777 & ~_umask(call.pid)
 
 
 def _check_slashes(call: _Call, places: list[_Place], texts: list[bytes]) -> None:
@@ -386,30 +418,42 @@ def _check_slashes(call: _Call, places: list[_Place], texts: list[bytes]) -> Non
 # --- resolving ------------------------------------------------------------------------------------------------------
 
 
-def _resolve(call: _Call, position: int | None, text: bytes, follows: bool) -> _Place:
-    """Where the call would write, with links resolved as the caller sees them. Raises _Unresolved with the error that
-    the call would get, or _SpecialFile."""
+def _resolve(call: _Call, position: int | None, text: bytes) -> _Place:
+    """Where the call would write, with links to directories resolved as the caller sees them. Raises _Unresolved with
+    the error that the call would get, or _SpecialFile."""
     if not text:
         if call.name == "linkat" and call.flags & _AT_EMPTY_PATH:
             raise _SpecialFile
         raise _Unresolved(errno.ENOENT)
-    parent, name = _open_parent(call, position, text)
-    for _ in range(_MAX_LINKS):
-        try:
-            target = os.readlink(name, dir_fd=parent) if follows and name else None
-        except OSError:
-            target = None
-        try:
-            place = os.readlink(f"/proc/self/fd/{parent}")
-        except OSError:
-            os.close(parent)
-            raise
-        if target is None:
-            return _Place(parent, name, os.path.join(place, os.fsdecode(name)) if name else place)
-        os.close(parent)
-        parent, name = _open_absolute(call, os.path.join(os.fsencode(place), target))
-    os.close(parent)
-    raise _Unresolved(errno.ELOOP)
+    return _place(*_open_parent(call, position, text))
+
+
+def _follow(call: _Call, place: _Place) -> _Place:
+    """Where the link that a place is leads, and the links after it. Closes the place, unless it raises."""
+    seen = [place]
+    try:
+        while place.name and len(seen) <= _MAX_LINKS:
+            try:
+                target = os.readlink(place.name, dir_fd=place.parent)
+            except OSError:
+                break
+            start = os.fsencode(os.path.dirname(place.path))
+            place = _place(*_open_absolute(call, os.path.join(start, target)))
+            seen.append(place)
+        else:
+            raise _Unresolved(errno.ELOOP)
+    except BaseException:
+        for other in seen[1:]:
+            os.close(other.parent)
+        raise
+    for other in seen[:-1]:
+        os.close(other.parent)
+    return place
+
+
+def _place(parent: int, name: bytes) -> _Place:
+    path = os.readlink(f"/proc/self/fd/{parent}")
+    return _Place(parent, name, f"{path.rstrip('/')}/{os.fsdecode(name)}" if name else path)
 
 
 def _open_parent(call: _Call, position: int | None, text: bytes) -> tuple[int, bytes]:
@@ -423,15 +467,15 @@ def _open_parent(call: _Call, position: int | None, text: bytes) -> tuple[int, b
 def _open_below(call: _Call, start_path: str, text: bytes) -> tuple[int, bytes]:
     """`text` relative to a directory of the caller."""
     try:
-        start = os.open(start_path, os.O_PATH | os.O_CLOEXEC)
+        start = os.open(start_path, _DIRECTORY)
+    except NotADirectoryError:
+        raise _Unresolved(errno.ENOTDIR) from None
     except OSError:
         raise _Unresolved(errno.EBADF if "/fd/" in start_path else errno.ENOENT) from None
     directory, name = _split(text)
+    if not directory:
+        return start, name
     try:
-        if not stat.S_ISDIR(os.fstat(start).st_mode):
-            raise _Unresolved(errno.ENOTDIR)
-        if not directory:
-            return os.dup(start), name
         try:
             return _open_directory(start, directory, _NO_SYMLINKS), name
         except _Unresolved as error:
@@ -459,8 +503,10 @@ def _open_absolute(call: _Call, path: bytes) -> tuple[int, bytes]:
 
 def _split(path: bytes) -> tuple[bytes, bytes]:
     """Directory and name. `a/b/.` and `a/..` are directories without a name."""
-    directory, name = os.path.split(path.rstrip(b"/"))
-    return (path, b"") if name in (b"", b".", b"..") else (directory, name)
+    directory, slash, name = path.rstrip(b"/").rpartition(b"/")
+    if name in (b"", b".", b".."):
+        return path, b""
+    return directory or slash, name
 
 
 class _OpenHow(ctypes.Structure):
@@ -486,12 +532,6 @@ def _mode(place: _Place) -> int:
         return os.stat(place.name or b".", dir_fd=place.parent, follow_symlinks=False).st_mode
     except OSError:
         return 0
-
-
-def _refuses_links(flags: int) -> bool:
-    """Whether it opens no link: O_NOFOLLOW, or O_CREAT with O_EXCL."""
-    exclusive = os.O_CREAT | os.O_EXCL
-    return bool(flags & os.O_NOFOLLOW) or flags & exclusive == exclusive
 
 
 def _text_positions(watched: WatchedCall) -> tuple[int, ...]:
@@ -541,10 +581,6 @@ def _socket_path(call: _Call) -> bytes:
     if len(address) < 3 or int.from_bytes(address[:2], "little") != 1 or not address[2]:
         raise _SpecialFile
     return address[2:].partition(b"\0")[0]
-
-
-def _umask(pid: int) -> int:
-    return int(_status(pid, b"Umask:") or b"077", 8)
 
 
 def _filter_count(pid: int) -> int:
