@@ -98,14 +98,34 @@ def test_autonomous_runs_commands_with_the_workspace_writable_and_no_network(box
 
 
 def test_json_says_all_of_it(box: World) -> None:
-    done = run(box, "git init -q sub; echo out; exit 5", "--yes", "--json")
+    done = run(box, "git init -q sub 2>/dev/null; echo out; exit 5", "--yes", "--json")
     said = json.loads(done.stdout)
     assert (done.returncode, said["status"], said["output"], said["effect"]) == (5, 5, "out", "ask")
     assert (said["sandbox"], said["network"], said["stopped"], said["cut"]) == ("workspace", False, "", 0)
     assert said["protection"]["kind"] == "bubblewrap"
-    assert "git repository" in said["notes"][0]
+    assert "denied writing sub/.git" in said["notes"][0]
     done = run(box, "touch x", "--json")
     assert json.loads(done.stderr)["error"]["code"] == 6
+
+
+def test_a_rule_lets_a_command_write_the_control_path_it_names(box: World) -> None:
+    making = "python3 -c \"import os; os.mkdir('.vs' + 'code')\""
+    done = run(box, making, "--yes")
+    assert (done.returncode, (box.workspace / ".vscode").exists()) == (1, False)
+    assert "denied writing .vscode" in done.stderr
+    assert "add an Edit rule that names the path" in done.stderr
+    done = run(box, making, "--yes", "--allow", "Edit(.vscode/**)")
+    assert (done.returncode, (box.workspace / ".vscode").exists()) == (0, True)
+
+
+def test_at_a_terminal_the_command_waits_for_the_answer_about_a_control_path(box: World) -> None:
+    terminal = TerminalProgram(box, "permissions", "run", "git init -q . && echo made", "--yes")
+    terminal.until("Allow this tool call?")
+    assert ".git" in terminal.screen
+    terminal.type("y\r")
+    assert terminal.end() == 0
+    assert "made" in terminal.screen
+    assert (box.workspace / ".git/HEAD").exists()
 
 
 def test_terminal_sequences_and_secrets_don_t_come_through(box: World) -> None:

@@ -4,7 +4,6 @@ import os
 import re
 import uuid
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,15 @@ from kitbag.packing.references.resolve import (
     resolve_references,
 )
 from kitbag.packing.references.shell_quoting import fill_command
-from kitbag.processes.command_runner import MARKER_VARIABLE, run_command
+from kitbag.processes.command_runner import (
+    MARKER_VARIABLE,
+    CommandResult,
+    CommandStart,
+    ProgressCallback,
+    ShellCommand,
+    run_command,
+    run_supervised,
+)
 from kitbag.settings import Settings
 from support.cost import bytes_read, steps
 from support.matrix import examples
@@ -863,5 +870,7 @@ def test_the_limits_of_commands_and_of_their_time(case: Case) -> None:
 
 
 def test_a_sandbox_can_take_the_place_of_the_runner(case: Case) -> None:
-    sandbox = partial(run_command, prefix=("/usr/bin/env", "IN_SANDBOX=yes"))
+    def sandbox(command: ShellCommand, tick: ProgressCallback | None, /) -> CommandResult:
+        return run_supervised(command, tick, CommandStart(prefix=("/usr/bin/env", "IN_SANDBOX=yes"))).command
+
     assert case.resolve("!`echo $IN_SANDBOX`", runner=sandbox).text == "yes"
