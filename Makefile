@@ -61,6 +61,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python bench/pack.py
 	$(BIN)/python bench/permissions.py
 	$(BIN)/python bench/tools.py
+	$(BIN)/python bench/sandbox.py
 	$(BIN)/python bench/tokens.py
 	$(BIN)/python bench/loop.py
 	$(BIN)/python bench/tasks.py

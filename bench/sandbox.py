@@ -3,7 +3,8 @@
     python bench/sandbox.py [--quick]
 
 The floor for `true` is a bare subprocess, for the rest Kitbag's command runner without a sandbox. The build renders,
-compresses and writes files, as a compiler does; empty files are the worst case. Goals apply to the best round.
+compresses and writes files, a quarter of a millisecond each; empty files are the worst case. Goals apply to the best
+round.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from kitbag.sandbox.confinement import Confinement
 START_GOAL = 35e-3
 BUILD_GOAL = 1.10
 COMMITTED = 500
+COMPILED = 150
 UNPACKED = 2_000
 GIT = "git -c user.name=Bench -c user.email=bench@example.com -c gc.auto=0"
 
@@ -170,9 +172,25 @@ def with_archive(root: Path) -> None:
     (root / "out").rename(root / "packed")
 
 
+def with_sources(root: Path) -> None:
+    (root / "out").mkdir()
+    body = "int f{0}(int a) {{ int s = 0; for (int i = 0; i < a; i++) s += i * {0}; return s; }}\n"
+    for number in range(COMPILED):
+        text = "#include <stdio.h>\n#include <stdlib.h>\n" + "".join(body.format(at) for at in range(20))
+        (root / f"file{number}.c").write_text(text)
+
+
 def rows(files: int) -> list[Row]:
     python = f"{sys.executable} -I -S program.py {files}"
+    compiled = Row(
+        f"cc -c of {COMPILED} files",
+        'for f in *.c; do cc -O1 -c "$f" -o "out/${f%.c}.o" || exit 1; done',
+        with_sources,
+        COMPILED,
+        BUILD_GOAL,
+    )
     return [
+        *([compiled] if shutil.which("cc") else []),
         Row(f"build of {files:,} files", python, with_program(BUILD), files, BUILD_GOAL),
         Row(f"{files:,} empty files, 1 thread", f"{python} 1", with_program(EMPTY), files),
         Row(f"{files:,} empty files, 4 threads", f"{python} 4", with_program(EMPTY), files),

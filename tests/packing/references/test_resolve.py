@@ -4,6 +4,7 @@ import os
 import re
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
