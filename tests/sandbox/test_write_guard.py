@@ -127,7 +127,7 @@ def test_control_paths_that_are_not_mounted_stay_as_they_are(box: Box) -> None:
         box.world.write(f"{deep}/{path}", "mine\n")
     before = box.state()
     run(box, f"cd {deep}; echo x > .vscode/tasks.json; cd .vscode; echo x > tasks.json; rm tasks.json; touch new")
-    run(box, f"echo x > {deep}/.github/workflows/ci.yml; rm {deep}/.npmrc; rm -rf {deep}/.vscode")
+    run(box, f"touch o; rm o; echo x > {deep}/.github/workflows/ci.yml; rm {deep}/.npmrc; rm -rf {deep}/.vscode")
     assert box.state() == before
 
 

@@ -134,7 +134,7 @@ def _supervise(descriptors: list[int]) -> None:
     theirs.close()
     for descriptor in passed:
         os.close(descriptor)
-    _drop_capabilities()
+    _use_capabilities(False)
     os.umask(0)
     send({"started": pid})
     supervision = _Supervision(pid, control, ours, guard, limits, group)
@@ -142,6 +142,7 @@ def _supervise(descriptors: list[int]) -> None:
         message = supervision.run()
     finally:
         statuses = _end_all_children()
+        _use_capabilities(True)
         group.remove()
     status = supervision.status if supervision.status is not None else statuses.get(pid, -signal.SIGKILL)
     send({"exited": status, **message, **({"guard": guard.report()} if guard is not None else {})})
@@ -218,10 +219,14 @@ def install_filter(program: bytes) -> int:
     raise OSError(problem, f"cannot watch system calls: {os.strerror(problem)}")
 
 
-def _drop_capabilities() -> None:
-    """What a guard does for a command is not done with more rights than the command has."""
+def _use_capabilities(use: bool) -> None:
+    """Root's. What a guard does for a command is not done with more rights than the command has."""
+    library = ctypes.CDLL(None)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)())
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable, the low halves first
+    library.capget(header, sets)
+    sets[0], sets[3] = (sets[1], sets[4]) if use else (0, 0)
+    library.capset(header, sets)
 
 
 class _ProcessGroup:

@@ -181,7 +181,7 @@ def run_in_bubblewrap(
         if bubblewrap.guards:  # it keeps parents of mounts in place
             protected = msgspec.structs.replace(protected, pinned=())
         mounts = Mounts(view, protected, writable)
-        guard = _guard(bubblewrap, confinement, writable, protected, before)
+        guard = _guard(bubblewrap, confinement, writable, protected)
         run = _Run(bubblewrap, command, environment, confinement, mounts, guard)
         result = run.start(on_progress)
         if not isinstance(result, _NotStartedError):
@@ -196,7 +196,6 @@ def _guard(
     confinement: Confinement,
     writable: tuple[str, ...],
     protected: ProtectedPaths,
-    snapshot: ControlSnapshot,
 ) -> GuardSpec | None:
     if not bubblewrap.guards or not writable:
         return None
@@ -207,9 +206,6 @@ def _guard(
         "pinned": list(writable),
         "allowed": list(confinement.allowed),
         "denied": [[one.anchor, one.regex, one.only_names, one.rule] for one in confinement.denied_writes],
-        # Removing what is mounted fails anyway, and watching costs time.
-        "watches_removals": bool(protected.links)
-        or any(not any(is_inside(path, one) for one in protected.read_only) for path in snapshot.paths),
         "asks": confinement.on_question is not None,
         "file_size": confinement.limits.file_size,
     }
@@ -384,7 +380,7 @@ def detect_bubblewrap() -> tuple[Bubblewrap | None, str]:
     version = _read_version(programs[0])
     problem = ""
     prepare_supervisor((_GUARD_MODULE,))
-    can_watch = bool(watching_program(removals=False))
+    can_watch = bool(watching_program())
     for guards in (True, False) if can_watch else (False,):
         for options in _VARIANTS:
             bubblewrap = Bubblewrap(program=programs[0], version=version, options=options, guards=guards)

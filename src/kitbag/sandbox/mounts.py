@@ -21,8 +21,6 @@ class ProtectedPaths(msgspec.Struct, frozen=True, kw_only=True):
     """Their parents: writable, but not movable."""
     repositories: tuple[str, ...] = ()
     """Git directories, in which commands can commit."""
-    links: tuple[str, ...] = ()
-    """Control paths that are links, on which nothing can be mounted."""
 
 
 def protect_paths(
@@ -47,7 +45,6 @@ def protect_paths(
         read_only=tuple(sorted(existing)),
         pinned=tuple(sorted({*control.pinned, *_folders_above(existing, writable)} - existing)),
         repositories=control.repositories,
-        links=control.links,
     )
 
 

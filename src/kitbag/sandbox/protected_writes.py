@@ -66,7 +66,6 @@ class ProtectedWrites:
         pinned: Sequence[str],
         allowed: Sequence[str],
         denied: Sequence[DeniedPattern],
-        watches_removals: bool,
     ) -> None:
         """`repositories`: git directories that exist. `read_only` and `pinned`: mounts. `allowed`: paths that may be
         written, with all below them."""
@@ -76,7 +75,6 @@ class ProtectedWrites:
         self._pinned = set(pinned)
         self._allowed = list(allowed)
         self._denied = [(pattern, re.compile(pattern.regex)) for pattern in denied]
-        self.watches_removals = watches_removals or bool(denied)
         self.examines_all = bool(denied)
 
     @staticmethod
@@ -88,7 +86,6 @@ class ProtectedWrites:
             pinned=policy["pinned"],
             allowed=policy["allowed"],
             denied=[DeniedPattern(*pattern) for pattern in policy["denied"]],
-            watches_removals=policy["watches_removals"],
         )
 
     def suspicious_names(self) -> bytes:

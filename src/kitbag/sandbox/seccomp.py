@@ -86,20 +86,16 @@ _WATCHED: Final = {
 }
 
 
-def watched_calls(*, removals: bool) -> dict[int, tuple[str, WatchedCall]]:
+def watched_calls() -> dict[int, tuple[str, WatchedCall]]:
     """By number; empty on unknown architectures."""
     numbers = _NUMBERS.get(os.uname().machine, {})
-    return {
-        numbers[name]: (name, call)
-        for name, call in _WATCHED.items()
-        if name in numbers and (removals or not call.removes)
-    }
+    return {numbers[name]: (name, call) for name, call in _WATCHED.items() if name in numbers}
 
 
-def watching_program(*, removals: bool) -> bytes:
+def watching_program() -> bytes:
     """Reports the watched calls to a listener; empty on unknown architectures."""
     code = _prologue()
-    for number, (_, call) in watched_calls(removals=removals).items():
+    for number, (_, call) in watched_calls().items():
         if call.flags is None:
             code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _NOTIFY)]
         else:

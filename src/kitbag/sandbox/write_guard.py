@@ -97,7 +97,7 @@ class WriteGuard:
         self, rules: ProtectedWrites, send: Callable[[Mapping[str, Any]], None], *, asks: bool, max_file_size: int
     ) -> None:
         """`asks`: send a question for each protected path, instead of denying it."""
-        self.program = watching_program(removals=rules.watches_removals)
+        self.program = watching_program()
         self.stop_reason = ""
         self._rules = rules
         self._asks = asks
@@ -106,7 +106,7 @@ class WriteGuard:
         self._has_started = False
         self._setup_filters = _filter_count(os.getpid()) + 1
         self._setup_pids: set[int] = set()
-        self._calls = watched_calls(removals=rules.watches_removals)
+        self._calls = watched_calls()
         self._is_suspicious = re.compile(rules.suspicious_names(), re.IGNORECASE | re.DOTALL).search
         self._listener = -1
         self._pending = select.poll()
@@ -206,6 +206,8 @@ class WriteGuard:
             found = self._find_protected(call, places, texts)
             if found is not None and not self._is_allowed(call, found):
                 return
+            if call.watched.removes and found is None:
+                raise _SpecialFile  # left to the kernel, which is faster: nothing can be created that way
             if call.name.startswith(("rename", "unlink", "rmdir")) and any(
                 self._rules.is_pinned(place.path) for place in places
             ):
