@@ -119,13 +119,13 @@ def test_a_rule_lets_a_command_write_the_control_path_it_names(box: World) -> No
 
 
 def test_at_a_terminal_the_command_waits_for_the_answer_about_a_control_path(box: World) -> None:
-    terminal = TerminalProgram(box, "permissions", "run", "git init -q . && echo made", "--yes")
-    terminal.until("Allow this tool call?")
-    assert ".git" in terminal.screen
+    terminal = TerminalProgram(box, "permissions", "run", "git init -q sub && echo made", "--yes")
+    terminal.until("> ")
+    assert "/.git" in terminal.screen
     terminal.type("y\r")
     assert terminal.end() == 0
     assert "made" in terminal.screen
-    assert (box.workspace / ".git/HEAD").exists()
+    assert (box.workspace / "sub/.git/HEAD").exists()
 
 
 def test_terminal_sequences_and_secrets_don_t_come_through(box: World) -> None:

@@ -190,6 +190,8 @@ class Executor:
         permissions = self.turn_permissions.apply_to(self._permissions())
         arguments, facts = {"file_path": path}, (("requested by", describe_call(call.name, call.arguments)),)
         directory = self.context.directory
+        if self.approvals.with_session_rules(permissions).allows_writing(path, directory):
+            return ""
         permit = await self.approvals.authorize(permissions, "Edit", arguments, directory, self.asked_by, facts)
         if isinstance(permit, Denial):
             return permit.reason

@@ -140,6 +140,9 @@ def _write_question(text: str, opened: OpenedPermissions, here: str) -> WriteQue
 
     def ask(path: str) -> "Future[str]":
         future: Future[str] = Future()
+        if approvals.with_session_rules(opened.permissions).allows_writing(path, here):
+            future.set_result("")
+            return future
         facts = (("requested by", f"Bash({text})"),)
         found = interruption.run_interruptible(
             approvals.authorize(opened.permissions, "Edit", {"file_path": path}, here, facts=facts)

@@ -21,10 +21,10 @@ def answer_by_rules(permissions: Permissions, directory: str) -> WriteQuestion:
     """For commands that run when nobody can be asked."""
 
     def answer(path: str) -> "Future[str]":
-        decision = permissions.decide("Edit", {"file_path": path}, directory)
         future: Future[str] = Future()
+        reason = permissions.decide("Edit", {"file_path": path}, directory).reason
         fix = "run the command where you can be asked, or add an Edit rule that names the path"
-        future.set_result("" if decision.effect == "allow" else f"{decision.reason}; {fix}")
+        future.set_result("" if permissions.allows_writing(path, directory) else f"{reason}; {fix}")
         return future
 
     return answer

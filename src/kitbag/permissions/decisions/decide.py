@@ -232,6 +232,11 @@ class Permissions:
             return would_allow_command(self._current_policy(), rule, str(command), start, decision)
         return self.with_rules((rule,)).decide(tool, arguments, directory).effect == "allow"
 
+    def allows_writing(self, path: str, directory: str) -> bool:
+        """Whether rules and mode allow to edit a path, or everything below it, and so to create it as a directory."""
+        paths = (path, os.path.join(path, "\ufffe"))
+        return any(self.decide("Edit", {"file_path": one}, directory).effect == "allow" for one in paths)
+
     def search_result_filter(self, start: str) -> "SearchResultFilter":
         """A fast check of search results below `start`: which files Read is certainly allowed to read."""
         from kitbag.permissions.decisions.found_files import SearchResultFilter
