@@ -339,6 +339,8 @@ class WriteGuard:
         """Run any call but those that open. Raises OSError."""
         parent, name, _ = places[-1]
         arguments, last = call.arguments, call.watched.paths[-1][1]
+        if not name and call.name.startswith(("mkdir", "mknod", "link", "symlink")):
+            raise _Unresolved(errno.EEXIST)  # a root, or `.`
         if call.name.startswith("mkdir"):
             os.mkdir(name, arguments[last + 1] & 0o1777 & ~self._umask(call.pid), dir_fd=parent)
         elif call.name.startswith("mknod"):
