@@ -192,8 +192,8 @@ def _move_descriptors(passed: list[int], numbers: list[int]) -> None:
 def _limit_files(limits: _Limits) -> None:
     import resource
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if limits.file_size:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         size = limits.file_size if hard == resource.RLIM_INFINITY else min(limits.file_size, hard)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
