@@ -38,7 +38,6 @@ _PATH_BYTES = 4096
 _PAGE = 4096
 _MAX_LINKS = 40
 _MAX_DENIED = 50
-_MAX_UMASKS = 1_000
 _UMASK_SECONDS = 0.05
 _MAX_REPORT = 40_000
 _DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -116,7 +115,7 @@ class WriteGuard:
         self._denied: dict[str, str] = {}
         self._umasks: dict[int, int] = {}
         """By process; reading it takes longer than creating a file."""
-        self._umask_set_at = 0.0
+        self._umask_set_at = self._umasks_read_at = 0.0
 
     def attach(self, listener: int) -> None:
         self._listener = listener
@@ -152,9 +151,10 @@ class WriteGuard:
             except OSError:
                 break  # the caller has ended meanwhile
             identifier, pid, _, number, _, _, *arguments = _NOTIFICATION.unpack(buffer)
-            if pid not in self._umasks and len(self._umasks) > _MAX_UMASKS:
-                self._umasks.clear()
             calls.append(_Call(identifier, pid, *self._calls[number], arguments))
+        if time.monotonic() > self._umasks_read_at + 1:  # numbers of processes are used again
+            self._umasks.clear()
+            self._umasks_read_at = time.monotonic()
         for call in calls:
             self._decide(call)
 
