@@ -3,6 +3,7 @@
 Used by `command_runner`. The server that forks supervisors is started with the first command, once for each process.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -148,6 +149,14 @@ class _Server:
         self._channel = ours
         return ours
 
+    def leave(self) -> None:
+        """At the end of this process: it exits by itself, so there is no need to wait for it."""
+        if self._process is not None:
+            self._process.returncode = 0
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
     def forget(self) -> None:
         """Close our end; it exits when every copy of it is closed."""
         if self._channel is not None:
@@ -159,6 +168,7 @@ class _Server:
 
 
 _server = _Server()
+atexit.register(_server.leave)
 
 
 def prepare_supervisor(guards: tuple[str, ...] = ()) -> None:
