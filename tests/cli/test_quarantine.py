@@ -25,6 +25,13 @@ def test_what_is_quarantined_is_listed_restored_and_deleted(world: World) -> Non
     assert world.run("quarantine", "restore", first.id, "--yes").returncode == 4
 
 
+def test_a_secret_in_the_command_is_not_stored(world: World) -> None:
+    world.write(".envrc", "x\n")
+    secret = "sk-ant-api03-" + "a1B2c3D4" * 6
+    quarantine(str(world.workspace / ".envrc"), f"curl -H 'x-api-key: {secret}'", str(world.home / ".kitbag"))
+    assert secret not in world.run("quarantine", "list", "--json").stdout
+
+
 def test_nothing_is_overwritten_when_it_goes_back(world: World) -> None:
     home = str(world.home / ".kitbag")
     world.write(".envrc", "theirs\n")

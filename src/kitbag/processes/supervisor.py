@@ -41,7 +41,7 @@ class CommandGuard(Protocol):
 
     def attach(self, listener: int) -> None: ...
     def handle(self) -> None:
-        """Decide about one reported call; there is one."""
+        """Decide about the calls that have been reported; there is at least one."""
         ...
 
     def answer(self, key: str, reason: str) -> None:

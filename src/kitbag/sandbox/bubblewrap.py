@@ -246,11 +246,13 @@ def _shown(path: str, roots: tuple[str, ...]) -> str:
 
 def _quarantine(path: str, command: str, kitbag_home: str) -> str:
     from kitbag.sandbox.quarantine import quarantine
+    from kitbag.store.private_files import StoreError
 
     try:
         found = quarantine(path, command, kitbag_home)
-    except OSError as error:
-        return f"the command created {path}, which the sandbox protects; move it away yourself ({error.strerror})"
+    except (OSError, StoreError) as error:
+        reason = error.problem if isinstance(error, StoreError) else error.strerror
+        return f"the command created {path}, which the sandbox protects; move it away yourself ({reason})"
     return (
         f"the command created {path}, which the sandbox protects; it was moved to the quarantine"
         f" (`kitbag quarantine restore {found.id}` puts it back)"

@@ -14,6 +14,9 @@ from typing import Any, Final, cast
 import msgspec
 
 from kitbag.errors import InvalidError, NotFoundError
+from kitbag.store import private_files
+from kitbag.store.redaction import Redactor
+from kitbag.store.secret_names import has_secret_value
 
 DIRECTORY: Final = "quarantine"
 _CONTENT, _RECORD = "content", "record.json"
@@ -29,13 +32,13 @@ class QuarantinedPath(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def quarantine(path: str, command: str, kitbag_home: str) -> QuarantinedPath:
-    """Raises OSError."""
-    found = QuarantinedPath(id=secrets.token_hex(4), path=path, command=command[:2_000], at=int(time.time()))
+    """Raises OSError, or StoreError if the Kitbag home can't be written."""
+    secret_values = [value for name, value in os.environ.items() if has_secret_value(name)]
+    shown = Redactor(secret_values).redact_text(command)[:2_000]
+    found = QuarantinedPath(id=secrets.token_hex(4), path=path, command=shown, at=int(time.time()))
     folder = os.path.join(kitbag_home, DIRECTORY, found.id)
-    os.makedirs(folder, 0o700)
     record = {"path": found.path, "command": found.command, "at": found.at}
-    with open(os.path.join(folder, _RECORD), "x", encoding="utf-8", opener=_private) as file:
-        json.dump(record, file)
+    private_files.write(kitbag_home, f"{DIRECTORY}/{found.id}/{_RECORD}", json.dumps(record).encode())
     parent = _open_parent(path)
     try:
         _move(os.path.basename(path), parent, os.path.join(folder, _CONTENT))
@@ -91,10 +94,6 @@ def restore(found: QuarantinedPath, kitbag_home: str) -> None:
 
 def delete(found: QuarantinedPath, kitbag_home: str) -> None:
     shutil.rmtree(os.path.join(kitbag_home, DIRECTORY, found.id))
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _open_parent(path: str) -> int:
