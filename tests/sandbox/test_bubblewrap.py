@@ -55,6 +55,19 @@ def test_a_command_runs_in_the_workspace_and_its_changes_stay(box: Box) -> None:
     assert not (box.root / "src").exists()
 
 
+@pytest.mark.parametrize("profile", ["read-only", "workspace"])
+def test_a_workspace_in_shared_memory_can_be_used(tmp_path: Path, profile: SandboxProfile) -> None:
+    needs.bubblewrap()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
+        (Path(root) / "file").write_text("content")
+        workspace = Workspace(root=root, home=str(tmp_path), kitbag_home=str(tmp_path / ".kitbag"))
+        command = ShellCommand(
+            text="pwd; cat file", directory=root, environment={}, timeout=TEST_TIMEOUT, max_characters=1_000
+        )
+        ran = run_confined(command, confinement=Confinement(profile=profile), workspace=workspace)
+    assert (ran.status, ran.text) == (0, f"{root}\ncontent")
+
+
 def test_the_status_and_both_outputs_are_the_commands_own(box: Box) -> None:
     ran = box.run("echo out; echo err >&2; exit 7")
     assert (ran.status, sorted(ran.text.split())) == (7, ["err", "out"])

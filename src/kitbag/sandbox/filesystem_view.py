@@ -79,7 +79,8 @@ def build_view(workspace: Workspace, network: bool, writable: tuple[str, ...]) -
     needed = [*workspace.read_roots, *(os.path.join(kitbag_home, name) for name in _KITBAG_SHOWN), *_RUNTIME_NEEDED]
     needed += ["/etc/resolv.conf"] if network else []
     real_paths = {os.path.realpath(path) for path in needed if os.path.exists(path)}
-    shown = {path for path in real_paths if any(is_inside(path, folder) for folder in folders)}
+    covered = {*folders, "/dev"}  # a new /dev has no files of the machine's
+    shown = {path for path in real_paths if any(is_inside(path, folder) for folder in covered)}
     files = {os.path.realpath(os.path.join(home, name)) for name in _SECRET_FILES} | set(_SYSTEM_SECRETS)
     files |= {path for path in _listening_sockets() if not any(is_inside(path, root) for root in writable)}
     hidden = {path for path in files if _is_non_directory(path) and _is_visible(path, folders, shown)}
