@@ -116,6 +116,18 @@ SETTINGS: tuple[Setting, ...] = (
         description="default model (`--model`), as `provider/model`",
     ),
     Setting(
+        key="limits.turns",
+        kind="count",
+        default=200,
+        description="model requests after which `-p` stops, for each prompt (`--max-turns`); 0: no limit",
+    ),
+    Setting(
+        key="limits.calls",
+        kind="count",
+        default=64,
+        description="tool calls of one reply that are run; the model gets an error for the others; 0: no limit",
+    ),
+    Setting(
         key="permissions.mode",
         kind="plan|locked|default|acceptEdits|autonomous",
         default="default",

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from kitbag.agent.ask_model import Emit
+from kitbag.agent.call_limit import is_over_limit
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import make_skill_use
 from kitbag.agent.shield import run_to_completion
@@ -74,6 +75,9 @@ class Executor:
         valid: list[bool] = []
         parallel: list[ToolCall] = []
         for call in calls:
+            if is_over_limit(call):
+                await self._skip(call)
+                continue
             tool = self.toolset.get(call.name)
             if tool is not None and (tool.read_only or tool.concurrent):
                 parallel.append(call)
@@ -83,6 +87,11 @@ class Executor:
             valid.append(await self._run_call(call))
         valid += await self._run_in_parallel(parallel)
         return tuple(valid)
+
+    async def _skip(self, call: ToolCall) -> None:
+        """Without events: the loop has sent one notice for all calls beyond the limit."""
+        result = ToolResult(call_id=call.id, content=error_output(call.problem).content, is_error=True)
+        await run_to_completion(self.session.record_result(result, "not run"))
 
     async def _run_in_parallel(self, calls: list[ToolCall]) -> list[bool]:
         slots = asyncio.Semaphore(MAX_PARALLEL_CALLS)

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from kitbag.agent.ask_model import BrokenReplyError, Emit, RetryPolicy, ask_model, suggest_fix
+from kitbag.agent.call_limit import MAX_CALLS, refuse_calls_over_limit
 from kitbag.agent.compact import CompactionRequest, ContextMeter, compact_session
 from kitbag.agent.execute import Executor
 from kitbag.agent.model_config import ModelConfig
@@ -41,9 +42,13 @@ ExternalUsage = Callable[[], tuple[int, float]]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Apply to a whole session, across resumes; 0: no limit."""
+    """0: no limit. `turns`, `tokens` and `cost` apply to a whole session, across resumes."""
 
     turns: int = 0
+    turns_per_run: int = 0
+    """Applies if `turns` is not set."""
+    calls: int = MAX_CALLS
+    """Tool calls of one reply."""
     tokens: int = 0
     cost: float = 0.0
     """US dollars."""
@@ -92,7 +97,7 @@ class Loop:
         while True:
             status = self._reached_limit()
             if status is not None:
-                return self._make_run_ended(status)
+                return self._end_at_limit(status)
             await self._compact_if_needed()
             try:
                 reply = await self._request_reply()
@@ -194,6 +199,7 @@ class Loop:
             await self._record_partial_reply("".join(text_parts), "cancelled")
             raise
         message = make_call_ids_unique(refuse_calls(reply), self.session.calls, self.executor.toolset, self.emit)
+        message = refuse_calls_over_limit(message, self.limits.calls, self.emit)
         cost = config.price(reply.usage)
         message = await self.session.add_reply(message, reply.usage, cost, reply.model or config.model)
         self.meter.record_usage(reply.usage, len(messages))
@@ -226,7 +232,8 @@ class Loop:
     def _reached_limit(self) -> RunStatus | None:
         """Counts the whole session, so resuming does not reset the limits."""
         totals, limits = self.session.totals, self.limits
-        if limits.turns and totals.turns >= limits.turns:
+        max_turns = self._max_turns()
+        if max_turns and totals.turns >= max_turns:
             return "max-turns"
         if not limits.tokens and not limits.cost:
             return None
@@ -236,6 +243,21 @@ class Loop:
         if limits.cost and totals.cost + cost >= limits.cost:
             return "max-cost"
         return None
+
+    def _max_turns(self) -> int:
+        """Turns of the session at which the run stops; 0: no limit."""
+        limits = self.limits
+        return limits.turns or (self._first_turn + limits.turns_per_run if limits.turns_per_run else 0)
+
+    def _end_at_limit(self, status: RunStatus) -> RunEnded:
+        if status != "max-turns":
+            return self._make_run_ended(status)
+        count = self.limits.turns or self.limits.turns_per_run
+        scope = "" if self.limits.turns else " for one prompt"
+        error = f"stopped after {count:,} model requests, the limit{scope}; the work is not finished"
+        more = self.session.totals.turns + count
+        fix = f"resume with --continue --max-turns {more}"
+        return self._make_run_ended(status, error, fix if self.limits.turns else f"{fix}, or raise `limits.turns`")
 
     def _make_run_ended(self, status: RunStatus, error: str = "", fix: str = "") -> RunEnded:
         totals = self.session.totals

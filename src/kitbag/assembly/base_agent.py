@@ -302,8 +302,13 @@ class BaseAgent(AgentResources):
     def _make_loop(self, emit: Emit) -> Loop:
         options, model_info, agent = self.options, self.chosen.info, self.definition
         limits = options.limits
-        if agent is not None:
-            limits = msgspec.structs.replace(limits, turns=limits.turns or agent.max_turns or 0)
+        settings = self.environment.library.settings
+        limits = msgspec.structs.replace(
+            limits,
+            turns=limits.turns or (agent.max_turns if agent is not None else 0) or 0,
+            turns_per_run=0 if self.is_interactive else int(settings.get("limits.turns")),
+            calls=int(settings.get("limits.calls")),
+        )
         effort = options.effort or (agent.effort if agent is not None and agent.effort in _EFFORTS else "")
         model_config = ModelConfig(
             provider=self.provider,

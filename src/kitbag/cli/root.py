@@ -64,7 +64,7 @@ Exit codes:
   8    background tasks are still running or need approval (-p)
   9    the model returned an empty answer (-p)
   10   over budget after all allowed truncation (pack)
-  11   stopped at --max-turns (-p)
+  11   stopped at --max-turns or `limits.turns` (-p)
   12   stopped at --max-tokens or --max-cost (-p)
   13   the workspace is not trusted
   130  interrupted (Ctrl-C); 143 terminated (SIGTERM)
@@ -214,7 +214,7 @@ def _run_options(function: F) -> F:
             type=click.IntRange(1),
             metavar="N",
             help="Stop the session after N model requests.",
-            show_default="no limit",
+            show_default="with -p, the `limits.turns` setting for each prompt",
         ),
         click.option(
             "--max-tokens",
