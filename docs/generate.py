@@ -14,8 +14,8 @@ from kitbag.settings import ITEM_STATES, SETTINGS, STATE_GROUPS
 
 HERE = Path(__file__).resolve().parent
 
-REQUEST_KEYS = """With `--output-format json`: `type` (result), `status` (completed, empty, failed, cancelled, max-turns, max-tokens,
-max-cost), `result` (the answer), `session_id`, `model`, `turns` (requests to the model), `usage` (`input`, `output`,
+REQUEST_KEYS = """With `--output-format json`: `type` (result), `status` (completed, empty, failed, cancelled, max-turns,
+over-budget), `result` (the answer), `session_id`, `model`, `turns` (requests to the model), `usage` (`input`, `output`,
 `cache_read`, `cache_write`), `cost_usd`, `seconds`, `error`, `fix`, `failed_calls` (`tool`, `problem`; denied calls included),
 `notices` (`severity`, `text`, `fix`), and `earlier` if there were several prompts.
 

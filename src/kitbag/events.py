@@ -10,7 +10,7 @@ import msgspec
 
 from kitbag.messages import Message, Usage
 
-RunStatus = Literal["completed", "empty", "failed", "cancelled", "max-turns", "max-tokens", "max-cost"]
+RunStatus = Literal["completed", "empty", "failed", "cancelled", "max-turns", "over-budget"]
 
 
 class RunStarted(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,10 +21,31 @@ ITEM_STATES: tuple[ItemState, ...] = ("on", "name-only", "user-only", "off")
 class Setting(NamedTuple):
     key: str
     kind: str
-    """text, count, percent, budget, rules, paths, places, names, or the allowed values separated by `|`."""
+    """text, count, amount, percent, budget, rules, paths, places, names, or the allowed values separated by `|`."""
     default: Any
     description: str
     project_may_set: bool = False
+
+
+_SPENDERS: Final = {
+    "task": "one agent by itself may use",
+    "session": "a session and all its subagents may use",
+    "day": "all agents together may use in one day",
+}
+
+
+def _budget_settings() -> tuple[Setting, ...]:
+    found: list[Setting] = []
+    for scope, spender in _SPENDERS.items():
+        for name, text in (
+            ("turns", "model requests"),
+            ("minutes", "minutes of work"),
+            ("tokens", "tokens, cached ones included,"),
+            ("cost", "US dollars"),
+        ):
+            description = f"{text} that {spender}; 0: no limit"
+            found.append(Setting(key=f"limits.{scope}_{name}", kind="amount", default=0, description=description))
+    return tuple(found)
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -127,6 +148,7 @@ SETTINGS: tuple[Setting, ...] = (
         default=64,
         description="tool calls of one reply that are run; the model gets an error for the others; 0: no limit",
     ),
+    *_budget_settings(),
     Setting(
         key="permissions.mode",
         kind="plan|locked|default|acceptEdits|autonomous",
@@ -527,6 +549,9 @@ def check_value(key: str, value: Any) -> str:
     if kind == "count":
         is_valid = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10_000_000
         return "" if is_valid else f"`{key}` must be a non-negative integer"
+    if kind == "amount":
+        is_valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1e12
+        return "" if is_valid else f"`{key}` must be a non-negative number"
     if kind == "percent":
         is_valid = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 100
         return "" if is_valid else f"`{key}` must be an integer from 1 to 100"
@@ -553,7 +578,11 @@ def parse_value(key: str, text: str) -> Any:
         raise UsageError(*_unknown_key(key))
     if _BY_KEY[key].kind in _LIST_EXAMPLES:
         return _parse_list(key, text)
-    value: Any = int(text) if _BY_KEY[key].kind in ("count", "percent") and text.isascii() and text.isdigit() else text
+    value: Any = text
+    if _BY_KEY[key].kind in ("count", "percent", "amount") and text.isascii() and text.isdigit():
+        value = int(text)
+    elif _BY_KEY[key].kind == "amount" and re.fullmatch(r"[0-9]{1,12}\.[0-9]{1,6}", text):
+        value = float(text)
     problem = check_value(key, value)
     if problem:
         raise UsageError(problem, f"{_BY_KEY[key].description}")

@@ -6,6 +6,7 @@ from typing import Any
 
 from conftest import World
 from kitbag.agent.ask_model import RetryPolicy
+from kitbag.agent.budget import Budget, BudgetAccount, Caps
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import Limits, Loop
 from kitbag.agent.model_config import ContextWindow, ModelConfig
@@ -29,6 +30,7 @@ from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, text_out
 from kitbag.tools.toolset import Toolset
 from support.waiting import TEST_TIMEOUT
 
+NO_CAPS = Caps()
 NO_LIMITS, MUCH_ROOM = Limits(), ContextWindow(size=100_000, max_output=1_000)
 HASTY = RetryPolicy(attempts=3, first_wait=0.001)
 FREE = {"a": "ListLoadedSkills", "b": "SearchSkills"}
@@ -69,6 +71,7 @@ class Talk:
         steps: Script,
         *tools: Tool[Any],
         limits: Limits = NO_LIMITS,
+        caps: Caps = NO_CAPS,
         room: ContextWindow = MUCH_ROOM,
         price: Callable[[Usage], float | None] = lambda _: 0.0,
         approver: Approver | None = None,
@@ -80,6 +83,7 @@ class Talk:
         self.provider: Provider = provider or self.model
         self.tools = tools or (tool(FREE["a"], echo),)
         self.limits = limits
+        self.account = BudgetAccount(name="talk", owner="this talk", caps=caps, fix="raise it")
         self.room = room
         self.price = price
         self.approver = approver
@@ -132,7 +136,8 @@ class Talk:
             await self.session.add_user([Text(request)])
             executor = Executor(self.session, toolset, context, Approvals(self.approver), emit)
             brain = ModelConfig(provider=self.provider, model="scripted", context_window=self.room, price=self.price)
-            return await Loop(self.session, brain, executor, self.system, self.limits, emit, HASTY).run()
+            budget = Budget(self.journal, [self.account] if self.account.caps.is_set else [])
+            return await Loop(self.session, brain, executor, self.system, self.limits, emit, HASTY, budget=budget).run()
 
         started = RunStarted(
             session=self.session.id,

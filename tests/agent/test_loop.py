@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from agent.talking import FREE, Talk, assert_valid, call, echo, script, tool
+from kitbag.agent.budget import Caps
 from kitbag.agent.loop import CUT_OFF_MARKER, Limits
 from kitbag.errors import UsageError
 from kitbag.events import Discarded, MessageAdded, Notice, Retrying, RunEnded, RunStarted, TextDelta, TurnEnded
@@ -74,16 +75,27 @@ class TestLimits:
         assert len(one.model.requests) == 2
 
     def test_tokens(self, talk) -> None:
-        steps = [msgspec.structs.replace(ASK, usage=Usage(input=60, output=50)), "Done."]
-        assert talk(script(*steps), limits=Limits(tokens=100)).run("Hi").status == "max-tokens"
+        asks = msgspec.structs.replace(ASK, usage=Usage(input=60, cache_read=400, output=50))
+        one: Talk = talk(script(asks, "Done."), caps=Caps(tokens=600))
+        ended = one.run("Hi")
+        assert (ended.status, len(one.model.requests)) == ("over-budget", 1)
+        assert_valid(one.session.messages())
+        one.account = msgspec.structs.replace(one.account, caps=Caps(tokens=2_000))
+        assert one.run("Continue.").status == "completed"
 
     def test_cost(self, talk) -> None:
-        one: Talk = talk(script(ASK, "Done."), limits=Limits(cost=0.5), price=lambda _: 0.5)
+        one: Talk = talk(script(ASK, "Done."), caps=Caps(cost=0.5), price=lambda _: 0.5)
         ended = one.run("Hi")
-        assert (ended.status, ended.cost) == ("max-cost", 0.5)
+        assert (ended.status, ended.cost) == ("over-budget", 0.5)
+
+    def test_a_reply_is_no_longer_than_the_budget_allows(self, talk) -> None:
+        one: Talk = talk(script(Step(text="A long", stop="length")), caps=Caps(tokens=1_000))
+        ended = one.run("Hi")
+        assert (ended.status, ended.text) == ("over-budget", "A long")
+        assert 256 <= one.model.requests[0].max_output < 1_000
 
     def test_one_that_can_t_be_kept_is_refused_before_anything_is_sent(self, talk) -> None:
-        one: Talk = talk(script("Hello."), limits=Limits(cost=0.5), price=lambda _: None)
+        one: Talk = talk(script("Hello."), caps=Caps(cost=0.5), price=lambda _: None)
         ended = one.run("Hi")
         assert ended.status == "failed"
         assert "price" in ended.error

@@ -301,8 +301,8 @@ def test_D60_limits_end_it_with_a_status_of_their_own_across_resuming(world: Wor
         point(world, server)
         for flags, status, code in (
             (("--max-turns", "2"), "max-turns", 11),
-            (("--max-tokens", "9000"), "max-tokens", 12),
-            (("--max-cost", "0.02"), "max-cost", 12),
+            (("--max-tokens", "9000"), "over-budget", 12),
+            (("--max-cost", "0.02"), "over-budget", 12),
         ):
             found = answer(world, "Hi", *flags)
             assert (found["status"], found["code"]) == (status, code)

@@ -144,11 +144,12 @@ class TestExitCodes:
 
     def test_max_tokens(self, world: World) -> None:
         found = self.ended(world, reads(), "Done.", flags=("--max-tokens", "10"))
-        assert (found["code"], found["status"]) == (12, "max-tokens")
+        assert (found["code"], found["status"], found["turns"]) == (12, "over-budget", 0)
+        assert "10 tokens" in found["error"]
 
     def test_max_cost(self, world: World) -> None:
         found = self.ended(world, reads(), "Done.", flags=("--max-cost", "0.0001"))
-        assert (found["code"], found["status"]) == (12, "max-cost")
+        assert (found["code"], found["status"]) == (12, "over-budget")
 
     def test_a_limit_of_cost_without_a_price(self, world: World) -> None:
         world.write("~/.kitbag/settings.toml", '[providers.mine]\nbase_url = "http://127.0.0.1:1/v1"\n')

@@ -281,7 +281,7 @@ def test_what_agents_spend_counts_against_the_limits_of_the_one_that_started_the
         [spends],
     )
     ended = house.ask("Ask.", steps=steps, limits=Limits(tokens=5_000))
-    assert ended.status == "max-tokens"
+    assert (ended.status, "session and its subagents" in ended.error) == ("over-budget", True)
 
 
 def test_when_the_person_cancels_the_agent_s_task_ends_as_cancelled(world: World) -> None:

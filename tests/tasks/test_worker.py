@@ -253,6 +253,7 @@ class TestLimits:
 
     def test_of_a_hundred_agents_that_are_wanted_at_once_twenty_work_at_most(self, workshop: Workshop) -> None:
         house = House(workshop.world)
+        workshop.world.write("~/.kitbag/settings.toml", "[limits]\ncalls = 100\n")
         calls = tuple(task(f"t{number}") for number in range(100))
         house.ask("Go", steps=script([Step(calls=calls), "Fine."], ["Done."]))
         assert results(house).count("Status: completed") == 100
@@ -281,7 +282,7 @@ class TestLimits:
         workshop.work()
         second = workshop.put(options={"max_tokens": 3_000})
         workshop.work()
-        assert [workshop.task(task_id).status for task_id in (first, second)] == ["completed", "max-tokens"]
+        assert [workshop.task(task_id).status for task_id in (first, second)] == ["completed", "over-budget"]
 
 
 def test_a_task_that_is_not_tried_again_leaves_no_question_behind(workshop: Workshop) -> None:

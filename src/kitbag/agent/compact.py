@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from kitbag.agent.ask_model import Emit, RetryPolicy, ask_model
+from kitbag.agent.ask_model import Emit, RetryPolicy
+from kitbag.agent.budget import Budget, ask_within_budget
 from kitbag.agent.model_config import ModelConfig
 from kitbag.agent.session import Session, is_user_message
 from kitbag.agent.session_records import Compaction, make_skill_use
@@ -104,6 +105,7 @@ async def compact_session(
     tokens_before: int,
     emit: Emit,
     retry_policy: RetryPolicy,
+    budget: Budget,
     request: CompactionRequest = CompactionRequest(),  # noqa: B008 - a NamedTuple is immutable
 ) -> bool:
     """`conversation_budget`: tokens available to the conversation. Returns False if nothing can be compacted."""
@@ -122,6 +124,7 @@ async def compact_session(
         conversation_budget,
         emit,
         retry_policy,
+        budget,
         request.instructions,
     )
     text = f"<conversation-summary>\n{summary.strip().replace(_SUMMARY_END, '')}\n{_SUMMARY_END}"
@@ -208,6 +211,7 @@ async def _summarize(
     conversation_budget: int,
     emit: Emit,
     retry_policy: RetryPolicy,
+    budget: Budget,
     user_instructions: str,
 ) -> tuple[str, Usage, float | None]:
     with open(os.path.join(os.path.dirname(__file__), "compact.md"), encoding="utf-8") as file:
@@ -224,9 +228,9 @@ async def _summarize(
     )
     usage, cost = Usage(), 0.0
     try:
-        reply = await ask_model(
-            model_config.provider, request, lambda _: None, msgspec.structs.replace(retry_policy, attempts=3)
-        )
+        expected = Usage(input=estimate_tokens(instructions) + estimate_tokens(transcript))
+        retry_policy = msgspec.structs.replace(retry_policy, attempts=3)
+        reply, _ = await ask_within_budget(budget, model_config, request, expected, lambda _: None, retry_policy)
         usage, cost = reply.usage, model_config.price(reply.usage)
         if reply.message.text.strip():
             return reply.message.text, usage, cost

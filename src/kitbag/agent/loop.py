@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from kitbag.agent.ask_model import BrokenReplyError, Emit, RetryPolicy, ask_model, suggest_fix
+from kitbag.agent.ask_model import BrokenReplyError, Emit, RetryPolicy, suggest_fix
+from kitbag.agent.budget import Budget, OverBudgetError, ask_within_budget
 from kitbag.agent.call_limit import MAX_CALLS, refuse_calls_over_limit
 from kitbag.agent.compact import CompactionRequest, ContextMeter, compact_session
 from kitbag.agent.execute import Executor
@@ -37,12 +38,11 @@ RenewPrompt = Callable[[], Awaitable[tuple[SystemBlock, ...]]]
 """Rebuilds the system prompt after a compaction."""
 TakeNotifications = Callable[[], Awaitable[str]]
 """Returns what the model must know before the next turn; mostly nothing."""
-ExternalUsage = Callable[[], tuple[int, float]]
-"""Tokens and US dollars of other agents that count against the limits."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """0: no limit. `turns`, `tokens` and `cost` apply to a whole session, across resumes."""
+    """0: no limit. `turns` applies to a whole session, across resumes; `tokens`, `cost` and `seconds` include its
+    subagents and are enforced by the budget."""
 
     turns: int = 0
     turns_per_run: int = 0
@@ -52,6 +52,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 0
     cost: float = 0.0
     """US dollars."""
+    seconds: float = 0.0
 
 
 class Loop:
@@ -66,7 +67,7 @@ class Loop:
         retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple is immutable
         renew_prompt: RenewPrompt | None = None,
         take_notifications: TakeNotifications | None = None,
-        external_usage: ExternalUsage | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.session = session
         self.model_config = model_config
@@ -77,11 +78,13 @@ class Loop:
         self.retry_policy = retry_policy
         self.renew_prompt = renew_prompt
         self.take_notifications = take_notifications
-        self.external_usage = external_usage
+        self.budget = budget or Budget(session.journal)
         self.meter = ContextMeter()
         self._prefix_tokens = self._estimate_prefix_tokens()
         self._first_turn = session.totals.turns
         self._last_text = ""
+        self._last_usage = Usage()
+        self._is_reply_shortened = False
 
     async def run(self) -> RunEnded:
         """Runs from the last user message to the answer. After a cancellation the session can be resumed."""
@@ -95,12 +98,13 @@ class Loop:
     async def _run_turns(self) -> RunEnded:
         invalid_turns, is_halved = 0, False
         while True:
-            status = self._reached_limit()
-            if status is not None:
-                return self._end_at_limit(status)
-            await self._compact_if_needed()
+            if self._has_reached_turn_limit():
+                return self._end_at_turn_limit()
             try:
+                await self._compact_if_needed()
                 reply = await self._request_reply()
+            except OverBudgetError as error:
+                return self._make_run_ended("over-budget", error.problem, error.fix)
             except BrokenReplyError as error:
                 if error.kind == "too-long" and not is_halved and await self._compact(halve=True):
                     is_halved = True
@@ -124,13 +128,13 @@ class Loop:
 
     def _check_price(self) -> None:
         """Refuses a cost limit that can't be enforced."""
-        if self.limits.cost and (
+        if self.budget.caps_cost and (
             self.session.totals.unpriced
             or self.model_config.price(Usage(input=1, output=1, cache_read=1, cache_write=1)) is None
         ):
             name = f"{self.model_config.provider.name}/{self.model_config.model}"
             fix = f'add its prices to your settings: [models."{name}"] input = … and said = …, or use --max-tokens'
-            raise UsageError(f"the price of {name} is unknown, so --max-cost can't be enforced", fix)
+            raise UsageError(f"the price of {name} is unknown, so a cost limit can't be enforced", fix)
 
     # Compaction
 
@@ -149,7 +153,7 @@ class Loop:
     async def compact(self, instructions: str = "") -> bool:
         """Compacts on request, even if the window has room. Raises UsageError if a limit prevents it."""
         self._check_price()
-        if self._reached_limit() is not None:
+        if self._has_reached_turn_limit():
             raise UsageError("the session has reached its limit, and compaction costs tokens", "raise the limit")
         return await self._compact(
             request=CompactionRequest(
@@ -172,6 +176,7 @@ class Loop:
             self._context_tokens(),
             self.emit,
             self.retry_policy,
+            self.budget,
             request,
         )
         if is_compacted:
@@ -194,7 +199,9 @@ class Loop:
             effort=config.effort,
         )
         try:
-            reply = await ask_model(config.provider, request, self.emit, self.retry_policy, text_parts)
+            reply, self._is_reply_shortened = await ask_within_budget(
+                self.budget, config, request, self._expected_input(), self.emit, self.retry_policy, text_parts
+            )
         except asyncio.CancelledError:
             await self._record_partial_reply("".join(text_parts), "cancelled")
             raise
@@ -203,12 +210,18 @@ class Loop:
         cost = config.price(reply.usage)
         message = await self.session.add_reply(message, reply.usage, cost, reply.model or config.model)
         self.meter.record_usage(reply.usage, len(messages))
+        self._last_usage = reply.usage
         self._last_text = message.text or self._last_text
         self.emit(MessageAdded(message))
         self.emit(TurnEnded(turn=self.session.totals.turns, usage=reply.usage, cost=cost))
         if notice := cut_off_notice(reply):
             self.emit(notice)
         return msgspec.structs.replace(reply, message=message)
+
+    def _expected_input(self) -> Usage:
+        tokens = self._context_tokens()
+        cached = min(tokens, self._last_usage.cache_read + self._last_usage.cache_write)
+        return Usage(input=tokens - cached, cache_read=cached)
 
     async def _record_partial_reply(self, partial: str, reason: str) -> None:
         """Records the text of a cut-off reply with a marker; its calls never run."""
@@ -220,6 +233,9 @@ class Loop:
     # Ending a run
 
     def _end_with_reply(self, reply: ModelReply) -> RunEnded:
+        if reply.stop == "length" and self._is_reply_shortened:
+            problem = "the budget covered only the beginning of the reply"
+            return self._make_run_ended("over-budget", problem, "raise the limit and resume with --continue")
         if failure := describe_failure(reply):
             return self._make_run_ended("failed", *failure)
         return self._make_run_ended("completed" if reply.message.text.strip() else "empty")
@@ -229,35 +245,23 @@ class Loop:
         self._last_text = error.partial or self._last_text
         return self._make_run_ended("failed", error.problem, suggest_fix(error))
 
-    def _reached_limit(self) -> RunStatus | None:
-        """Counts the whole session, so resuming does not reset the limits."""
-        totals, limits = self.session.totals, self.limits
+    def _has_reached_turn_limit(self) -> bool:
+        """Counts the whole session, so resuming does not reset the limit."""
         max_turns = self._max_turns()
-        if max_turns and totals.turns >= max_turns:
-            return "max-turns"
-        if not limits.tokens and not limits.cost:
-            return None
-        tokens, cost = self.external_usage() if self.external_usage is not None else (0, 0.0)
-        if limits.tokens and totals.usage.total_input + totals.usage.output + tokens >= limits.tokens:
-            return "max-tokens"
-        if limits.cost and totals.cost + cost >= limits.cost:
-            return "max-cost"
-        return None
+        return bool(max_turns) and self.session.totals.turns >= max_turns
 
     def _max_turns(self) -> int:
         """Turns of the session at which the run stops; 0: no limit."""
         limits = self.limits
         return limits.turns or (self._first_turn + limits.turns_per_run if limits.turns_per_run else 0)
 
-    def _end_at_limit(self, status: RunStatus) -> RunEnded:
-        if status != "max-turns":
-            return self._make_run_ended(status)
+    def _end_at_turn_limit(self) -> RunEnded:
         count = self.limits.turns or self.limits.turns_per_run
         scope = "" if self.limits.turns else " for one prompt"
         error = f"stopped after {count:,} model requests, the limit{scope}; the work is not finished"
         more = self.session.totals.turns + count
         fix = f"resume with --continue --max-turns {more}"
-        return self._make_run_ended(status, error, fix if self.limits.turns else f"{fix}, or raise `limits.turns`")
+        return self._make_run_ended("max-turns", error, fix if self.limits.turns else f"{fix}, or raise `limits.turns`")
 
     def _make_run_ended(self, status: RunStatus, error: str = "", fix: str = "") -> RunEnded:
         totals = self.session.totals

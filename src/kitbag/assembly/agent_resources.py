@@ -163,6 +163,10 @@ class AgentResources:
         """Can change while a request runs."""
         return self.permissions
 
+    def budget_account(self) -> str:
+        """Whose session limits this agent's spending counts against."""
+        return self.options.budget_account or self.task_id or self.session.id
+
     def parent_context(self) -> ParentContext:
         """What an agent that this one starts inherits."""
         return ParentContext(
@@ -172,7 +176,7 @@ class AgentResources:
             approvals=self.approvals,
             permissions=self.user_permissions,
             mode=self.current_permissions().mode,
-            options=self.options,
+            options=msgspec.structs.replace(self.options, budget_account=self.budget_account()),
             chosen=self.chosen,
             provider=self.provider,
             retry_policy=self._retry_policy,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from kitbag.agent.ask_model import Emit
+from kitbag.agent.budget import Budget
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import Loop
 from kitbag.agent.model_config import ContextWindow, ModelConfig
@@ -23,6 +24,7 @@ from kitbag.agent.session_list import newest_session
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.agent_resources import AgentResources
 from kitbag.assembly.agent_setup import build_header, build_path_skills, build_user_messages
+from kitbag.assembly.budget_accounts import open_budget
 from kitbag.assembly.environment import load_run_environment, trust_lost_notices, untrusted_notices
 from kitbag.assembly.mentions import MentionedContent, read_mentions
 from kitbag.assembly.model_sources import load_model_sources
@@ -292,8 +294,15 @@ class BaseAgent(AgentResources):
         """Background tasks that have ended since the last call."""
         return await self.delegation.take_notifications() if self.delegation is not None else ""
 
-    def _delegated_usage(self) -> tuple[int, float]:
-        return self.delegation.spent() if self.delegation is not None else (0, 0.0)
+    def _open_budget(self) -> Budget:
+        return open_budget(
+            self.session,
+            self.environment.library.settings,
+            self.options.limits,
+            task=self.task_id,
+            account=self.budget_account(),
+            delegated=self.delegation.spent if self.delegation is not None else lambda: (0, 0.0),
+        )
 
     def _requester_name(self) -> str:
         """As shown in an approval question."""
@@ -339,7 +348,7 @@ class BaseAgent(AgentResources):
             retry_policy=self._retry_policy,
             renew_prompt=self._renew_prompt,
             take_notifications=self._take_notifications,
-            external_usage=self._delegated_usage,
+            budget=self._open_budget(),
         )
 
 

@@ -29,6 +29,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     effort: str = ""
     extra: tuple[str, ...] = ()
     limits: Limits = Limits()
+    budget_account: str = ""
+    """Whose session limits apply: the session at the top of the task tree. Empty: the agent's own."""
     resume: str = ""
     """The session to resume; `last` is the newest one of this directory."""
     fork: bool = False

@@ -54,6 +54,7 @@ _STATUS_TONES: Final[dict[str, Tone]] = {
     "failed": "bad",
     "interrupted": "bad",
     "max-turns": "bad",
+    "over-budget": "bad",
     "max-tokens": "bad",
     "max-cost": "bad",
     "cancelled": "dim",

@@ -51,8 +51,7 @@ STATUS_CODES: Final = {
     "failed": 7,
     "empty": 9,
     "max-turns": 11,
-    "max-tokens": 12,
-    "max-cost": 12,
+    "over-budget": 12,
     "cancelled": 130,
 }
 

@@ -65,7 +65,7 @@ Exit codes:
   9    the model returned an empty answer (-p)
   10   over budget after all allowed truncation (pack)
   11   stopped at --max-turns or `limits.turns` (-p)
-  12   stopped at --max-tokens or --max-cost (-p)
+  12   over budget: --max-tokens, --max-cost, --max-time or a `limits` setting (-p)
   13   the workspace is not trusted
   130  interrupted (Ctrl-C); 143 terminated (SIGTERM)
 """
@@ -220,14 +220,21 @@ def _run_options(function: F) -> F:
             "--max-tokens",
             type=click.IntRange(1),
             metavar="N",
-            help="Stop the session after N tokens.",
+            help="Stop before the session and its subagents use more than N tokens.",
             show_default="no limit",
         ),
         click.option(
             "--max-cost",
             type=click.FloatRange(0, min_open=True),
             metavar="USD",
-            help="Stop the session at this cost.",
+            help="Stop before the session and its subagents cost more than this.",
+            show_default="no limit",
+        ),
+        click.option(
+            "--max-time",
+            type=click.FloatRange(0, min_open=True),
+            metavar="SECONDS",
+            help="Make no model request after SECONDS of work.",
             show_default="no limit",
         ),
         click.option(

@@ -41,7 +41,10 @@ def build_run_options(options: dict[str, Any]) -> "Options":
         effort=options["effort"] or "",
         extra=options["dirs"],
         limits=Limits(
-            turns=options["max_turns"] or 0, tokens=options["max_tokens"] or 0, cost=options["max_cost"] or 0.0
+            turns=options["max_turns"] or 0,
+            tokens=options["max_tokens"] or 0,
+            cost=options["max_cost"] or 0.0,
+            seconds=options["max_time"] or 0.0,
         ),
         resume="last" if options["continue_newest"] else options["resume"],
         fork=options["fork"],

@@ -415,4 +415,6 @@ def serialize_options(options: Options) -> dict[str, Any]:
         "effort": options.effort,
         "max_tokens": options.limits.tokens,
         "max_cost": options.limits.cost,
+        "max_seconds": options.limits.seconds,
+        "budget_account": options.budget_account,
     }

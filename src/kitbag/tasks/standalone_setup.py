@@ -80,7 +80,12 @@ def parse_options(stored: Mapping[str, Any]) -> Options:
         extra=tuple(stored.get("extra", ())),
         settings_mode=str(stored.get("settings_mode", "")),
         effort=str(stored.get("effort", "")),
-        limits=Limits(tokens=int(stored.get("max_tokens", 0)), cost=float(stored.get("max_cost", 0.0))),
+        limits=Limits(
+            tokens=int(stored.get("max_tokens", 0)),
+            cost=float(stored.get("max_cost", 0.0)),
+            seconds=float(stored.get("max_seconds", 0.0)),
+        ),
+        budget_account=str(stored.get("budget_account", "")),
     )
 
 

@@ -23,12 +23,13 @@ TaskStatus = Literal[
     "failed",
     "cancelled",
     "max-turns",
-    "max-tokens",
+    "over-budget",
+    "max-tokens",  # written by earlier versions, as max-cost
     "max-cost",
     "interrupted",
 ]
 FINISHED: Final[frozenset[TaskStatus]] = frozenset(
-    ("completed", "empty", "failed", "cancelled", "max-turns", "max-tokens", "max-cost", "interrupted")
+    ("completed", "empty", "failed", "cancelled", "max-turns", "over-budget", "max-tokens", "max-cost", "interrupted")
 )
 
 
