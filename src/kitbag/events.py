@@ -82,10 +82,10 @@ class SkillUnloaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Switched(msgspec.Struct, frozen=True, kw_only=True):
-    """The user switched the persona, model or mode since their last message, or loaded skills were lost; emitted when
-    the model is notified."""
+    """The user switched the persona, model, mode or options since their last message, or loaded skills were lost;
+    emitted when the model is notified."""
 
-    what: Literal["persona", "model", "mode", "skills"]
+    what: Literal["persona", "model", "mode", "skills", "options"]
     before: str
     after: str
     """Names; empty means none."""

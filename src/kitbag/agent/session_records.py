@@ -29,20 +29,34 @@ class SessionHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The task, if another agent started the session; empty: a user did."""
     model_said: bool = False
     """The user chose the model, so a persona can't change it."""
+    append: str = ""
+    effort: str = ""
+    only_tools: str = ""
+    """One rule a line, as are `no_tools`; `extra` has one directory a line."""
+    no_tools: str = ""
+    extra: str = ""
 
 
 HEADER_FIELDS: Final = RecordFields(
     SessionHeader, "directory", "model", "mode", "agent", "team", "persona", "forked_from", "forked_at", "started",
-    "task", "model_said",
+    "task", "model_said", "append", "effort", "only_tools", "no_tools", "extra",
 )  # fmt: skip
-SWITCHABLE_FIELDS: Final = ("model", "mode", "team", "persona", "model_said")
+OPTION_FIELDS: Final = {
+    "append": "--append-system-prompt",
+    "effort": "--effort",
+    "only_tools": "--allowed-tools",
+    "no_tools": "--disallowed-tools",
+    "extra": "--dir",
+}
+"""Header fields, each with the option that sets it."""
+SWITCHABLE_FIELDS: Final = ("model", "mode", "team", "persona", "model_said", *OPTION_FIELDS)
 """Header fields that can change while the session is open."""
 
 
 class SessionSwitch(msgspec.Struct, frozen=True, kw_only=True):
     """One change of the header and the notice that the next user message carries to the model."""
 
-    what: Literal["persona", "model", "mode", "skills"]
+    what: Literal["persona", "model", "mode", "skills", "options"]
     before: str
     after: str
     told: str = ""

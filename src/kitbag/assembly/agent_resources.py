@@ -186,7 +186,7 @@ class AgentResources:
         )
 
     async def open_servers(self) -> None:
-        self.servers = await open_servers(self.environment, self.permissions, self.definition, self.options.only_tools)
+        self.servers = await open_servers(self.environment, self.permissions, self.definition, self.options.tool_limit)
         if self.servers is not None:
             self._exit_stack.push_async_callback(close_servers, self.servers)
         self.notices += unknown_server_notices(self.servers, self.definition)
@@ -194,7 +194,7 @@ class AgentResources:
 
     async def _open_own_servers(self) -> None:
         own, notices = await open_own_servers(
-            self.environment, self.permissions, self.definition, self.options.only_tools, in_worktree=self._in_worktree
+            self.environment, self.permissions, self.definition, self.options.tool_limit, in_worktree=self._in_worktree
         )
         self.notices += notices
         if own is not None:

@@ -153,6 +153,11 @@ def build_header(
         persona=library.persona.full_name if library.persona is not None else nobody,
         task=task_id,
         model_said=bool(options.model) or previous.model_said,
+        append=options.append,
+        effort=options.effort,
+        only_tools="\n".join(options.tool_limit),
+        no_tools="\n".join(options.no_tools),
+        extra="\n".join(options.extra),
     )
 
 

@@ -30,7 +30,7 @@ from kitbag.assembly.mentions import MentionedContent, read_mentions
 from kitbag.assembly.model_sources import load_model_sources
 from kitbag.assembly.open_journal import journal_recovery_notices, open_journal
 from kitbag.assembly.skill_loading import find_unusable_skills, unusable_skill_notices
-from kitbag.assembly.switch_notices import list_switches
+from kitbag.assembly.switch_notices import list_switches, restored_tool_notices
 from kitbag.assembly.user_permissions import load_run_permissions
 from kitbag.errors import UsageError
 from kitbag.events import Notice, RunEnded, RunStarted
@@ -76,6 +76,7 @@ class BaseAgent(AgentResources):
         self.session = self._find_session(places)
         if self.options.resume:
             self.options = self.options.with_session_defaults(self.session.header)
+            self.notices += restored_tool_notices(self.options)
         options = self.options
         self.environment = load_run_environment(places, options)
         library = self.environment.library

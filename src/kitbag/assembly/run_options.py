@@ -20,6 +20,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     persona: str = ""
     only_tools: tuple[str, ...] = ()
     """Only these tools are available; they need no approval where the mode would ask."""
+    limited_tools: tuple[str, ...] = ()
+    """As `only_tools`, but they need the usual approval: those of a resumed session."""
     no_tools: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     trust_workspace: bool | str = False
@@ -36,9 +38,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     fork: bool = False
     """Continue in a copy of the session."""
 
+    @property
+    def tool_limit(self) -> tuple[str, ...]:
+        """The only tools that are available; empty: all."""
+        return self.only_tools or self.limited_tools
+
     def with_session_defaults(self, header: SessionHeader) -> "Options":
-        """Fills unset options from the session. The mode is handled where modes are compared."""
+        """Fills unset options from the session. The mode is handled where modes are compared. Tools stay limited to
+        the session's, but its approvals are not restored."""
         team_and_persona = (self.team, self.persona) if self.team or self.persona else (header.team, header.persona)
         return msgspec.structs.replace(
-            self, agent=self.agent or header.agent, team=team_and_persona[0], persona=team_and_persona[1]
+            self,
+            agent=self.agent or header.agent,
+            team=team_and_persona[0],
+            persona=team_and_persona[1],
+            append=self.append or header.append,
+            effort=self.effort or header.effort,
+            limited_tools=tuple(header.only_tools.splitlines()),
+            no_tools=self.no_tools or tuple(header.no_tools.splitlines()),
+            extra=self.extra or tuple(header.extra.splitlines()),
         )

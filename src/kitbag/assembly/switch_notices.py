@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kitbag.agent.session_records import SessionHeader, SessionSwitch
+from kitbag.agent.session_records import OPTION_FIELDS, SessionHeader, SessionSwitch
+from kitbag.assembly.run_options import Options
+from kitbag.events import Notice
 from kitbag.library.registry import NO_PERSONA, Registry
 from kitbag.packing.agent_prompt import MODE_DESCRIPTIONS
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
@@ -77,9 +79,19 @@ def list_switches(
         switches.append(SessionSwitch(what="model", before=before.model, after=now.model))
     if before.mode != now.mode:
         switches.append(SessionSwitch(what="mode", before=before.mode, after=now.mode, told=mode_notice(now.mode)))
+    if changed := [name for name in OPTION_FIELDS if getattr(before, name) != getattr(now, name)]:
+        told = "The available tools have changed." if {"only_tools", "no_tools"}.intersection(changed) else ""
+        was, is_now = (_render_options(header, changed) for header in (before, now))
+        switches.append(SessionSwitch(what="options", before=was, after=is_now, told=told))
     if dropped:
         switches.append(SessionSwitch(what="skills", before="", after="", told=dropped_skills_notice(dropped)))
     return switches if has_history else [msgspec.structs.replace(switch, told="") for switch in switches]
+
+
+def _render_options(header: SessionHeader, names: Iterable[str]) -> str:
+    """As on the command line."""
+    values = ((OPTION_FIELDS[name], getattr(header, name)) for name in names)
+    return " ".join(f"{option} {','.join(value.splitlines())}" for option, value in values if value)
 
 
 def header_persona_name(header: SessionHeader) -> str:
@@ -94,12 +106,20 @@ def render_switches(pending: Iterable[SessionSwitch]) -> str:
     for switch in pending:
         by_kind.setdefault(switch.what, []).append(switch)
     for kind, switches in by_kind.items():
-        if kind == "skills":
+        if kind in ("skills", "options"):
             lines += [switch.told for switch in switches]
         elif switches[0].before != switches[-1].after:
             lines.append(switches[-1].told)
     notices = [line for line in lines if line]
     return "\n".join(("<session-changes>", *notices, "</session-changes>")) if notices else ""
+
+
+def restored_tool_notices(options: Options) -> list[Notice]:
+    """For a resumed session whose tools the command line limited earlier."""
+    if options.only_tools or not options.limited_tools:
+        return []
+    text = f"tools are limited to {', '.join(options.limited_tools)}, as before; approvals are not restored"
+    return [Notice(severity="warning", text=text, fix="pass --allowed-tools to change or approve them")]
 
 
 def escape_notice_text(text: str) -> str:

@@ -21,9 +21,9 @@ def load_user_permissions(
 ) -> tuple[Permissions, list[Notice]]:
     """`known_tools`: names of all tools. Raises UsageError if the command line names none of them."""
     permissions = environment.permissions
-    if not options.only_tools:
+    if not options.tool_limit:
         return permissions, []
-    access, problems = parse_tools(list(options.only_tools))
+    access, problems = parse_tools(list(options.tool_limit))
     if access.mode == "none":
         problem = f"unknown tools in --allowed-tools: {', '.join(access.unknown)}"
         raise UsageError(problem, f"available tools: {', '.join(known_tools)}")

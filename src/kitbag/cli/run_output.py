@@ -160,7 +160,8 @@ class TextOutput(RunOutput):
                 self._print_dim(f"  {event.reason}; retrying in {event.seconds:.0f} s")
             case Switched():
                 if event.what != "skills":
-                    self._print_dim(f"  {event.what}: {event.before or 'none'} -> {event.after or 'none'}")
+                    changed = f"{event.what}: {event.before or 'none'} -> {event.after or 'none'}"
+                    output.remark(output.clean(self.redactor.redact_text(f"note: {changed}")))
             case Compacted():
                 self._print_dim(f"  session compacted: {event.before:,} -> {event.after:,} tokens")
             case RunEnded():

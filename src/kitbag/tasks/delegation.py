@@ -408,6 +408,7 @@ def serialize_options(options: Options) -> dict[str, Any]:
         "team": options.team,
         "persona": options.persona,
         "only_tools": list(options.only_tools),
+        "limited_tools": list(options.limited_tools),
         "no_tools": list(options.no_tools),
         "ask": list(options.ask),
         "trust_workspace": options.trust_workspace,

@@ -74,6 +74,7 @@ def parse_options(stored: Mapping[str, Any]) -> Options:
         team=str(stored.get("team", "")),
         persona=str(stored.get("persona", "")),
         only_tools=tuple(stored.get("only_tools", ())),
+        limited_tools=tuple(stored.get("limited_tools", ())),
         no_tools=tuple(stored.get("no_tools", ())),
         ask=tuple(stored.get("ask", ())),
         trust_workspace=_parse_trust(stored.get("trust_workspace")),
