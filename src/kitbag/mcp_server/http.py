@@ -17,7 +17,7 @@ import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 
 from kitbag.errors import InvalidError, UsageError
-from kitbag.mcp_server.client_sessions import IDLE_SECONDS
+from kitbag.mcp_server.client_sessions import IDLE_SECONDS, ConnectedClients
 from kitbag.mcp_server.http_guard import MCP_PATH, Application, HttpGuard
 from kitbag.mcp_server.server import KitbagServer
 from kitbag.mcp_server.server_state import HttpOptions, ServerState
@@ -38,28 +38,35 @@ async def serve_http(state: ServerState, options: HttpOptions, notify: Callable[
         port = listener.getsockname()[1]
         home = state.served.environment.places.kitbag_home
         with _store_token(home, port, user_token) as (token, token_path):
-            server = KitbagServer(state)
-            # Defense in depth: the guard checks the same first.
-            hosts = _allowed_hosts(options, port)
-            security = TransportSecuritySettings(
-                allowed_hosts=sorted(hosts), allowed_origins=sorted(f"http://{host}" for host in hosts)
-            )
-            inner = server.streamable_http_app(
-                streamable_http_path=MCP_PATH,
-                max_request_body_size=MAX_BODY_BYTES,
-                session_idle_timeout=IDLE_SECONDS,
-                max_sessions=MAX_SESSIONS,
-                transport_security=security,
-                host=options.host,
-            )
-            guard = HttpGuard(cast("Application", inner), hosts, token, state.clients)
+            application = create_application(KitbagServer(state), state.clients, options, port, token)
             notify(f"at http://{_format_host(options.host)}:{port}{MCP_PATH}; the token is in {token_path}")
-            await _run(guard, listener)
+            await run_application(application, listener)
 
 
-async def _run(guard: HttpGuard, listener: socket.socket) -> None:
+def create_application(
+    server: KitbagServer, clients: ConnectedClients, options: HttpOptions, port: int, token: str
+) -> HttpGuard:
+    """The server behind its guard."""
+    hosts = _allowed_hosts(options, port)
+    # Defense in depth: the guard checks the same first.
+    security = TransportSecuritySettings(
+        allowed_hosts=sorted(hosts), allowed_origins=sorted(f"http://{host}" for host in hosts)
+    )
+    inner = server.streamable_http_app(
+        streamable_http_path=MCP_PATH,
+        max_request_body_size=MAX_BODY_BYTES,
+        session_idle_timeout=IDLE_SECONDS,
+        max_sessions=MAX_SESSIONS,
+        transport_security=security,
+        host=options.host,
+    )
+    return HttpGuard(cast("Application", inner), hosts, token, clients)
+
+
+async def run_application(application: Application, listener: socket.socket) -> None:
+    """Runs until cancelled."""
     config = uvicorn.Config(
-        cast("Any", guard),
+        cast("Any", application),
         log_config=None,
         access_log=False,
         server_header=False,

@@ -19,19 +19,21 @@ from kitbag.mcp_server.server_state import MIN_REFRESH_SECONDS, ServerState
 T = TypeVar("T")
 
 
-async def read_library(state: ServerState, read: Callable[[], T]) -> T:
-    """Runs `read` in a thread, with a recent library; an unknown or unusable item is the request's fault."""
+async def read_library(state: ServerState, read: Callable[[], T], uri: str = "") -> T:
+    """Runs `read` in a thread, with a recent library; an unknown or unusable item is the request's fault. `uri`: the
+    resource of the request, for clients that match errors with requests."""
     await state.refreshed(MIN_REFRESH_SECONDS)
     try:
         return await asyncio.to_thread(read)
     except (KitbagError, OSError) as error:
-        raise to_mcp_error(error) from None
+        raise to_mcp_error(error, uri) from None
 
 
-def to_mcp_error(error: KitbagError | OSError) -> MCPError:
+def to_mcp_error(error: KitbagError | OSError, uri: str = "") -> MCPError:
+    data = {"uri": uri} if uri else None
     if isinstance(error, NotFoundError | InvalidError):
-        return MCPError(INVALID_PARAMS, f"{error.problem}. {error.fix}".rstrip(". "))
-    return MCPError(INTERNAL_ERROR, f"cannot read the library: {error}")
+        return MCPError(INVALID_PARAMS, f"{error.problem}. {error.fix}".rstrip(". "), data)
+    return MCPError(INTERNAL_ERROR, f"cannot read the library: {error}", data)
 
 
 def paginate(items: list[tuple[str, T]], cursor: str | None, size: int) -> tuple[list[tuple[str, T]], str | None]:

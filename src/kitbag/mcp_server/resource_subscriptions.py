@@ -47,7 +47,7 @@ class ResourceSubscriptions:
             location = uris.find(uri)
             return uris.file(location.skill, location.path).stamp
 
-        subscribed[uri] = await read_library(self._state, read)
+        subscribed[uri] = await read_library(self._state, read, uri)
         return EmptyResult()
 
     async def _unsubscribe(self, context: Context, params: UnsubscribeRequestParams) -> EmptyResult:

@@ -58,8 +58,8 @@ class SkillResourceHandlers:
         server.add_request_handler("skills/get", _SkillParams, self._get_skill)
         server.add_request_handler("resources/directory/read", _DirectoryParams, self._read_directory)
 
-    async def _read_uris(self, read: Callable[[SkillUris], T]) -> T:
-        return await read_library(self._state, lambda: read(self._state.skill_uris))
+    async def _read_uris(self, read: Callable[[SkillUris], T], uri: str = "") -> T:
+        return await read_library(self._state, lambda: read(self._state.skill_uris), uri)
 
     async def _list(self, _: Context, params: PaginatedRequestParams) -> ListResourcesResult:
         def read(uris: SkillUris) -> ListResourcesResult:
@@ -92,7 +92,7 @@ class SkillResourceHandlers:
                 blob = base64.b64encode(data).decode()
                 return ReadResourceResult(contents=[BlobResourceContents(uri=uri, mime_type=kind, blob=blob)])
 
-        return await self._read_uris(read)
+        return await self._read_uris(read, uri)
 
     # Skills extension
 
@@ -111,7 +111,7 @@ class SkillResourceHandlers:
                 raise NotFoundError(f"no skill at {params.uri[:300]}", f"use the URI of the skill's {MAIN_FILE}")
             return {"resultType": "complete", "skill": build_entry(uris, location.skill), **CACHE_HINTS}
 
-        return await self._read_uris(read)
+        return await self._read_uris(read, params.uri)
 
     async def _read_directory(self, _: Context, params: _DirectoryParams) -> dict[str, Any]:
         def read(uris: SkillUris) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class SkillResourceHandlers:
                 listed.append({"uri": uris.uri(location.skill, path), "name": name, "mimeType": kind})
             return {"resultType": "complete", "resources": listed, **more}
 
-        return await self._read_uris(read)
+        return await self._read_uris(read, params.uri)
 
 
 def _skill_resource(uris: SkillUris, skill: Skill) -> Resource:
