@@ -67,11 +67,15 @@ class ToolCalls:
             agent_tools.pack_tool(state.options),
         )
         self._tools = {tool.name: tool for tool in tools}
+        self._listed: tuple[ServedLibrary, list[ToolOverMcp]] | None = None
 
     def list_tools(self, served: ServedLibrary) -> list[ToolOverMcp]:
         """Tools that need the catalog carry it: not every client shows the server's instructions."""
-        catalogs = {"load_skill": served.skills_brief, "Task": served.agents_brief}
-        return [_tool_listing(tool, catalogs.get(tool.name, "")) for tool in self._tools.values()]
+        if self._listed is None or self._listed[0] is not served:
+            catalogs = {"load_skill": served.skills_brief, "Task": served.agents_brief}
+            listed = [_tool_listing(tool, catalogs.get(tool.name, "")) for tool in self._tools.values()]
+            self._listed = served, listed
+        return self._listed[1]
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         tool = self._tools.get(name)
