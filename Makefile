@@ -25,11 +25,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 run: $(VENV)/.ready
 	@sh examples/tour.sh $(abspath $(BIN)/kitbag)
 
+# Without the conformance suite only its test fails, and says how to get it.
 # More workers than cores, because many tests wait for processes; they take work from each other.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test: $(VENV)/.ready
-	@if [ -n "$$CI" ]; then scripts/system-packages; fi
+	@if [ -n "$$CI" ]; then scripts/system-packages && { scripts/conformance-suite || true; }; fi
 	$(PYTEST)
 
 # What only the long run has: the rest of each matrix, and property tests with many more examples.
@@ -37,7 +38,7 @@ test-matrix: $(VENV)/.ready
 	KITBAG_TESTS=long $(PYTEST) -m 'long or hypothesis'
 
 test-long: $(VENV)/.ready
-	@if [ -n "$$CI" ]; then scripts/system-packages; fi
+	@if [ -n "$$CI" ]; then scripts/system-packages && { scripts/conformance-suite || true; }; fi
 	KITBAG_TESTS=long $(PYTEST)
 	@for python in $$(scripts/interpreters); do $(MAKE) test PYTHON=$$python || exit 1; done
 
@@ -68,6 +69,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python bench/stopping.py
 	$(BIN)/python bench/hostile.py
 	$(BIN)/python bench/mcp.py
+	$(BIN)/python bench/mcp_http.py
 	$(BIN)/python bench/savings.py
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/at_terminal.py

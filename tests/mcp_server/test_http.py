@@ -1,6 +1,7 @@
 """The door over HTTP: who is turned away before anything of a request is looked at (SECURITY D40-D42)."""
 
 import asyncio
+import contextlib
 import json
 import os
 import stat
@@ -13,6 +14,7 @@ import pytest
 from conftest import World
 from kitbag.errors import InvalidError, UsageError
 from kitbag.mcp_server.http import MAX_BODY_BYTES
+from kitbag.mcp_server.response_format import MAX_PEEKED_BYTES
 from kitbag.mcp_server.server_state import HttpOptions
 from support.connected import Served, at_home, run, served, text
 from support.waiting import TEST_TIMEOUT
@@ -254,3 +256,48 @@ def test_the_token_is_neither_printed_nor_in_the_arguments(world: World) -> None
         assert out == ""
         assert token not in err
         assert not os.path.exists(line.split()[-1])
+
+
+def test_short_requests_are_answered_with_json_and_calls_that_may_take_long_with_a_stream(world: World) -> None:
+    world.skill("~/.kitbag/skills", "deploy", body="Do it.")
+    json_type, stream_type = "application/json", "text/event-stream"
+
+    async def work() -> None:
+        async with served(world) as server, server.http() as http:
+
+            async def kind(body: dict[str, Any], **headers: str) -> str:
+                answer = await http.post(server.url, json=body, headers=headers)
+                assert answer.status_code == 200, answer.text
+                assert "result" in answer.text
+                nonlocal session
+                session = answer.headers.get("mcp-session-id", session)
+                return answer.headers["content-type"].partition(";")[0]
+
+            session = ""
+            assert await kind(message("initialize", INITIALIZE)) == json_type
+            given = {"Mcp-Session-Id": session}
+            await http.post(server.url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=given)
+            assert await kind(message("tools/list"), **given) == json_type
+            assert await kind(message("tools/call", {"name": "list_loaded_skills"}), **given) == json_type
+            assert await kind(message("tools/call", LOAD), **given) == stream_type
+            # What looks like another method inside a call, and a call that is too large to look at.
+            nested = {"name": "load_skill", "arguments": {"skill_name": "deploy", "reason": '"method":"tools/list"'}}
+            assert await kind({**message("tools/call", nested), "extra": {"method": "ping"}}, **given) == stream_type
+            large = {"name": "list_loaded_skills", "arguments": {}, "_meta": {"x": "y" * MAX_PEEKED_BYTES}}
+            assert await kind(message("tools/call", large), **given) == stream_type
+
+    run(work)
+
+
+def test_hundreds_of_open_connections_leave_room_for_requests(world: World) -> None:
+    async def work() -> None:
+        async with served(world) as server:
+            host, port = server.host.split(":")
+            with contextlib.ExitStack() as stack:
+                for _ in range(600):
+                    _, writer = await asyncio.open_connection(host, int(port))
+                    stack.callback(writer.close)
+                async with server.client() as client:
+                    assert (await client.list_tools()).tools
+
+    run(work)

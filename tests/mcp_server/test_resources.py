@@ -193,6 +193,7 @@ def test_what_is_not_served_is_an_invalid_parameter(world: World) -> None:
                 with pytest.raises(MCPError) as caught:
                     await client.read_resource(f"{base}/{path}")
                 assert caught.value.error.code == INVALID_PARAMS
+                assert caught.value.error.data == {"uri": f"{base}/{path}"}
 
     run(work)
 

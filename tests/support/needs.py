@@ -1,7 +1,9 @@
 """What some tests need of the machine: where it is missing they are skipped, saying so, and in CI they fail."""
 
 import os
+import shutil
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from kitbag.sandbox.confine import detect_sandbox
 from kitbag.sandbox.landlock import detect_landlock
 
 HOW = "scripts/system-packages installs bubblewrap"
+ROOT = Path(__file__).parents[2]
 
 
 def bubblewrap() -> None:
@@ -28,6 +31,14 @@ def package(name: str) -> None:
     """One that the project's own `dev` extra installs."""
     if find_spec(name) is None:
         _missing(f"{name} is not installed; pip install -e '.[dev]' brings it")
+
+
+def conformance_suite() -> str:
+    """The path of its program; skips the test, or fails it in CI, where it is not installed."""
+    path = ROOT / ".cache/mcp-conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js"
+    if shutil.which("node") is None or not path.exists():
+        _missing("the MCP conformance suite is not installed; scripts/conformance-suite installs it with npm")
+    return str(path)
 
 
 def _missing(reason: str) -> None:

@@ -65,8 +65,7 @@ class UserMessages:
         one_turn = [(len(parts), delivered.name)] if delivered is not None else []
         permissions = delivered.permissions if delivered is not None else None
         if delivered is not None:
-            limits = permissions.model_notice() if permissions is not None else ""
-            parts.append(Text(f"{delivered.text}\n\n{limits}" if limits else delivered.text))
+            parts.append(Text(delivered.text_with_limits))
         parts.append(Text("\n\n".join(text_part for text_part in (reveal_hidden(text), *tail) if text_part)))
         parts += mentions.images
         switches = self.session.pending_switches
@@ -99,7 +98,7 @@ class UserMessages:
         for problem in delivered.problems:
             if problem.severity != "info":
                 emit(Notice(severity=problem.severity, text=f"{problem.place}: {problem.problem}", fix=problem.fix))
-        return delivered, arguments or f"Follow the skill {delivered.name}."
+        return delivered, delivered.request_text(arguments)
 
     def _build_tail(self, text: str, catalog: str) -> list[str]:
         """What is told only with this message."""

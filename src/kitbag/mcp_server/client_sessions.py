@@ -15,6 +15,7 @@ from kitbag.assembly.skill_loading import build_session_skills
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.untrusted_items import UntrustedItemError
 from kitbag.mcp_server.served_library import ServedLibrary
+from kitbag.mcp_server.skill_uris import ResourceStamp
 from kitbag.packing.session_skills import SessionSkills
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS: Final = 30 * 60.0
 """An HTTP session without requests for this long ends."""
+
+SubscribedResources = dict[str, ResourceStamp | None]
+"""The files that a client is notified of, by URI, as they were last seen; None: not served."""
 
 
 class ConnectedClient:
@@ -35,6 +39,7 @@ class ConnectedClient:
         self._options = options
         self._stop = threading.Event()
         self._loading = 0
+        self.subscriptions: SubscribedResources = {}
         self.has_background_tasks = False
         """It has started background tasks and must be notified of their end."""
         self._served: ServedLibrary | None = None
@@ -44,12 +49,17 @@ class ConnectedClient:
         """Keeps what was loaded before, if the client may still see it."""
         if self._skills is None or self._served is not served:
             loaded = self._skills.loaded() if self._skills is not None else []
-            environment = served.environment
-            skills = build_session_skills(environment, self._options, lambda: environment.permissions.mode, self._stop)
-            skills.session_id = self.id
+            skills = self.create_skills(served)
             skills.restore(skill for skill in loaded if _can_see(skills, skill.name))
             self._skills, self._served = skills, served
         return self._skills
+
+    def create_skills(self, served: ServedLibrary) -> SessionSkills:
+        """With no skills loaded."""
+        environment = served.environment
+        skills = build_session_skills(environment, self._options, lambda: environment.permissions.mode, self._stop)
+        skills.session_id = self.id
+        return skills
 
     @contextlib.contextmanager
     def loading(self) -> Generator[None, None, None]:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import resource
 import secrets
 import socket
 import stat
@@ -17,15 +18,19 @@ import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 
 from kitbag.errors import InvalidError, UsageError
-from kitbag.mcp_server.client_sessions import IDLE_SECONDS
+from kitbag.mcp_server.client_sessions import IDLE_SECONDS, ConnectedClients
 from kitbag.mcp_server.http_guard import MCP_PATH, Application, HttpGuard
+from kitbag.mcp_server.response_format import JsonIfPossible
 from kitbag.mcp_server.server import KitbagServer
 from kitbag.mcp_server.server_state import HttpOptions, ServerState
 from kitbag.store import private_files
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_SESSIONS: Final = 1_000
-MAX_CONCURRENT_REQUESTS: Final = 500
+MAX_CONNECTIONS: Final = 3 * MAX_SESSIONS
+"""A client has one for notifications, one for its requests, and often another."""
+OTHER_DESCRIPTORS: Final = 256
+"""What files and child processes need besides connections."""
 MIN_TOKEN_LENGTH: Final = 32
 SHUTDOWN_SECONDS: Final = 1
 
@@ -38,34 +43,42 @@ async def serve_http(state: ServerState, options: HttpOptions, notify: Callable[
         port = listener.getsockname()[1]
         home = state.served.environment.places.kitbag_home
         with _store_token(home, port, user_token) as (token, token_path):
-            server = KitbagServer(state)
-            # Defense in depth: the guard checks the same first.
-            hosts = _allowed_hosts(options, port)
-            security = TransportSecuritySettings(
-                allowed_hosts=sorted(hosts), allowed_origins=sorted(f"http://{host}" for host in hosts)
-            )
-            inner = server.streamable_http_app(
-                streamable_http_path=MCP_PATH,
-                max_request_body_size=MAX_BODY_BYTES,
-                session_idle_timeout=IDLE_SECONDS,
-                max_sessions=MAX_SESSIONS,
-                transport_security=security,
-                host=options.host,
-            )
-            guard = HttpGuard(cast("Application", inner), hosts, token, state.clients)
+            application = create_application(KitbagServer(state), state.clients, options, port, token)
             notify(f"at http://{_format_host(options.host)}:{port}{MCP_PATH}; the token is in {token_path}")
-            await _run(guard, listener)
+            await run_application(application, listener)
 
 
-async def _run(guard: HttpGuard, listener: socket.socket) -> None:
+def create_application(
+    server: KitbagServer, clients: ConnectedClients, options: HttpOptions, port: int, token: str
+) -> HttpGuard:
+    """The server behind its guard."""
+    hosts = _allowed_hosts(options, port)
+    # Defense in depth: the guard checks the same first.
+    security = TransportSecuritySettings(
+        allowed_hosts=sorted(hosts), allowed_origins=sorted(f"http://{host}" for host in hosts)
+    )
+    inner = server.streamable_http_app(
+        streamable_http_path=MCP_PATH,
+        json_response=cast("bool", JsonIfPossible()),
+        max_request_body_size=MAX_BODY_BYTES,
+        session_idle_timeout=IDLE_SECONDS,
+        max_sessions=MAX_SESSIONS,
+        transport_security=security,
+        host=options.host,
+    )
+    return HttpGuard(cast("Application", inner), hosts, token, clients)
+
+
+async def run_application(application: Application, listener: socket.socket) -> None:
+    """Runs until cancelled."""
     config = uvicorn.Config(
-        cast("Any", guard),
+        cast("Any", application),
         log_config=None,
         access_log=False,
         server_header=False,
         ws="none",
         lifespan="on",
-        limit_concurrency=MAX_CONCURRENT_REQUESTS,
+        limit_concurrency=_raise_connection_limit(),
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         h11_max_incomplete_event_size=64 * 1024,
     )
@@ -77,6 +90,20 @@ async def _run(guard: HttpGuard, listener: socket.socket) -> None:
         server.should_exit = True
         await asyncio.wait([serving], timeout=SHUTDOWN_SECONDS + 0.5)
         raise
+
+
+def _raise_connection_limit() -> int:
+    """The number of connections that this process may have descriptors for, after raising the soft limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_CONNECTIONS + OTHER_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if soft == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return max(soft // 2, min(MAX_CONNECTIONS, soft - OTHER_DESCRIPTORS))
 
 
 class _Server(uvicorn.Server):

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from kitbag.mcp_server.client_sessions import ConnectedClients
+from kitbag.mcp_server.response_format import choose_response_format
 from kitbag.mcp_server.tool_calls import DISCONNECTED_KEY
 
 Message = MutableMapping[str, Any]
@@ -89,7 +90,10 @@ class HttpGuard:
             await send(message)
 
         with self._clients.track_request(session_id):
-            await self._inner(scope, _with_body_timeout(receive, disconnected), watched)
+            receive = _with_body_timeout(receive, disconnected)
+            if scope["method"] == "POST":
+                receive = await _peek(receive)
+            await self._inner(scope, receive, watched)
         if scope["method"] == "DELETE" and status < 400:
             self._clients.remove(session_id)
 
@@ -112,6 +116,21 @@ def _with_body_timeout(receive: Receive, disconnected: asyncio.Event) -> Receive
         return message
 
     return inner
+
+
+async def _peek(receive: Receive) -> Receive:
+    """Reads the first part of the body, chooses how to answer if that is all, and gives it back."""
+    first: Message | None = await receive()
+    assert first is not None
+    if first["type"] == "http.request" and not first.get("more_body", False):
+        choose_response_format(first.get("body", b""))
+
+    async def again() -> Message:
+        nonlocal first
+        message, first = first, None
+        return message if message is not None else await receive()
+
+    return again
 
 
 async def _send_rejection(send: Send, status: int, reason: str) -> None:

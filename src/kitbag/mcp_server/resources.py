@@ -3,19 +3,13 @@
 Used by server; uses skill_uris and skills_extension. Files are read off the event loop.
 """
 
-import asyncio
 import base64
-import binascii
 import mimetypes
-from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
 from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
     BlobResourceContents,
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -28,8 +22,9 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from kitbag.errors import InvalidError, KitbagError, NotFoundError
+from kitbag.errors import NotFoundError
 from kitbag.library.skills import Skill
+from kitbag.mcp_server.library_requests import paginate, read_library
 from kitbag.mcp_server.server_state import MIN_REFRESH_SECONDS, ServerState
 from kitbag.mcp_server.skill_uris import MAIN_FILE, SkillUris
 from kitbag.mcp_server.skills_extension import build_entries, build_entry
@@ -37,6 +32,7 @@ from kitbag.mcp_server.skills_extension import build_entries, build_entry
 RESOURCES_PAGE_SIZE: Final = 500
 SKILLS_PAGE_SIZE: Final = 100
 CACHE_HINTS: Final[dict[str, Any]] = {"ttlMs": int(MIN_REFRESH_SECONDS * 1_000), "cacheScope": "private"}
+SKILL_TEMPLATE: Final = "skill://{skill}/{+path}"
 DIRECTORY_MEDIA_TYPE: Final = "inode/directory"
 T = TypeVar("T")
 Context = ServerRequestContext[Any, Any]
@@ -62,31 +58,20 @@ class SkillResourceHandlers:
         server.add_request_handler("skills/get", _SkillParams, self._get_skill)
         server.add_request_handler("resources/directory/read", _DirectoryParams, self._read_directory)
 
-    async def _run_in_thread(self, read: Callable[[SkillUris], T]) -> T:
-        """Runs `read` off the event loop; an unknown or unusable URI is the request's fault."""
-        await self._state.refreshed(MIN_REFRESH_SECONDS)
-
-        def work() -> T:
-            return read(self._state.skill_uris)
-
-        try:
-            return await asyncio.to_thread(work)
-        except (NotFoundError, InvalidError) as error:
-            raise MCPError(INVALID_PARAMS, f"{error.problem}. {error.fix}".rstrip(". ")) from None
-        except (KitbagError, OSError) as error:
-            raise MCPError(INTERNAL_ERROR, f"cannot read resource: {error}") from None
+    async def _read_uris(self, read: Callable[[SkillUris], T], uri: str = "") -> T:
+        return await read_library(self._state, lambda: read(self._state.skill_uris), uri)
 
     async def _list(self, _: Context, params: PaginatedRequestParams) -> ListResourcesResult:
         def read(uris: SkillUris) -> ListResourcesResult:
-            shown, cursor = _paginate(uris.listed, params.cursor, RESOURCES_PAGE_SIZE)
+            shown, cursor = paginate(uris.listed, params.cursor, RESOURCES_PAGE_SIZE)
             resources = [_skill_resource(uris, skill) for _, skill in shown]
             return ListResourcesResult(resources=resources, next_cursor=cursor)
 
-        return await self._run_in_thread(read)
+        return await self._read_uris(read)
 
     async def _list_templates(self, _: Context, params: PaginatedRequestParams) -> ListResourceTemplatesResult:
         template = ResourceTemplate(
-            uri_template="skill://{skill}/{+path}",
+            uri_template=SKILL_TEMPLATE,
             name="skill-file",
             description="A file of a skill: SKILL.md, or a file in the skill's directory.",
         )
@@ -107,17 +92,17 @@ class SkillResourceHandlers:
                 blob = base64.b64encode(data).decode()
                 return ReadResourceResult(contents=[BlobResourceContents(uri=uri, mime_type=kind, blob=blob)])
 
-        return await self._run_in_thread(read)
+        return await self._read_uris(read, uri)
 
     # Skills extension
 
     async def _list_skills(self, _: Context, params: PaginatedRequestParams) -> dict[str, Any]:
         def read(uris: SkillUris) -> dict[str, Any]:
-            shown, cursor = _paginate(uris.listed, params.cursor, SKILLS_PAGE_SIZE)
+            shown, cursor = paginate(uris.listed, params.cursor, SKILLS_PAGE_SIZE)
             more = {"nextCursor": cursor} if cursor is not None else {}
             return {"resultType": "complete", "skills": build_entries(uris, shown), **more, **CACHE_HINTS}
 
-        return await self._run_in_thread(read)
+        return await self._read_uris(read)
 
     async def _get_skill(self, _: Context, params: _SkillParams) -> dict[str, Any]:
         def read(uris: SkillUris) -> dict[str, Any]:
@@ -126,13 +111,13 @@ class SkillResourceHandlers:
                 raise NotFoundError(f"no skill at {params.uri[:300]}", f"use the URI of the skill's {MAIN_FILE}")
             return {"resultType": "complete", "skill": build_entry(uris, location.skill), **CACHE_HINTS}
 
-        return await self._run_in_thread(read)
+        return await self._read_uris(read, params.uri)
 
     async def _read_directory(self, _: Context, params: _DirectoryParams) -> dict[str, Any]:
         def read(uris: SkillUris) -> dict[str, Any]:
             location = uris.find(params.uri)
             children = uris.children(location.skill, location.path)
-            shown, cursor = _paginate(
+            shown, cursor = paginate(
                 [(name, is_folder) for name, is_folder in children], params.cursor, RESOURCES_PAGE_SIZE
             )
             more = {"nextCursor": cursor} if cursor is not None else {}
@@ -149,7 +134,7 @@ class SkillResourceHandlers:
                 listed.append({"uri": uris.uri(location.skill, path), "name": name, "mimeType": kind})
             return {"resultType": "complete", "resources": listed, **more}
 
-        return await self._run_in_thread(read)
+        return await self._read_uris(read, params.uri)
 
 
 def _skill_resource(uris: SkillUris, skill: Skill) -> Resource:
@@ -162,19 +147,3 @@ def media_type(path: str) -> str:
     if path.lower().endswith((".md", ".markdown")):
         return "text/markdown"
     return mimetypes.guess_type(path, strict=False)[0] or "text/plain"
-
-
-def _paginate(items: list[tuple[str, T]], cursor: str | None, size: int) -> tuple[list[tuple[str, T]], str | None]:
-    """One page and the cursor of the next. `items`: sorted by name. A cursor names the last item of a page, so the list
-    may change between pages. Raises MCPError for an invalid cursor."""
-    start = bisect_right([name for name, _ in items], _decode_cursor(cursor)) if cursor is not None else 0
-    shown = items[start : start + size]
-    more = start + size < len(items)
-    return shown, base64.urlsafe_b64encode(shown[-1][0].encode()).decode() if more else None
-
-
-def _decode_cursor(cursor: str) -> str:
-    try:
-        return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError):
-        raise MCPError(INVALID_PARAMS, "invalid cursor; start from the first page") from None

@@ -12,6 +12,7 @@ import msgspec
 from kitbag.assembly.environment import AgentEnvironment, load_environment, untrusted_notices
 from kitbag.assembly.run_options import Options
 from kitbag.library.scopes import find_places
+from kitbag.library.visibility import evaluate_skills
 from kitbag.packing.catalog import Budget, catalog_budget, render_agents, render_skills
 from kitbag.permissions.rules.load import PermissionFlags
 from kitbag.text.hidden_characters import collapse_whitespace, remove_hidden
@@ -69,7 +70,11 @@ def load_served_library(options: Options) -> ServedLibrary:
         *_prompt_additions(environment),
     ]
     fingerprint: LibraryFingerprint = {("trust", ""): (environment.trust.state, environment.trust.items)}
-    fingerprint |= {("skill", skill.full_name): (skill.path, skill.stamp) for skill, _ in skills}
+    fingerprint |= {
+        ("skill", skill.full_name): (skill.path, skill.stamp, verdict)
+        for skill, verdict in evaluate_skills(library.skills, library.visibility_context())
+        if verdict.is_usable
+    }
     fingerprint |= {("agent", agent.full_name): (agent.path, agent.frontmatter_stamp) for agent, _ in agents}
     notices = (*untrusted, *(f"{diagnostic.place}: {diagnostic.problem}" for diagnostic in environment.diagnostics))
     return ServedLibrary(

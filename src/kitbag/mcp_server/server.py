@@ -1,14 +1,14 @@
-"""The MCP server: assigns requests to clients and declares capabilities.
+"""The MCP server: assigns requests to clients, declares capabilities and sends notifications.
 
-Used by stdio and http; uses tool_calls and resources. Over stdio there is one client, over HTTP one per session. The
-newest protocol has no sessions over HTTP: such clients are asked to use the previous one, and otherwise served
-statelessly.
+Used by stdio and http; uses tool_calls, resources, prompts and resource_subscriptions. Over stdio there is one client,
+over HTTP one per session. The newest protocol has no sessions over HTTP: such clients are asked to use the previous
+one, and otherwise served statelessly.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -16,8 +16,9 @@ import anyio
 from mcp.server import NotificationOptions, Server, ServerRequestContext
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.models import InitializationOptions
+from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
-from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ToolsListChanged
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated, ToolsListChanged
 from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
@@ -27,10 +28,13 @@ from mcp_types import (
     PaginatedRequestParams,
     RequestParams,
     SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from kitbag.mcp_server.client_sessions import ConnectedClient
+from kitbag.mcp_server.prompts import PromptHandlers
+from kitbag.mcp_server.resource_subscriptions import ResourceSubscriptions
 from kitbag.mcp_server.resources import SkillResourceHandlers
 from kitbag.mcp_server.served_library import ServedLibrary
 from kitbag.mcp_server.server_state import MIN_REFRESH_SECONDS, ServerState
@@ -42,7 +46,7 @@ logger = logging.getLogger(__name__)
 NOTIFY_TIMEOUT: Final = 2.0
 """Don't wait for a client that does not read."""
 SESSION_HEADER: Final = "mcp-session-id"
-_NOTIFICATIONS: Final = NotificationOptions(tools_changed=True, resources_changed=True)
+_NOTIFICATIONS: Final = NotificationOptions(tools_changed=True, resources_changed=True, prompts_changed=True)
 Context = ServerRequestContext[Any, Any]
 
 
@@ -62,11 +66,14 @@ class KitbagServer(Server[Any]):
             on_call_tool=self._call_tool,
         )
         self._bus = InMemorySubscriptionBus()
-        self._listen = ListenHandler(self._bus)
+        self._streams = ListenHandler(self._bus)
         self.extensions = {EXTENSION: SETTINGS}
         # Replaces the SDK's telemetry, which has no exporter here.
         self.middleware[:] = [_declare_extension]
         SkillResourceHandlers(state).register(self)
+        PromptHandlers(state, self._calls, self._find_client).register(self)
+        self._subscriptions = ResourceSubscriptions(state, self._find_client)
+        self._subscriptions.register(self)
         self.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, self._listen)
         self.add_request_handler("server/discover", RequestParams, self._discover)
         self.add_notification_handler("notifications/initialized", NotificationParams, self._initialized)
@@ -77,11 +84,11 @@ class KitbagServer(Server[Any]):
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Server[Any]) -> AsyncGenerator[ServerState, None]:
-        watching = asyncio.ensure_future(self._state.watch())
+        watching = asyncio.ensure_future(self._state.watch(self._notify_of_files))
         try:
             yield self._state
         finally:
-            self._listen.close()
+            self._streams.close()
             watching.cancel()
             with anyio.CancelScope(shield=True):
                 await asyncio.wait([watching])
@@ -112,23 +119,48 @@ class KitbagServer(Server[Any]):
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         return await self._calls.call(self._find_client(context), context, params)
 
+    # Notifications
+
     async def _notify_clients(self, old: ServedLibrary, new: ServedLibrary) -> None:
         """Notifies all connected clients of a changed library."""
         self.instructions = new.instructions
-        for client in self._state.clients.all():
-            if client.session is None:
-                continue
-            if_connected = contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError)
-            with if_connected, anyio.move_on_after(NOTIFY_TIMEOUT):
-                await client.session.send_tool_list_changed()
-                await client.session.send_resource_list_changed()
-        await self._bus.publish(ToolsListChanged())
-        await self._bus.publish(ResourcesListChanged())
-        uris = self._state.skill_uris
-        for _, skill in uris.listed:
-            key = ("skill", skill.full_name)
-            if key in old.fingerprint and old.fingerprint[key] != new.fingerprint.get(key):
-                await self._bus.publish(ResourceUpdated(uris.uri(skill)))
+
+        async def send(session: ServerSession) -> None:
+            await session.send_tool_list_changed()
+            await session.send_resource_list_changed()
+            await session.send_prompt_list_changed()
+
+        await asyncio.gather(*(_notify(client, send) for client in self._state.clients.all()))
+        for event in (ToolsListChanged(), ResourcesListChanged(), PromptsListChanged()):
+            await self._bus.publish(event)
+
+    async def _notify_of_files(self) -> float:
+        """Notifies subscribers of changed files. Returns the seconds it took to read them."""
+        by_client, streamed, seconds = await self._subscriptions.take_changes()
+
+        def sending(uris: list[str]) -> Callable[[ServerSession], Awaitable[None]]:
+            async def send(session: ServerSession) -> None:
+                for uri in uris:
+                    await session.send_resource_updated(uri)
+
+            return send
+
+        await asyncio.gather(*(_notify(client, sending(uris)) for client, uris in by_client))
+        for uri in sorted(streamed):
+            await self._bus.publish(ResourceUpdated(uri))
+        return seconds
+
+    async def _listen(self, context: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        async with self._subscriptions.listening(params.notifications.resource_subscriptions or ()):
+            return await self._streams(context, params)
+
+
+async def _notify(client: ConnectedClient, send: "Callable[[ServerSession], Awaitable[None]]") -> None:
+    if client.session is None:
+        return
+    if_connected = contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError)
+    with if_connected, anyio.move_on_after(NOTIFY_TIMEOUT):
+        await send(client.session)
 
 
 async def _declare_extension(ctx: Context, call_next: CallNext) -> HandlerResult:

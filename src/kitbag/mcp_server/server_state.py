@@ -8,8 +8,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -17,6 +17,7 @@ from kitbag.assembly.run_options import Options
 from kitbag.errors import KitbagError
 from kitbag.mcp_server.client_sessions import ConnectedClients
 from kitbag.mcp_server.served_library import ServedLibrary, load_served_library
+from kitbag.mcp_server.skill_prompts import SkillPrompts
 from kitbag.mcp_server.skill_uris import SkillUris
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 MIN_REFRESH_SECONDS: Final = 2.0
 REFRESH_COST_FACTOR: Final = 100
 """The server spends at most one part in this many of its time reloading."""
-ChangeCallback = Callable[[ServedLibrary, ServedLibrary], Awaitable[None]]
+ChangeCallback = Callable[[ServedLibrary, ServedLibrary], Coroutine[Any, Any, None]]
 
 
 class ServerState:
@@ -44,7 +45,9 @@ class ServerState:
         self._reload_seconds = time.monotonic() - started
         self.clients = ConnectedClients(options)
         self.on_change: ChangeCallback | None = None
+        self._notifying: set[asyncio.Future[None]] = set()
         self._skill_uris: tuple[ServedLibrary, SkillUris] | None = None
+        self._skill_prompts: tuple[ServedLibrary, SkillPrompts] | None = None
         self._reloaded_at = time.monotonic()
         self._reload_lock = asyncio.Lock()
         self._exit_stack = contextlib.AsyncExitStack()
@@ -58,6 +61,14 @@ class ServerState:
             self._skill_uris = self.served, SkillUris(self.served.environment, digests)
         return self._skill_uris[1]
 
+    @property
+    def skill_prompts(self) -> SkillPrompts:
+        """Created on the first prompt request."""
+        if self._skill_prompts is None or self._skill_prompts[0] is not self.served:
+            parameters = self._skill_prompts[1].parameter_cache if self._skill_prompts is not None else None
+            self._skill_prompts = self.served, SkillPrompts(self.served.environment, parameters)
+        return self._skill_prompts[1]
+
     # Library
 
     async def refreshed(self, max_age: float) -> ServedLibrary:
@@ -67,12 +78,14 @@ class ServerState:
                 await self._reload()
         return self.served
 
-    async def watch(self) -> None:
-        """Runs until cancelled."""
+    async def watch(self, check_files: Callable[[], Awaitable[float]]) -> None:
+        """Runs until cancelled. `check_files`: called after each refresh; returns the seconds it spent reading."""
+        seconds = 0.0
         while True:
-            await asyncio.sleep(max(MIN_REFRESH_SECONDS, REFRESH_COST_FACTOR * self._reload_seconds))
+            await asyncio.sleep(max(MIN_REFRESH_SECONDS, REFRESH_COST_FACTOR * (self._reload_seconds + seconds)))
             self.clients.remove_idle()
             await self.refreshed(MIN_REFRESH_SECONDS)
+            seconds = await check_files()
 
     async def _reload(self) -> None:
         started = time.monotonic()
@@ -88,8 +101,10 @@ class ServerState:
         if new.fingerprint == old.fingerprint and new.instructions == old.instructions:
             return
         self.served = new
-        if self.on_change is not None:
-            await self.on_change(old, new)
+        if self.on_change is not None:  # apart from requests that wait for the library
+            notifying = asyncio.ensure_future(self.on_change(old, new))
+            self._notifying.add(notifying)
+            notifying.add_done_callback(self._notifying.discard)
 
     # Agents
 
@@ -132,6 +147,8 @@ class ServerState:
         return setups, TaskHost(Board(journal))
 
     async def close(self) -> None:
+        for notifying in self._notifying:
+            notifying.cancel()
         await self._exit_stack.aclose()
 
 

@@ -14,7 +14,8 @@ from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.skill_files import list_resources, read_skill_details, resolve_skill_file
 from kitbag.library.skills import FLAT
 from kitbag.mcp_server.served_library import load_text
-from kitbag.packing.session_skills import SkillDelivery, SkillFork
+from kitbag.messages import Text
+from kitbag.packing.session_skills import RequestedBy, SkillDelivery, SkillFork
 from kitbag.permissions.model import is_inside
 from kitbag.permissions.safe_open import open_for_reading
 from kitbag.text.hidden_characters import collapse_whitespace, remove_hidden, reveal_hidden
@@ -30,6 +31,11 @@ class LoadSkillArguments(Arguments, frozen=True):
     skill_name: Name
     reason: Annotated[str, Meta(max_length=2_000, description="Why it is needed, in a few words.")] = ""
     arguments: Annotated[str, Meta(max_length=20_000, description="Arguments for the skill, if it takes any.")] = ""
+
+
+class InvokeSkillArguments(Arguments, frozen=True):
+    skill_name: Name
+    arguments: Annotated[str, Meta(max_length=20_000)] = ""
 
 
 class SkillNameArguments(Arguments, frozen=True):
@@ -61,9 +67,26 @@ def _load_or_fork(arguments: LoadSkillArguments, context: ToolContext) -> SkillF
     return delivered.text if delivered.loaded is None else _with_header(delivered, arguments.reason, context)
 
 
-def _check_allowed(context: ToolContext, name: str, arguments: str = "") -> None:
+async def _invoke(arguments: InvokeSkillArguments, context: ToolContext) -> ToolOutput:
+    """What `/name arguments` inserts: the skill and the request, or the report of a skill that runs as an agent."""
+    invoked = await asyncio.to_thread(_invoke_or_fork, arguments, context)
+    if isinstance(invoked, SkillDelivery):
+        content = Text(invoked.text_with_limits), Text(reveal_hidden(invoked.request_text(arguments.arguments)))
+        return ToolOutput(content=content, summary=invoked.name)
+    assert context.delegation is not None, "the server sets it for every call of this tool"
+    return await run_forked_skill(invoked, context, context.delegation)
+
+
+def _invoke_or_fork(arguments: InvokeSkillArguments, context: ToolContext) -> SkillFork | SkillDelivery:
+    name, given = arguments.skill_name, arguments.arguments
+    _check_allowed(context, name, given, by="user")
+    fork = context.skills.fork(name, given, by="user")
+    return fork if fork is not None else context.skills.load(name, given, by="user")
+
+
+def _check_allowed(context: ToolContext, name: str, arguments: str = "", by: RequestedBy = "model") -> None:
     """Applies the rules for skills. Raises InvalidError, also for what would need an approval."""
-    full_name = context.skills.find(name).full_name
+    full_name = context.skills.find(name, by).full_name
     decision = context.permissions.decide("Skill", {"skill": full_name, "args": arguments})
     if decision.effect != "allow":
         part = next(part for part in decision.parts if part.effect == decision.effect)
@@ -169,3 +192,5 @@ READ_FILE = Tool(
     read_only=True,
 )
 UNLOAD = Tool(name="unload_skill", description=load_text("unload_skill"), arguments=SkillNameArguments, run=_unload)
+INVOKE = Tool(name="invoke_skill", description="", arguments=InvokeSkillArguments, run=_invoke)
+"""Not listed: it serves prompts/get."""

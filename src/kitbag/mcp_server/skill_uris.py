@@ -32,14 +32,17 @@ _DISAMBIGUATOR: Final = "from"
 """The prefix of a path that would otherwise lie below another skill's."""
 
 
+ResourceStamp = tuple[int, int, int, int]
+"""Inode, size, mtime and ctime: equal stamps mean equal content."""
+
+
 class ServedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that is served."""
 
     path: str
     """Relative to the skill, such as `SKILL.md` or `references/a.md`."""
     resolved: str
-    stamp: tuple[int, int, int, int]
-    """Inode, size, mtime and ctime: equal stamps mean equal content."""
+    stamp: ResourceStamp
 
     @property
     def size(self) -> int:
@@ -52,7 +55,7 @@ class SkillLocation(msgspec.Struct, frozen=True, kw_only=True):
     """The path after the skill in the URI; empty: the skill's directory."""
 
 
-DigestCache = dict[tuple[str, tuple[int, int, int, int]], tuple[str, int]]
+DigestCache = dict[tuple[str, ResourceStamp], tuple[str, int]]
 
 
 class SkillUris:

@@ -46,7 +46,7 @@ PROGRESS_SECONDS: Final = 10.0
 """The longest time without a progress notification during a call."""
 CANCEL_SECONDS: Final = 4.0
 ProgressCallback = Callable[[str], None]
-_DELEGATING_TOOLS: Final = frozenset(("load_skill", "Task", "TaskOutput", "TaskStop"))
+_DELEGATING_TOOLS: Final = frozenset(("load_skill", "invoke_skill", "Task", "TaskOutput", "TaskStop"))
 _RELOADING_TOOLS: Final = frozenset(("load_skill", "read_skill_file", "Task", "pack"))
 """Their argument may name an item that was added to the library just now."""
 
@@ -67,11 +67,15 @@ class ToolCalls:
             agent_tools.pack_tool(state.options),
         )
         self._tools = {tool.name: tool for tool in tools}
+        self._listed: tuple[ServedLibrary, list[ToolOverMcp]] | None = None
 
     def list_tools(self, served: ServedLibrary) -> list[ToolOverMcp]:
         """Tools that need the catalog carry it: not every client shows the server's instructions."""
-        catalogs = {"load_skill": served.skills_brief, "Task": served.agents_brief}
-        return [_tool_listing(tool, catalogs.get(tool.name, "")) for tool in self._tools.values()]
+        if self._listed is None or self._listed[0] is not served:
+            catalogs = {"load_skill": served.skills_brief, "Task": served.agents_brief}
+            listed = [_tool_listing(tool, catalogs.get(tool.name, "")) for tool in self._tools.values()]
+            self._listed = served, listed
+        return self._listed[1]
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         tool = self._tools.get(name)
@@ -86,7 +90,7 @@ class ToolCalls:
                 INVALID_PARAMS, f"no tool named {params.name[:80]!r}; available tools: {', '.join(self._tools)}"
             )
         try:
-            output = await self._run(tool, params.arguments or {}, client, context)
+            output = await self.run(tool, params.arguments or {}, client, context)
         except msgspec.ValidationError as error:
             output = error_output(f"invalid arguments for {tool.name}: {error}")
         except KitbagError as error:
@@ -98,13 +102,14 @@ class ToolCalls:
             )
         return _call_result(output)
 
-    async def _run(
+    async def run(
         self,
         tool: Tool[Any],
         raw_arguments: dict[str, Any],
         client: ConnectedClient,
         context: ServerRequestContext[Any, Any],
     ) -> ToolOutput:
+        """Raises KitbagError, and msgspec.ValidationError for invalid arguments."""
         arguments = tool.parse_arguments(raw_arguments)
         served = self._state.served
         try:
@@ -124,6 +129,8 @@ class ToolCalls:
         served: ServedLibrary,
     ) -> ToolOutput:
         environment = served.environment
+        # A prompt may begin another conversation: it never refers to loaded skills.
+        skills = client.create_skills(served) if tool is skill_tools.INVOKE else client.session_skills(served)
         async with _report_progress(context, tool) as progress:
 
             async def work() -> ToolOutput:
@@ -133,7 +140,7 @@ class ToolCalls:
                         directory=environment.places.cwd,
                         permissions=environment.permissions,
                         library=environment.library,
-                        skills=client.session_skills(served),
+                        skills=skills,
                         session_id=client.id,
                         delegation=delegation if tool.name in _DELEGATING_TOOLS else None,
                         progress=progress,

@@ -47,6 +47,16 @@ class SkillDelivery(msgspec.Struct, frozen=True, kw_only=True):
     permissions: SkillPermissions | None = None
     """Changes to tool permissions until the user's next message."""
 
+    @property
+    def text_with_limits(self) -> str:
+        """With a notice of the tools that the skill denies."""
+        limits = self.permissions.model_notice() if self.permissions is not None else ""
+        return f"{self.text}\n\n{limits}" if limits else self.text
+
+    def request_text(self, arguments: str) -> str:
+        """What follows the skill in a message that invokes it: `/name arguments`."""
+        return arguments or f"Follow the skill {self.name}."
+
 
 class SkillFork(msgspec.Struct, frozen=True, kw_only=True):
     """A skill with `context: fork`: it becomes the task of a separate agent."""
