@@ -76,6 +76,8 @@ class BaseAgent(AgentResources):
             self.options = self.options.with_session_defaults(self.session.header)
         options = self.options
         self.environment = load_run_environment(places, options)
+        # Whatever is opened or read again later for this user is for the same directory.
+        self.options = options = msgspec.structs.replace(options, workspace=self.environment.workspace.identity)
         library = self.environment.library
         self._add_diagnostics(self.environment.diagnostics)
         self.notices += untrusted_notices(self.environment)

@@ -18,6 +18,7 @@ from kitbag.permissions.model import Workspace
 from kitbag.permissions.rules.live_rules import LiveRules
 from kitbag.permissions.rules.load import LoadedPermissions, PermissionFlags, resolve_workspace
 from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust, removed_restrictions
+from kitbag.permissions.workspace_identity import WorkspaceIdentity, WorkspaceMovedError
 from kitbag.settings import load_settings
 
 
@@ -43,9 +44,15 @@ def load_environment(
     team: str = "",
     persona: str = "",
     settings_mode: str = "",
+    identity: WorkspaceIdentity | None = None,
 ) -> AgentEnvironment:
-    """`settings_mode`: the mode in the settings when the work was requested, if that was earlier. Raises UsageError for
-    an invalid rule or mode, NotFoundError for an unknown team or persona."""
+    """`settings_mode` and `identity`: the mode in the settings and the workspace when the work was requested, if that
+    was earlier. Raises UsageError for an invalid rule or mode, NotFoundError for an unknown team or persona, and
+    WorkspaceMovedError."""
+    root = os.path.realpath(places.project)
+    if identity is not None and not identity.is_at(root):
+        raise WorkspaceMovedError(root)
+    identity = WorkspaceIdentity.of_directory(root)
     trust = check_trust(places, trusted_for_run=trust_workspace)
     library = Registry(
         places,
@@ -58,7 +65,7 @@ def load_environment(
     # All files, so that ignored project settings are reported, too.
     settings = load_settings(places.kitbag_home, places.project_dirs)
     workspace, problems = resolve_workspace(places, settings)
-    workspace = msgspec.structs.replace(workspace, extra_read_roots=_list_skill_roots(library))
+    workspace = msgspec.structs.replace(workspace, extra_read_roots=_list_skill_roots(library), identity=identity)
     live = LiveRules(
         places,
         workspace,
@@ -95,6 +102,7 @@ def load_run_environment(places: Places, options: Options) -> AgentEnvironment:
         team=options.team,
         persona=options.persona,
         settings_mode=options.settings_mode,
+        identity=options.workspace,
     )
 
 

@@ -19,6 +19,7 @@ from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.scopes import Places, find_places
 from kitbag.permissions.rules.load import resolve_workspace
 from kitbag.permissions.safe_open import SafeOpenError, open_parent
+from kitbag.permissions.workspace_identity import WorkspaceIdentity
 from kitbag.settings import load_settings
 from kitbag.store.content_store import ContentStore
 from kitbag.store.journal import Journal
@@ -50,8 +51,10 @@ class UndoPlan(msgspec.Struct, frozen=True, kw_only=True):
 class SessionUndo:
     """For one session: the named one, or the newest of this directory."""
 
-    def __init__(self, journal: Journal, places: Places, session_id: str = "") -> None:
-        """Raises NotFoundError."""
+    def __init__(
+        self, journal: Journal, places: Places, session_id: str = "", identity: WorkspaceIdentity | None = None
+    ) -> None:
+        """`identity`: the workspace of a running session. Raises NotFoundError and WorkspaceMovedError."""
         self.journal = journal
         self.places = places
         self.is_named = bool(session_id)
@@ -59,7 +62,10 @@ class SessionUndo:
         self.content_store = ContentStore(places.kitbag_home)
         # The session's own workspace, wherever we are; only the user's settings apply.
         session_places = find_places(self._session_directory())
-        self.workspace = resolve_workspace(session_places, load_settings(places.kitbag_home, ()))[0]
+        workspace = resolve_workspace(session_places, load_settings(places.kitbag_home, ()))[0]
+        identity = identity or WorkspaceIdentity.of_directory(workspace.root)
+        self.workspace = msgspec.structs.replace(workspace, identity=identity)
+        self.workspace.check_in_place()
         recovered = [
             recover_interrupted_command(
                 journal, owner_id, self.workspace, self.content_store, record_in=self.session_id

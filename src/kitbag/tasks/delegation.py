@@ -399,7 +399,16 @@ def _shorten(prompt: str) -> str:
 
 
 def _worker_options(inherited: ParentContext) -> dict[str, Any]:
-    return {**serialize_options(inherited.options), "settings_mode": inherited.environment.live_rules.settings_mode}
+    """An agent in a worktree has another workspace than its options say."""
+    from kitbag.tasks.task import WORKSPACE_KEY
+
+    environment = inherited.environment
+    identity = environment.workspace.identity
+    return {
+        **serialize_options(inherited.options),
+        "settings_mode": environment.live_rules.settings_mode,
+        WORKSPACE_KEY: identity.to_record() if identity is not None else [],
+    }
 
 
 def serialize_options(options: Options) -> dict[str, Any]:

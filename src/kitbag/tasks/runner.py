@@ -205,6 +205,7 @@ class TaskRunner:
                 result = _result_from_run(run.ended, agent)
             if worktree is not None:
                 message_text = self.task.description or f"Changes by {self.task.agent}"
+                self.inherited.environment.workspace.check_in_place()
                 # A background command may still use it.
                 in_use = any(not one.is_finished for one in self.board.descendants(self.task.id))
                 result = msgspec.structs.replace(
@@ -225,6 +226,7 @@ class TaskRunner:
 
     def _create_worktree(self) -> Worktree:
         environment = self.inherited.environment
+        environment.workspace.check_in_place()
         return create_worktree(environment.workspace.root, environment.places.kitbag_home, self.task.id)
 
     def _may_continue(self) -> bool:

@@ -21,8 +21,10 @@ from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.scopes import find_places
 from kitbag.permissions.approvals.approval import Approvals, Approver
 from kitbag.permissions.decisions.decide import Permissions
+from kitbag.permissions.workspace_identity import WorkspaceIdentity
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal
+from kitbag.tasks.task import WORKSPACE_KEY
 
 
 def load_standalone_setup(
@@ -80,6 +82,7 @@ def parse_options(stored: Mapping[str, Any]) -> Options:
         extra=tuple(stored.get("extra", ())),
         settings_mode=str(stored.get("settings_mode", "")),
         effort=str(stored.get("effort", "")),
+        workspace=WorkspaceIdentity.from_record(stored.get(WORKSPACE_KEY)),
         limits=Limits(tokens=int(stored.get("max_tokens", 0)), cost=float(stored.get("max_cost", 0.0))),
     )
 

@@ -180,6 +180,7 @@ class WorkspaceSnapshots:
         content_store: ContentStore,
         limits: SnapshotLimits = _DEFAULT_LIMITS,
     ) -> None:
+        self._workspace = workspace
         self._roots = tuple(dict.fromkeys(workspace.write_roots))
         self._excluded = {workspace.kitbag_home, os.path.realpath(workspace.kitbag_home)}
         self._content_store = content_store
@@ -192,7 +193,7 @@ class WorkspaceSnapshots:
         self._running_marker: int | None = None
 
     def before_command(self, call_id: str, stop: threading.Event | None = None) -> WorkspaceSnapshot:
-        """Raises SnapshotLimitError, OSError and StoreError, like `after_command`."""
+        """Raises SnapshotLimitError, WorkspaceMovedError, OSError and StoreError, like `after_command`."""
         previous = self._last_snapshot.files if self._last_snapshot is not None else {}
         if not self._has_snapshot:
             previous = self._cache.load_newest(self._content_store.digests())
@@ -202,6 +203,7 @@ class WorkspaceSnapshots:
                 if not previous:  # every file would have to be read, so check the limits first
                     take_snapshot(roots, keep, previous, exclude=excluded, limits=limits, stop=stop, only_count=True)
                 snapshot = take_snapshot(roots, keep, previous, exclude=excluded, limits=limits, stop=stop)
+                self._workspace.check_in_place()
         except SnapshotLimitError as error:
             if error.partial is not None:
                 self._has_snapshot, self._last_snapshot = (
@@ -231,6 +233,7 @@ class WorkspaceSnapshots:
             now = take_snapshot(
                 self._roots, keep, before.files, ignore_rules=rules, exclude=self._excluded, limits=limits
             )
+            self._workspace.check_in_place()  # or everything would seem to be deleted
             changes = diff_snapshots(before, now)
             keep.make_durable(change.before.digest for change in changes if change.before is not None)
         self._last_snapshot = now

@@ -23,7 +23,9 @@ async def undo_command(chat: CommandContext, arguments: str) -> None:
     agent = chat.agent
 
     def plan() -> tuple[SessionUndo, UndoPlan, Block]:
-        undo = SessionUndo(agent.journal, agent.environment.places, agent.session.id)
+        undo = SessionUndo(
+            agent.journal, agent.environment.places, agent.session.id, agent.environment.workspace.identity
+        )
         planned = undo.make_plan(number, redo)
         return undo, planned, _table(undo, planned)
 
