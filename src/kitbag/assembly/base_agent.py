@@ -93,6 +93,7 @@ class BaseAgent(AgentResources):
         self.skills = self._make_skills()
         self.approvals = Approvals(self._approver, library.settings.user_file)
         self.delegation = self.make_delegation() if library.visible_agents() else None
+        self._add_diagnostics(library.incomplete_searches())
         await self.open_servers()
         self.toolset = self.make_toolset()
         self.context = self._make_context()

@@ -61,6 +61,8 @@ class TaskRunner:
         self._progress = progress
         self._watchdog = watchdog or Watchdog()
         self._text = ""
+        self._warnings: dict[str, None] = {}
+        """What the agent's own notices said, for whoever gets the result."""
         self._started_at = time.monotonic()
         self._run: Run | None = None
 
@@ -124,6 +126,8 @@ class TaskRunner:
         result = msgspec.structs.replace(result, seconds=round(time.monotonic() - self._started_at, 3))
         if result.status == "cancelled" or self._watchdog.stop_reason:
             await asyncio.to_thread(kill_processes, self.task.id)
+        for warning in self._warnings:
+            await self.board.warn(self.task.id, warning)
         await self.board.finish(self.task.id, self.task.run, result)
         recorded = self.board.find(self.task.id).result
         return recorded or result
@@ -249,6 +253,7 @@ class TaskRunner:
                 self._progress(f"{self.task.agent}: turn {turn}")
             case Notice(severity="warning", text=text):
                 self._progress(f"{self.task.agent}: {text}")
+                self._warnings[text] = None
             case RunEnded(text=text):
                 self._text = text
             case _:
