@@ -72,6 +72,8 @@ class BaseAgent(AgentResources):
         self._add_diagnostics(problems)
         self.journal = self._journal_override or self._open_journal(places, self.sources)
         self.session = self._find_session(places)
+        if not (self.options.resume and self.options.fork):
+            self.claim_session(places.kitbag_home)
         if self.options.resume:
             self.options = self.options.with_session_defaults(self.session.header)
         options = self.options
@@ -118,6 +120,9 @@ class BaseAgent(AgentResources):
 
     # The session
 
+    def claim_session(self, kitbag_home: str) -> None:
+        """Raises InvalidError if another process has it open. A task's session belongs to whoever claimed the task."""
+
     async def _start_session(self) -> None:
         previous = self.session.header
         header = build_header(
@@ -125,6 +130,7 @@ class BaseAgent(AgentResources):
         )
         if self.options.resume and self.options.fork:
             self.session = await fork(self.journal, self.session, msgspec.structs.replace(header, started=""))
+            self.claim_session(self.environment.places.kitbag_home)
         elif not self._is_resumed:
             await self.session.start(header, deferred=self._defers_first_write)
         self.skills.session_id = self.session.id
