@@ -72,6 +72,16 @@ class SessionUndo:
             )
             for owner_id in self._list_sessions()
         ]
+        commands = [task for task in Board(journal).of_session(self.session_id) if task.kind == "command"]
+        recovered += [
+            recover_interrupted_command(
+                journal, task.id, self.workspace, self.content_store, record_in=self.session_id, is_background=True
+            )
+            for task in commands
+            if task.is_finished
+        ]
+        self.running_commands = tuple(task.id for task in commands if not task.is_finished)
+        """Background commands whose changes are recorded when they end: show `running_notice`."""
         self.recovered = any(recovered)
         """Changes of a killed command were recovered: show INTERRUPTED_NOTICE."""
         self.messages: list[MessageChanges] = read_message_changes(journal, self.session_id, self.content_store)
@@ -86,6 +96,13 @@ class SessionUndo:
         if first is None:
             raise NotFoundError(f"no session named {self.session_id!r}", "list sessions with `kitbag sessions`")
         return (str(first.body.get("directory", "")) if first.kind == "session" else "") or self.places.cwd
+
+    def running_notice(self) -> str:
+        """Empty if no background command of the session is running."""
+        if not self.running_commands:
+            return ""
+        names = ", ".join(self.running_commands)
+        return f"still running in the background: {names}; changes by it can be undone once it has ended"
 
     # Selecting a message
 
@@ -143,6 +160,8 @@ class SessionUndo:
             if any(not message.undone for message in read_message_changes(self.journal, other.id, self.content_store)):
                 fix = f"session {other.id} changed files: kitbag undo --session {other.id}"
                 break
+        if self.running_commands:
+            fix = f"{self.running_notice()}; stop it with `kitbag tasks stop {self.running_commands[0]}`"
         return NotFoundError(f"there {problem} in session {self.session_id}", fix)
 
     # Describing steps

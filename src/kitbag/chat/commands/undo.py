@@ -32,6 +32,8 @@ async def undo_command(chat: CommandContext, arguments: str) -> None:
     undo, planned, table = await asyncio.to_thread(plan)
     if undo.recovered or planned.message.interrupted:
         chat.show(NoticeBlock("warning", INTERRUPTED_NOTICE))
+    if notice := undo.running_notice():
+        chat.show(NoticeBlock("warning", notice))
     undo.check(planned, force=True)
     chat.show(table)
     if not await _confirm(chat, undo, planned):

@@ -37,6 +37,7 @@ from kitbag.tools.search.list_files import ListingStatus, ListOptions, list_file
 from kitbag.tools.search.ripgrep import find_ripgrep, walk_options
 from kitbag.tools.search.search_process import MAX_FILE_BYTES, MAX_LINE_BYTES, SearchJob, search_command
 
+TIMEOUT_SECONDS: Final = 20.0
 DEFAULT_LIMIT: Final = 200
 MAX_LIMIT: Final = 2_000
 MAX_MULTILINE_BYTES: Final = 64 << 20
@@ -94,6 +95,10 @@ def _grep_blocking(arguments: GrepArguments, context: ToolContext, stop: threadi
         return error_output(visible_line(str(error)), "Fix `glob` or `type`.")
 
 
+def _timeout_seconds(arguments: GrepArguments) -> float:
+    return min(TIMEOUT_SECONDS, arguments.timeout / 1_000)
+
+
 def _is_encodable(text: str) -> bool:
     try:
         text.encode()
@@ -149,7 +154,7 @@ def _search_folder(
         file_filter = FileFilter(job.glob, job.file_type, prefix)
 
         def start(words: list[str], results: GrepResults) -> ProcessResult:
-            return run_process(words, folder, results.feed, stop, arguments.timeout / 1_000)
+            return run_process(words, folder, results.feed, stop, _timeout_seconds(arguments))
 
         search = _make_request(arguments, authorized, context, file_filter, folder)
         ended, results = _run_search(job, search, _folder_options(folder, file_filter, job), start)
@@ -158,7 +163,7 @@ def _search_folder(
             if results.has_matches or ended.stop_reason == "time"
             else [*_multiline_hint(arguments), *_note_large_files(folder, file_filter, context, stop)]
         )
-        notice = timeout_notice("Grep", ListingStatus(ended.stop_reason), folder.path, arguments.timeout / 1_000)
+        notice = timeout_notice("Grep", ListingStatus(ended.stop_reason), folder.path, _timeout_seconds(arguments))
         return msgspec.structs.replace(results.output(ended, notes, stop), notice=notice)
     finally:
         os.close(folder.descriptor)
@@ -182,7 +187,7 @@ def _search_file(
             nowhere = OpenDirectory(open_directory("/"), "/")
             try:
                 with StdinFeed(feeder.write) as feed:
-                    return run_process(words, nowhere, results.feed, stop, arguments.timeout / 1_000, feed.readable)
+                    return run_process(words, nowhere, results.feed, stop, _timeout_seconds(arguments), feed.readable)
             finally:
                 os.close(nowhere.descriptor)
 
