@@ -5,7 +5,8 @@
 For 10, 100, 1,000 and 10,000 skills of about 6 KB with a six-key head: a bare loop that lists, opens, reads and
 splits; Kitbag's scan and catalog without its index; a bare loop that only stats files whose paths it knows, and one
 that lists them first; Kitbag with a warm index. Then what a process costs: import and `kitbag skills list` beside
-bare Python. Times are the least of several rounds, each in a process of its own; memory is what the process grew by.
+bare Python; and what 30,000 folders without skills cost beside `os.walk`. Times are the least of several rounds, each
+in a process of its own; memory is what the process grew by.
 """
 
 import argparse
@@ -71,6 +72,32 @@ def work():
     return registry, render_skills(registry.visible_skills()).text
 """,
 }
+FOLDERS = 30_000
+FOLDER_PROGRAMS = {
+    "os.walk": """
+def work():
+    return sum(1 for _ in os.walk(folder))
+""",
+    "skills": """
+from kitbag.library.discover import scan_root
+from kitbag.library.scan_budget import ScanBudget
+from kitbag.library.scopes import Root
+def work():
+    budget = ScanBudget(1e9)
+    budget.start()
+    return scan_root(Root(folder, "skills", "user", "kitbag", (1, 0)), budget=budget)
+""",
+    "agents": """
+from kitbag.library.item_files import find_agent_files
+from kitbag.library.scan_budget import ScanBudget
+from kitbag.library.scopes import Root
+def work():
+    budget = ScanBudget(1e9)
+    budget.start()
+    return find_agent_files(Root(folder, "agents", "user", "kitbag", (1, 0)), [], budget=budget)
+""",
+}
+PROGRAMS |= FOLDER_PROGRAMS
 FRAME = """
 import gc, os, sys, time
 folder, home = sys.argv[1:3]
@@ -128,7 +155,7 @@ def scans(base: Path, counts: list[int], rounds: int) -> list[dict[str, float]]:
             pass
         measure("kitbag warm", folder, home, 1)
         found: dict[str, tuple[float, float, float]] = {}
-        for program in PROGRAMS:
+        for program in PROGRAMS.keys() - FOLDER_PROGRAMS.keys():
             found[program] = measure(program, folder, home, rounds)
         for program, floor in (
             ("bare read", "bare read"),
@@ -181,6 +208,23 @@ def processes(base: Path, rounds: int) -> list[dict[str, float]]:
     return rows
 
 
+def folders(base: Path, rounds: int) -> list[dict[str, float]]:
+    """Without skills; without a limit of time, so that the ratio is that of the whole search."""
+    top = base / "folders"
+    for n in range(FOLDERS // 31):
+        for below in range(30):
+            (top / f"d{n % 31}" / f"e{n}" / f"f{below}").mkdir(parents=True)
+    rows: list[dict[str, float]] = []
+    floor = 0.0
+    print(f"\n{FOLDERS:,} folders {'wall ms':>21} {'CPU ms':>9} {'ratio':>7}")
+    for program in FOLDER_PROGRAMS:
+        wall, cpu, _ = measure(program, top, base, rounds)
+        floor = floor or cpu
+        print(f"{program:<22} {wall * 1e3:>12.1f} {cpu * 1e3:>9.1f} {cpu / floor:>6.2f}x")
+        rows.append({"program": program, "wall": wall, "cpu": cpu, "ratio": cpu / floor})
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="up to 1,000 skills, fewer rounds")
@@ -191,6 +235,7 @@ def main() -> None:
         counts = [10, 100, 1_000] if arguments.quick else [10, 100, 1_000, 10_000]
         found = {"scan": scans(base, counts, 3 if arguments.quick else 7)}
         found["process"] = processes(base, 10 if arguments.quick else 25)
+        found["folders"] = folders(base, 3 if arguments.quick else 7)
     finally:
         shutil.rmtree(base)
     if arguments.json:

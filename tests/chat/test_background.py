@@ -15,7 +15,7 @@ from kitbag.tasks.delegation import TaskDelegation
 from kitbag.tasks.stop import stop_task
 from kitbag.testing import Rule, Script, Scripted, Step
 from support.talking_face import talking
-from support.waiting import TEST_TIMEOUT, until_true
+from support.waiting import TEST_TIMEOUT
 from support.workshop import Workshop, call
 
 __all__ = ["workshop_at_home"]
@@ -137,22 +137,24 @@ def test_a_journal_that_can_t_be_read_is_told_of_and_ends_nothing(workshop: Work
     asyncio.run(look())
 
 
-def test_it_ends_when_it_is_cancelled_and_other_windows_know_as_long_as_it_does_not(workshop: Workshop) -> None:
+def test_it_ends_when_it_is_cancelled_and_other_windows_know_as_long_as_the_chat_is_open(workshop: Workshop) -> None:
     async def look() -> None:
         async with held(workshop) as chat:
-            session = chat.agent.session.id
+            session, polls = chat.agent.session.id, asyncio.Event()
 
             async def follow() -> None:
                 async for _ in chat.chat.background.follow():
                     pass
 
-            assert not is_session_open(workshop.home, session)
+            assert is_session_open(workshop.home, session)
             following = asyncio.create_task(follow())
-            await until_true(lambda: is_session_open(workshop.home, session))
+            asyncio.get_running_loop().call_soon(polls.set)
+            await polls.wait()
             following.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await following
-            assert not is_session_open(workshop.home, session)
+            assert is_session_open(workshop.home, session)
+        assert not is_session_open(workshop.home, session)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(look())

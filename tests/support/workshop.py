@@ -98,7 +98,7 @@ class Workshop:
 
     def wish(self, prompt: str = "Do it.", agent: str = "doer", **more: Any) -> TaskRequest:
         options = {"only_tools": list(TOOLS), **more.pop("options", {})}
-        model = f"scripted:{self.world.workspace / 'script.json'}"
+        model = more.pop("parent_model", f"scripted:{self.world.workspace / 'script.json'}")
         directory = str(self.world.workspace)
         return TaskRequest(agent=agent, prompt=prompt, parent_model=model, directory=directory, options=options, **more)
 

@@ -168,7 +168,7 @@ def test_a_model_starts_one_looks_at_it_stops_it_and_is_told_of_the_end_of_anoth
     )
     first, second = (task for task in workshop.board.all())
     assert f"in the background as task {first.id}" in said
-    assert "Undo does not cover" in said
+    assert "Undo covers its changes once it has ended" in said
     assert f"Agent: Bash\nTask: {first.id}\nStatus: still running\nTurns: 0\nTokens: 0\nActivity: listening" in said
     assert "<command-output>\nlistening\n</command-output>" in said
     assert f"offset={len('listening') + 1}).]" in said

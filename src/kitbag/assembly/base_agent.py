@@ -74,11 +74,15 @@ class BaseAgent(AgentResources):
         self._add_diagnostics(problems)
         self.journal = self._journal_override or self._open_journal(places, self.sources)
         self.session = self._find_session(places)
+        if not (self.options.resume and self.options.fork):
+            self.claim_session(places.kitbag_home)
         if self.options.resume:
             self.options = self.options.with_session_defaults(self.session.header)
             self.notices += restored_tool_notices(self.options)
         options = self.options
         self.environment = load_run_environment(places, options)
+        # Whatever is opened or read again later for this user is for the same directory.
+        self.options = options = msgspec.structs.replace(options, workspace=self.environment.workspace.identity)
         library = self.environment.library
         self._add_diagnostics(self.environment.diagnostics)
         self.notices += untrusted_notices(self.environment)
@@ -94,6 +98,7 @@ class BaseAgent(AgentResources):
         self.skills = self._make_skills()
         self.approvals = Approvals(self._approver, library.settings.user_file)
         self.delegation = self.make_delegation() if library.visible_agents() else None
+        self._add_diagnostics(library.incomplete_searches())
         await self.open_servers()
         self.toolset = self.make_toolset()
         self.context = self._make_context()
@@ -118,6 +123,9 @@ class BaseAgent(AgentResources):
 
     # The session
 
+    def claim_session(self, kitbag_home: str) -> None:
+        """Raises InvalidError if another process has it open. A task's session belongs to whoever claimed the task."""
+
     async def _start_session(self) -> None:
         previous = self.session.header
         header = build_header(
@@ -125,6 +133,7 @@ class BaseAgent(AgentResources):
         )
         if self.options.resume and self.options.fork:
             self.session = await fork(self.journal, self.session, msgspec.structs.replace(header, started=""))
+            self.claim_session(self.environment.places.kitbag_home)
         elif not self._is_resumed:
             await self.session.start(header, deferred=self._defers_first_write)
         self.skills.session_id = self.session.id

@@ -17,7 +17,9 @@ from kitbag.permissions.decisions.decide import READ_ONLY_AGENTS, Permissions
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.rules.live_rules import LiveRules
 from kitbag.permissions.rules.load import LoadedPermissions, PermissionFlags, resolve_workspace
+from kitbag.permissions.trust.bounded_reader import ReadLimits
 from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust, removed_restrictions
+from kitbag.permissions.workspace_identity import WorkspaceIdentity, WorkspaceMovedError
 from kitbag.settings import load_settings
 
 
@@ -43,10 +45,16 @@ def load_environment(
     team: str = "",
     persona: str = "",
     settings_mode: str = "",
+    identity: WorkspaceIdentity | None = None,
 ) -> AgentEnvironment:
-    """`settings_mode`: the mode in the settings when the work was requested, if that was earlier. Raises UsageError for
-    an invalid rule or mode, NotFoundError for an unknown team or persona."""
-    trust = check_trust(places, trusted_for_run=trust_workspace)
+    """`settings_mode` and `identity`: the mode in the settings and the workspace when the work was requested, if that
+    was earlier. Raises UsageError for an invalid rule or mode, NotFoundError for an unknown team or persona, and
+    WorkspaceMovedError."""
+    root = os.path.realpath(places.project)
+    if identity is not None and not identity.is_at(root):
+        raise WorkspaceMovedError(root)
+    identity = WorkspaceIdentity.of_directory(root)
+    trust = check_trust(places, trusted_for_run=trust_workspace, untrusted_limits=_UNTRUSTED_LIMITS)
     library = Registry(
         places,
         extra=extra,
@@ -58,7 +66,7 @@ def load_environment(
     # All files, so that ignored project settings are reported, too.
     settings = load_settings(places.kitbag_home, places.project_dirs)
     workspace, problems = resolve_workspace(places, settings)
-    workspace = msgspec.structs.replace(workspace, extra_read_roots=_list_skill_roots(library))
+    workspace = msgspec.structs.replace(workspace, extra_read_roots=_list_skill_roots(library), identity=identity)
     live = LiveRules(
         places,
         workspace,
@@ -95,6 +103,7 @@ def load_run_environment(places: Places, options: Options) -> AgentEnvironment:
         team=options.team,
         persona=options.persona,
         settings_mode=options.settings_mode,
+        identity=options.workspace,
     )
 
 
@@ -162,10 +171,13 @@ def untrusted_notices(environment: AgentEnvironment) -> list[Notice]:
     reason = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
     fix = "run `kitbag trust` to review and trust it, or use --trust-workspace for one run"
     problem = f"the workspace {reason}; omitted: {', '.join(items[:_MAX_LISTED]) or 'all its items'}{suffix}"
+    if not trust.is_complete:
+        problem += f" (the list is incomplete: {'; '.join(trust.problems)})"
     return [Notice(severity="warning", text=problem, fix=fix)]
 
 
 _MAX_LISTED = 100
+_UNTRUSTED_LIMITS = ReadLimits(seconds=2.0)
 
 
 def _list_skill_roots(library: Registry) -> tuple[str, ...]:

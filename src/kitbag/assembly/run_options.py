@@ -4,6 +4,7 @@ import msgspec
 
 from kitbag.agent.loop import Limits
 from kitbag.agent.session_records import SessionHeader
+from kitbag.permissions.workspace_identity import WorkspaceIdentity
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +36,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Whose session limits apply: the session at the top of the task tree. Empty: the agent's own."""
     resume: str = ""
     """The session to resume; `last` is the newest one of this directory."""
+    workspace: WorkspaceIdentity | None = None
+    """The workspace when the work was requested, if that was earlier: it runs only there."""
     fork: bool = False
     """Continue in a copy of the session."""
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from kitbag.errors import KitbagError
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.session_locks import hold_session
 from kitbag.views.blocks import Block, NoticeBlock
 
 if TYPE_CHECKING:
@@ -37,10 +36,9 @@ class BackgroundMonitor:
         self._last_state: tuple[object, ...] = (0, 0, 0.0, False)
 
     async def follow(self) -> AsyncIterator[tuple[Block, ...]]:
-        """Yields blocks to show; none if only a number changed. Meanwhile other processes see this session as open."""
-        with hold_session(self._home, self._agent.session.id):
-            while True:
-                yield await self.wait_for_change()
+        """Yields blocks to show; none if only a number changed."""
+        while True:
+            yield await self.wait_for_change()
 
     async def wait_for_change(self) -> tuple[Block, ...]:
         """Waits until a task ends, asks or fails, or a number changes; returns the blocks to show."""

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 async def run_shell_command(
     agent: Agent, command: str, show: Callable[[Block], None], draw: Callable[[LiveState], None]
 ) -> None:
+    """Raises WorkspaceMovedError."""
     from kitbag.runtime.user_commands import UserCommand, queue_for_model
 
     show(UserBlock(f"!{command}"))
+    agent.environment.workspace.check_in_place()
     loop, started_at = asyncio.get_running_loop(), time.monotonic()
 
     def progress(line: str) -> None:

@@ -19,7 +19,6 @@ from kitbag.dialogs.approver import DialogApprover
 from kitbag.dialogs.asker import DialogAsker
 from kitbag.library.scopes import Places
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.session_locks import check_session_not_open
 
 _MAX_EARLY_ACTIONS: Final = 100
 """Lines of piped input read before the chat starts."""
@@ -45,8 +44,6 @@ async def run_chat(ui: ChatUI, places: Places, options: Options, on_agent: Calla
         early_actions = await _open_agent(agent, ui)
         if isinstance(early_actions, ExitRequested):
             return early_actions.exit_code
-        if options.resume and not options.fork:
-            check_session_not_open(places.kitbag_home, agent.session.id)
         chat = Chat(ui, agent, lambda wanted: make_agent(ui, wanted, flush), on_agent, early_actions)
         return await chat.run()
     finally:

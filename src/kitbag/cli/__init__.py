@@ -64,6 +64,14 @@ def _run() -> int:
         return error.exit_code
     except Abort:
         return INTERRUPTED
+    except FileNotFoundError:
+        from kitbag.library.scopes import current_directory
+
+        try:
+            current_directory()
+        except KitbagError as error:
+            return _fail(error, as_json=chosen.get("json", False))
+        raise
     return code if isinstance(code, int) else 0  # a command's `Context.exit` returns its code here
 
 

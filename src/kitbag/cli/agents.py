@@ -86,7 +86,9 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
             for agent, _ in shown
         ],
     )
-    output.footer("agent", len(shown), len(verdicts) - len(shown), registry.problem_count())
+    output.footer(
+        "agent", len(shown), len(verdicts) - len(shown), registry.problem_count(), registry.incomplete_searches()
+    )
     return None
 
 

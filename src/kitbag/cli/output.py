@@ -15,6 +15,8 @@ from kitbag.text.human_format import shorten_path as shorten_path
 from kitbag.text.terminal_width import pad_to_width, text_width, truncate_to_width
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kitbag.errors import Diagnostic, KitbagError
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -158,8 +160,11 @@ def fail(error: "KitbagError", as_json: bool = False) -> None:
     return None
 
 
-def footer(noun: str, shown: int, hidden: int, problems: int) -> None:
-    """Below a listing, on stderr, so that a pipe gets only the rows."""
+def footer(noun: str, shown: int, hidden: int, problems: int, incomplete: "Iterable[Diagnostic]" = ()) -> None:
+    """Below a listing, on stderr, so that a pipe gets only the rows. `incomplete`: why rows are missing."""
+    for diagnostic in incomplete:
+        for line in diagnostic_lines(diagnostic, sys.stderr):
+            remark(line)
     parts = [format_count(shown, noun)]
     if hidden:
         parts.append(f"{hidden:,} more with --all")

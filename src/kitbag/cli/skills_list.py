@@ -18,7 +18,9 @@ def list_skills(registry: Registry, *, everything: bool, as_json: bool) -> None:
         ("NAME", "SCOPE", "SHOWN", "DESCRIPTION"),
         [(skill.full_name, origin(skill), _visibility_label(verdict), skill.summary) for skill, verdict in shown],
     )
-    output.footer("skill", len(shown), len(verdicts) - len(shown), registry.problem_count())
+    output.footer(
+        "skill", len(shown), len(verdicts) - len(shown), registry.problem_count(), registry.incomplete_searches()
+    )
     return None
 
 

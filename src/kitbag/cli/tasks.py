@@ -5,6 +5,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Generator
+from typing import Any
 
 import click
 
@@ -12,7 +13,7 @@ from kitbag.assembly.open_journal import open_journal
 from kitbag.cli import interruption, output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option
-from kitbag.errors import NotFoundError
+from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import find_places
 from kitbag.store.journal import journal_path
 from kitbag.tasks.board import Board
@@ -207,13 +208,30 @@ def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="[ID]", default="", required=False)
 @click.argument("prompt", default="", required=False)
+@click.option("--all", "everything", is_flag=True, help="Resume every interrupted task, in all directories.")
+@click.option("--yes", is_flag=True, help="With --all: resume without asking.")
 @json_option
-def resume(task_id: str, prompt: str, as_json: bool) -> None:
-    """Resume a task in the background, with PROMPT as its next instruction."""
+def resume(task_id: str, prompt: str, everything: bool, yes: bool, as_json: bool) -> Any:
+    """Resume a task in the background, with PROMPT as its next instruction.
+
+    After a crash, tasks whose interrupted step only read continue on their own. `--all` lists what the others were
+    doing and what resuming them does, and asks once; with `--json` and without `--yes` it only lists. Exits with 1 if
+    you decline or a task is not resumed.
+    """
     from kitbag.tasks.resume import resume_task
 
+    if everything:
+        from kitbag.cli.tasks_resume import resume_all
+
+        if task_id:
+            raise UsageError("--all takes no task id", "omit the id, or --all")
+        with open_board() as board:
+            return resume_all(board, yes=yes, as_json=as_json)
+    if not task_id or yes:
+        fix = "name one of `kitbag tasks list`, or resume all interrupted tasks with --all"
+        raise UsageError("--yes needs --all" if task_id else "no task id", fix)
     with open_board() as board:
         task = board.find(task_id)
         start = interruption.run_interruptible(resume_task(board, task, prompt, find_places().kitbag_home))

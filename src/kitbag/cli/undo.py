@@ -85,6 +85,8 @@ def command(
         undo = SessionUndo(journal, places, session_id)
         if undo.recovered:
             output.remark(INTERRUPTED_NOTICE)
+        if notice := undo.running_notice():
+            output.remark(notice)
         undo_command = _UndoCommand(undo, as_json)
         if as_list:
             return undo_command.list_messages()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from kitbag.errors import Diagnostic, Severity
 from kitbag.library.gitignore import GitignoreRules
 from kitbag.library.names import sanitize_name
+from kitbag.library.scan_budget import ScanBudget
 from kitbag.library.scopes import Root
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
 from kitbag.text.source_files import LINK_OUTSIDE
@@ -60,9 +61,16 @@ def scan_root(
     reader: SkillReader = read_skill,
     teams: frozenset[str] = frozenset(),
     max_directories: int = MAX_DIRECTORIES,
+    budget: ScanBudget | None = None,
 ) -> RootScan:
-    """`teams`: folders that are teams although they contain no team file."""
-    return _RootWalker(root, reader, teams, max_directories).run()
+    """`teams`: folders that are teams although they contain no team file. `budget`: already started."""
+    return _RootWalker(root, reader, teams, max_directories, budget or _start_budget()).run()
+
+
+def _start_budget() -> ScanBudget:
+    budget = ScanBudget()
+    budget.start()
+    return budget
 
 
 def _folder_stamp(status: os.stat_result) -> FolderStamp:
@@ -85,8 +93,11 @@ def _sort_key(skill: Skill) -> tuple[str, bool, int, str]:
 
 
 class _RootWalker:
-    def __init__(self, root: Root, reader: SkillReader, teams: frozenset[str], max_directories: int) -> None:
+    def __init__(
+        self, root: Root, reader: SkillReader, teams: frozenset[str], max_directories: int, budget: ScanBudget
+    ) -> None:
         self.root = root
+        self.budget = budget
         self.reader = reader
         self.teams = teams
         self.max_directories = max_directories
@@ -119,6 +130,9 @@ class _RootWalker:
             for link in links:
                 self._follow(link)
         self.skills.sort(key=_sort_key)
+        if self.budget.is_cut:
+            self.is_stable = False
+            self.diagnostics.append(self.budget.diagnostic(self.root.path))
         return RootScan(
             root=self.root,
             skills=self.skills,
@@ -129,6 +143,8 @@ class _RootWalker:
         )
 
     def _follow(self, link: _Folder) -> None:
+        if not self.budget.take("link"):
+            return
         real = os.path.realpath(link.path)
         self._watch(link.path)
         if self._is_out_of_bounds(link.path, real):
@@ -190,7 +206,7 @@ class _RootWalker:
 
     def _list_folder(self, folder: _Folder) -> list[_Folder]:
         """Lists a folder that is not a skill; returns the subfolders to search."""
-        if folder.path in self.visited:
+        if folder.path in self.visited or not self.budget.take("listing"):
             return []
         self.visited.add(folder.path)
         try:
@@ -237,6 +253,8 @@ class _RootWalker:
             if self.count >= self.max_directories:
                 self._limit_reached()
                 return []
+            if not self.budget.take("directory"):
+                break
             self.count += 1
             relative = f"{folder.relative}/{name}" if folder.relative else name
             child = _Folder(
@@ -376,6 +394,8 @@ class _RootWalker:
                 continue
             relative = f"{folder.relative}/{name}" if folder.relative else name
             stem = name[:-3]
+            if not self.budget.take("file"):
+                return
             if flags & COMMAND and folder.relative:
                 stem = f"{folder.relative.replace('/', ':')}:{stem}"
             try:

@@ -12,12 +12,13 @@ import sys
 import time
 import zlib
 from array import array
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from operator import attrgetter, eq
 from typing import Any, cast
 
 from kitbag.errors import Diagnostic
 from kitbag.library.discover import RootScan, TeamFile, scan_root
+from kitbag.library.scan_budget import ScanBudget
 from kitbag.library.scopes import Root
 from kitbag.library.skills import Skill, read_skill
 from kitbag.text.source_files import file_stamp
@@ -28,6 +29,8 @@ MIN_INDEXED_SKILLS = 24
 _MIN_FILE_AGE_NS = 2_000_000_000
 """A file modified this recently before it was read may change again without changing its stamp."""
 
+_CHECKED_AT_ONCE = 1_000
+"""Skills between two looks at the clock."""
 _STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
 _MAGIC = b"kitbag-index-%d %s\n" % (INDEX_FORMAT, sys.version.encode())
 
@@ -45,23 +48,32 @@ class CachedScan:
         self.diagnostics: dict[str, list[Diagnostic]] | None = None
 
 
-def scan_with_cache(root: Root, cached: CachedScan | None, teams: frozenset[str] = frozenset()) -> CachedScan:
+def scan_with_cache(
+    root: Root, cached: CachedScan | None, teams: frozenset[str] = frozenset(), budget: ScanBudget | None = None
+) -> CachedScan:
     """Returns the same result as a fresh scan, but reads only what may have changed."""
     started = time.time_ns()
-    if cached is None or os.path.realpath(root.path) not in cached.scan.folders:
-        return CachedScan(scan_root(root, teams=teams), started, teams)
-    if cached.teams == teams and _is_unchanged(cached):
-        return cached
-    return CachedScan(scan_root(root, _caching_reader(cached), teams), started, teams)
+    budget = budget or ScanBudget()
+    budget.start()
+    try:
+        if cached is None or os.path.realpath(root.path) not in cached.scan.folders:
+            return CachedScan(scan_root(root, teams=teams, budget=budget), started, teams)
+        if cached.teams == teams and _is_unchanged(cached, budget):
+            return cached
+        return CachedScan(scan_root(root, _caching_reader(cached), teams, budget=budget), started, teams)
+    finally:
+        budget.stop()
 
 
-def _is_unchanged(cached: CachedScan) -> bool:
+def _is_unchanged(cached: CachedScan, budget: ScanBudget) -> bool:
     """Whether every folder and file is provably unchanged; otherwise the root must be walked."""
     scan = cached.scan
     if not scan.is_stable:
         return False
     newest_trusted = cached.scanned_at - _MIN_FILE_AGE_NS
     for path, stamp in scan.folders.items():
+        if budget.is_half_spent():
+            return False
         try:
             status = os.stat(path)
         except OSError:
@@ -76,12 +88,16 @@ def _is_unchanged(cached: CachedScan) -> bool:
     # All in C: this is most of the work of a warm start, one stat per skill.
     if max((skill.changed for skill in scan.skills), default=0) > newest_trusted:
         return False
-    stamps = [skill.stamp for skill in scan.skills]
+    stamps = iter([skill.stamp for skill in scan.skills])
     paths = map((scan.root.path + "/").__add__, [skill.location for skill in scan.skills])
     try:
-        return all(map(eq, map(hash, map(_STAMP, map(os.stat, paths))), stamps))
+        for _ in range(0, len(scan.skills), _CHECKED_AT_ONCE):
+            some = islice(paths, _CHECKED_AT_ONCE)
+            if budget.is_half_spent() or not all(map(eq, map(hash, map(_STAMP, map(os.stat, some))), stamps)):
+                return False
     except OSError:
         return False
+    return True
 
 
 def _caching_reader(cached: CachedScan) -> Any:
@@ -235,10 +251,12 @@ def _unpack_columns(root: Root, columns: tuple[Any, ...]) -> list[Skill]:
     ]  # fmt: skip
 
 
-def scan_indexed(home: str, root: Root, teams: frozenset[str] = frozenset()) -> CachedScan:
+def scan_indexed(
+    home: str, root: Root, teams: frozenset[str] = frozenset(), budget: ScanBudget | None = None
+) -> CachedScan:
     """The scan at start: reads the index if there is one, and updates it."""
     cached = load_index(home, root)
-    scanned = scan_with_cache(root, cached, teams)
+    scanned = scan_with_cache(root, cached, teams, budget)
     if scanned is not cached and len(scanned.scan.skills) >= MIN_INDEXED_SKILLS and not _is_too_fresh(scanned):
         save_index(home, scanned)
     return scanned

@@ -5,6 +5,7 @@ from collections import deque
 
 from kitbag.errors import Diagnostic
 from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES
+from kitbag.library.scan_budget import ScanBudget
 from kitbag.library.scopes import Root
 from kitbag.text.source_files import LINK_OUTSIDE
 
@@ -13,8 +14,14 @@ _PERSONA_SUFFIXES = (".yaml", ".yml")
 _SKIPPED_FOLDERS = frozenset((".git", "node_modules", "__pycache__", "site-packages"))
 
 
-def find_agent_files(root: Root, diagnostics: list[Diagnostic], max_directories: int = MAX_DIRECTORIES) -> list[str]:
-    """Sorted, shallowest first. Follows each link once; skips the folders of skills."""
+def find_agent_files(
+    root: Root,
+    diagnostics: list[Diagnostic],
+    max_directories: int = MAX_DIRECTORIES,
+    budget: ScanBudget | None = None,
+) -> list[str]:
+    """Sorted, shallowest first. Follows each link once; skips the folders of skills. `budget`: already started; the
+    caller reports what was cut."""
     if os.path.isfile(root.path):
         return [root.path]
     if root.refusal(os.path.realpath(root.path)):
@@ -38,6 +45,8 @@ def find_agent_files(root: Root, diagnostics: list[Diagnostic], max_directories:
         real = os.path.realpath(directory)
         if real in seen:
             continue
+        if budget is not None and not budget.take():
+            break
         seen.add(real)
         if depth and root.refusal(real):
             diagnostics.append(_link_diagnostic(root, directory))
@@ -109,8 +118,10 @@ def _link_diagnostic(root: Root, path: str) -> Diagnostic:
     )
 
 
-def find_persona_files(root: Root, diagnostics: list[Diagnostic]) -> list[tuple[str, str]]:
-    """(path, team) of the persona files below a personas root; each subfolder is a team."""
+def find_persona_files(
+    root: Root, diagnostics: list[Diagnostic], budget: ScanBudget | None = None
+) -> list[tuple[str, str]]:
+    """(path, team) of the persona files below a personas root; each subfolder is a team. `budget` as above."""
     files: list[tuple[str, str]] = []
     if root.refusal(os.path.realpath(root.path)):
         diagnostics.append(_link_diagnostic(root, root.path))
@@ -121,6 +132,8 @@ def find_persona_files(root: Root, diagnostics: list[Diagnostic]) -> list[tuple[
     except OSError:
         return files
     for entry in entries:
+        if budget is not None and not budget.take():
+            break
         if entry.name.endswith(_PERSONA_SUFFIXES) and entry.name[0] != ".":
             files.append((entry.path, ""))
         elif _is_directory(entry) and entry.name[0] != ".":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kitbag.errors import Diagnostic
 from kitbag.library.names import LibraryItem
+from kitbag.library.scan_budget import ScanBudget
 from kitbag.library.scopes import Root, describe_precedence
 from kitbag.library.skills import COMMAND, FLAT, Skill
 from kitbag.library.visibility import is_named_in
@@ -140,10 +141,14 @@ def _check_short_names(
 def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
     """SKILL.md files inside another skill's folder, which are not loaded. Walks folders: for doctor only."""
     diagnostics: list[Diagnostic] = []
+    budget = ScanBudget()
+    budget.start()
     for skill in skills:
         if skill.flags & (FLAT | COMMAND) or skill.root.scope == "built-in":
             continue
         for directory, folders, files in os.walk(skill.directory):
+            if not budget.take():
+                return [*diagnostics, budget.diagnostic(skill.directory)]
             folders[:] = [name for name in folders if name[0] != "." and name != "node_modules"]
             if directory.count(os.sep) - skill.directory.count(os.sep) > 5:
                 folders.clear()

@@ -14,6 +14,7 @@ from kitbag.library import index
 from kitbag.library.discover import TeamFile
 from kitbag.library.library_changes import Change, LibrarySnapshot, diff_snapshots, take_snapshot
 from kitbag.library.names import LibraryItem, Namespace
+from kitbag.library.scan_budget import TOO_SLOW, ScanBudget
 from kitbag.library.scopes import (
     PLUGIN_RANK,
     ItemKind,
@@ -63,10 +64,12 @@ class Registry:
         use_index: bool = True,
         omit_project: bool = False,
         is_still_trusted: Callable[[], bool] | None = None,
+        budget: Callable[[], ScanBudget] = ScanBudget,
     ) -> None:
         """`omit_project`: ignores an untrusted workspace (`untrusted_items` lists what it contains). `is_still_trusted`
-        is called when an item of the workspace was added or changed while the registry is in use. Raises InvalidError
-        if a link leads a directory of `extra` out of the workspace."""
+        is called when an item of the workspace was added or changed while the registry is in use. `budget`: makes what
+        bounds the time of each search of the disk. Raises InvalidError if a link leads a directory of `extra` out of
+        the workspace."""
         self.places = places or find_places()
         self.omit_project = omit_project
         self.is_still_trusted = is_still_trusted
@@ -79,6 +82,8 @@ class Registry:
         self.settings = settings or load_settings(self._active_places.kitbag_home, self._active_places.project_dirs)
         self.precedence: str = self.settings.get("precedence")
         self._use_index = use_index
+        self._make_budget = budget
+        self._budget = budget()
         self._cached_scans: dict[tuple[str, str], index.CachedScan] = {}
         self._requested = (team, persona)
         self._selection: tuple[str, Persona | None] | None = None
@@ -141,9 +146,9 @@ class Registry:
         cached = self._cached_scans.get(key)
         home = self.places.kitbag_home
         if cached is None and self._use_index and root.scope != "built-in":
-            scanned = index.scan_indexed(home, root, teams)
+            scanned = index.scan_indexed(home, root, teams, self._budget)
         else:
-            scanned = index.scan_with_cache(root, cached, teams)
+            scanned = index.scan_with_cache(root, cached, teams, self._budget)
         self._cached_scans[key] = scanned
         return scanned
 
@@ -185,11 +190,12 @@ class Registry:
 
         teams: set[str] = set()
         for root in roots:
-            for path, team in find_persona_files(root, []):
-                if team:
-                    teams.add(team)
-                elif (persona := read_persona(path, root)[0]) and persona.team:
-                    teams.add(persona.team)
+            with self._budget.spend_on(root.path, []):
+                for path, team in find_persona_files(root, [], self._budget):
+                    if team:
+                        teams.add(team)
+                    elif (persona := read_persona(path, root)[0]) and persona.team:
+                        teams.add(persona.team)
         return frozenset(teams)
 
     def _load_agents(self) -> "_LoadedItems[AgentFile]":
@@ -203,17 +209,26 @@ class Registry:
         loaded.diagnostics.extend(diagnostics)
         candidates: list[tuple[tuple[int, int], str, Root, TeamFile | None]] = []
         for root in [*self.roots("agents"), *plugin_roots]:
-            candidates += [(root.rank, path, root, None) for path in find_agent_files(root, loaded.diagnostics)]
+            with self._budget.spend_on(root.path, loaded.diagnostics):
+                files = find_agent_files(root, loaded.diagnostics, budget=self._budget)
+            candidates += [(root.rank, path, root, None) for path in files]
         for root, side in self._load_team_files():
             if side.kind == "subagent":
                 candidates.append((root.rank, os.path.join(root.path, side.location), root, side))
+        unread: dict[str, Diagnostic] = {}
+        self._budget.start()
         for _, path, root, side in sorted(candidates, key=lambda candidate: candidate[:2]):
+            if root.scope != "built-in" and not self._budget.take():
+                unread.setdefault(root.path, self._budget.diagnostic(root.path, "agent files"))
+                continue
             agent, diagnostics = read_agent(path, root)
             loaded.diagnostics.extend(diagnostics)
             if agent is not None:
                 if side is not None:
                     agent = agent.in_team(side.team, side.persona)
                 loaded.namespace.add(agent)
+        self._budget.stop()
+        loaded.diagnostics.extend(unread.values())
         self._agents = loaded
         return loaded
 
@@ -230,7 +245,9 @@ class Registry:
             if side.kind == "persona"
         ]
         for root in self.roots("personas"):
-            candidates += [(root.rank, path, root, team) for path, team in find_persona_files(root, loaded.diagnostics)]
+            with self._budget.spend_on(root.path, loaded.diagnostics):
+                files = find_persona_files(root, loaded.diagnostics, self._budget)
+            candidates += [(root.rank, path, root, team) for path, team in files]
         for _, path, root, team in sorted(candidates, key=lambda candidate: candidate[:2]):
             persona, diagnostics = read_persona(path, root, team)
             loaded.diagnostics.extend(diagnostics)
@@ -412,7 +429,7 @@ class Registry:
 
     def with_project(self) -> "Registry":
         """A separate registry that includes the workspace, as if it were trusted."""
-        return Registry(self.places, extra=self.extra)
+        return Registry(self.places, extra=self.extra, budget=self._make_budget)
 
     def untrusted_items(self) -> list[UntrustedItem]:
         """The items that a trusted workspace would add, sorted."""
@@ -446,6 +463,12 @@ class Registry:
         self.with_project().check_links(name)
 
     # -- diagnostics -----------------------------------------------------------------------------
+
+    def incomplete_searches(self) -> list[Diagnostic]:
+        """Roots of the kinds loaded so far that were not searched to the end."""
+        loaded = [part for part in (self._skills, self._agents, self._personas) if part is not None]
+        codes = ("too-many-directories", TOO_SLOW)
+        return worst_first(one for part in loaded for one in part.diagnostics if one.code in codes)
 
     def diagnostics(self) -> list[Diagnostic]:
         """All diagnostics: files, settings, collisions, references to missing names."""
@@ -522,6 +545,7 @@ class Registry:
         self.settings = load_settings(self._active_places.kitbag_home, self._active_places.project_dirs)
         had_agents, had_personas = self._agents is not None, self._personas is not None
         self._skills = self._agents = self._personas = self._named_by_skills = None
+        self._budget = self._make_budget()
         self._load_skills()
         if had_agents:
             self._load_agents()

@@ -112,8 +112,17 @@ class Places(NamedTuple):
         return self.project_dirs[-1] if self.project_dirs else self.cwd
 
 
+def current_directory() -> str:
+    """Raises InvalidError if it was deleted."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError as error:
+        raise InvalidError("the current directory no longer exists", "change to an existing directory") from error
+
+
 def find_places(cwd: str | None = None) -> Places:
-    here = os.path.abspath(cwd or os.getcwd())
+    """Raises InvalidError if the current directory was deleted."""
+    here = os.path.abspath(cwd or current_directory())
     user_home = os.path.expanduser("~")
     kitbag_home = os.environ.get("KITBAG_HOME") or os.path.join(user_home, ".kitbag")
     dirs = [here]

@@ -61,10 +61,16 @@ class CallDelegation:
         return report
 
     async def start_command(
-        self, command: str, description: str, directory: str, timeout_seconds: float, decision: PermissionDecision
+        self,
+        command: str,
+        description: str,
+        directory: str,
+        timeout_seconds: float,
+        decision: PermissionDecision,
+        started_by: tuple[str, str] = ("", ""),
     ) -> TaskReport:
         return await (await self._open_delegation()).start_command(
-            command, description, directory, timeout_seconds, decision
+            command, description, directory, timeout_seconds, decision, started_by
         )
 
     async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:

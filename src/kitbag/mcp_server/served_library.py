@@ -50,6 +50,7 @@ def load_served_library(options: Options) -> ServedLibrary:
         team=options.team,
         persona=options.persona,
         settings_mode=options.settings_mode,
+        identity=options.workspace,
     )
     library = environment.library
     skills, agents = library.visible_skills(), library.visible_agents()

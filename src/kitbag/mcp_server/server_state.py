@@ -38,9 +38,10 @@ class ServerState:
         """Raises KitbagError for invalid options."""
         started = time.monotonic()
         self.served = load_served_library(options)
+        environment = self.served.environment
         # The mode from the settings at start; a stricter mode set later applies to all clients.
         self.options = options = msgspec.structs.replace(
-            options, settings_mode=self.served.environment.live_rules.settings_mode
+            options, settings_mode=environment.live_rules.settings_mode, workspace=environment.workspace.identity
         )
         self._reload_seconds = time.monotonic() - started
         self.clients = ConnectedClients(options)

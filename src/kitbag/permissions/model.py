@@ -1,6 +1,7 @@
 """The values of the permission system: workspace, sandbox support, decisions and their parts.
 
-Used by every module of this package and by its callers; imports none of them, and `processes` for limits.
+Used by every module of this package and by its callers; imports none of them but `workspace_identity`, and
+`processes` for limits.
 """
 
 import os
@@ -8,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from kitbag.permissions.workspace_identity import WorkspaceIdentity, WorkspaceMovedError
 from kitbag.processes.limits import CommandLimits
 
 Effect = Literal["allow", "ask", "deny"]
@@ -27,6 +29,8 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     """Other roots that the user opened for writing, resolved."""
     extra_read_roots: tuple[str, ...] = ()
     """Other readable roots, such as the directories of loaded skills."""
+    identity: WorkspaceIdentity | None = None
+    """Of the root when the work began; None: not checked."""
 
     @property
     def write_roots(self) -> tuple[str, ...]:
@@ -35,6 +39,16 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def read_roots(self) -> tuple[str, ...]:
         return (self.root, *self.extra_write_roots, *self.extra_read_roots)
+
+    @property
+    def is_in_place(self) -> bool:
+        """False: the root was moved, deleted or replaced since the work began."""
+        return self.identity is None or self.identity.is_at(self.root)
+
+    def check_in_place(self) -> None:
+        """Raises WorkspaceMovedError."""
+        if not self.is_in_place:
+            raise WorkspaceMovedError(self.root)
 
 
 class SandboxSupport(msgspec.Struct, frozen=True, kw_only=True):

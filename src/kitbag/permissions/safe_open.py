@@ -14,8 +14,9 @@ from typing import Literal, NamedTuple
 
 from kitbag.errors import InvalidError
 from kitbag.permissions.control_paths import file_type_reason
-from kitbag.permissions.model import Workspace
+from kitbag.permissions.model import Workspace, is_inside
 from kitbag.permissions.paths import PathFacts, examine_path
+from kitbag.permissions.workspace_identity import WorkspaceMovedError
 
 # O_PATH needs no read permission on the directory; Linux only.
 _OPEN_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,7 +38,7 @@ class DirectoryEntry(NamedTuple):
 def open_for_reading(path: str, workspace: Workspace, *, expected_resolved: str = "") -> int:
     """Return a descriptor of a regular file, opened without blocking. The caller closes it."""
     resolved = expected_resolved or _resolve_for_reading(path, workspace)
-    with _open_parent(resolved) as (parent, name), _map_errors(resolved):
+    with _open_parent(resolved, workspace) as (parent, name), _map_errors(resolved):
         _require_file(resolved, os.lstat(name, dir_fd=parent))  # check first: opening a device can have side effects
         descriptor = os.open(name, _OPEN_READ, dir_fd=parent)
         try:
@@ -51,7 +52,7 @@ def open_for_reading(path: str, workspace: Workspace, *, expected_resolved: str 
 def read_directory(path: str, workspace: Workspace, *, expected_resolved: str = "") -> list[DirectoryEntry]:
     """Sorted by name."""
     resolved = expected_resolved or _resolve_for_reading(path, workspace)
-    with _open_directory(resolved) as folder, _map_errors(resolved):
+    with _open_directory(resolved, workspace) as folder, _map_errors(resolved):
         readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:
             with os.scandir(readable) as entries:
@@ -68,7 +69,7 @@ def write_file(
     if path.endswith("/"):
         raise SafeOpenError(f"{path} is a directory, not a file", "remove the trailing slash")
     resolved = expected_resolved or _resolve_for_writing(path, workspace)
-    with _open_parent(resolved, create=True) as (parent, name), _map_errors(resolved):
+    with _open_parent(resolved, workspace, create=True) as (parent, name), _map_errors(resolved):
         existing = _stat_existing(resolved, name, parent)
         temporary = f".kitbag-{os.urandom(8).hex()}.tmp"
         # A new file gets the umask's mode; content that had a stricter mode is never exposed with a wider one.
@@ -86,7 +87,7 @@ def write_file(
 
 def make_directory(path: str, workspace: Workspace, *, expected_resolved: str = "") -> None:
     """Create missing parents too; succeed if it already exists."""
-    with _open_directory(expected_resolved or _resolve_for_writing(path, workspace), create=True):
+    with _open_directory(expected_resolved or _resolve_for_writing(path, workspace), workspace, create=True):
         pass
 
 
@@ -100,14 +101,15 @@ def remove_file(path: str, workspace: Workspace, *, expected_resolved: str = "")
         expected_resolved = f"{_resolve_for_writing(folder or '.', workspace)}/{name}"
         if reason := examine_path(expected_resolved, workspace).control_reason:
             raise SafeOpenError(f"{path} is protected: {reason}", _ASK_FIX)
-    with _open_parent(expected_resolved) as (parent, name), _map_errors(expected_resolved):
+    with _open_parent(expected_resolved, workspace) as (parent, name), _map_errors(expected_resolved):
         os.unlink(name, dir_fd=parent)
 
 
 @contextlib.contextmanager
-def open_parent(resolved: str) -> Generator[tuple[int, str], None, None]:
-    """For operations without a function here: open the parent directory without following links, and give the name."""
-    with _open_parent(resolved) as parent, _map_errors(resolved):
+def open_parent(resolved: str, workspace: Workspace | None = None) -> Generator[tuple[int, str], None, None]:
+    """For operations without a function here: open the parent directory without following links, and give the name.
+    Pass the workspace to change anything there."""
+    with _open_parent(resolved, workspace) as parent, _map_errors(resolved):
         yield parent
 
 
@@ -141,28 +143,35 @@ def _require_usable(facts: PathFacts) -> str:
 
 
 @contextlib.contextmanager
-def _open_parent(resolved: str, *, create: bool = False) -> Generator[tuple[int, str], None, None]:
+def _open_parent(
+    resolved: str, workspace: Workspace | None, *, create: bool = False
+) -> Generator[tuple[int, str], None, None]:
     folder, name = os.path.split(resolved)
     if name in ("", ".", ".."):
         raise SafeOpenError(f"{resolved} is a directory, not a file")
-    with _open_directory(folder, create=create) as descriptor:
+    with _open_directory(folder, workspace, create=create) as descriptor:
         yield descriptor, name
 
 
 @contextlib.contextmanager
-def _open_directory(resolved: str, *, create: bool = False) -> Generator[int, None, None]:
-    """Open a directory component by component without following links."""
+def _open_directory(resolved: str, workspace: Workspace | None, *, create: bool = False) -> Generator[int, None, None]:
+    """Open a directory component by component without following links. The workspace must be the one in which the work
+    began, and is never created."""
     if not resolved.startswith("/") or ".." in resolved.split("/"):
         raise SafeOpenError(f"{resolved} is not a resolved path")
+    root = workspace.root if workspace is not None and is_inside(resolved, workspace.root) else ""
+    identity = workspace.identity if workspace is not None and root else None
+    depth_of_root = len(list(filter(None, root.split("/")))) if identity is not None else 0
     with _map_errors(resolved):
         descriptor = os.open("/", _OPEN_DIRECTORY)
     try:
-        for part in resolved.split("/"):
-            if part:
-                with _map_errors(resolved):
-                    deeper = _open_child(descriptor, part, create=create)
-                os.close(descriptor)
-                descriptor = deeper
+        for count, part in enumerate(filter(None, resolved.split("/")), 1):
+            with _map_errors(resolved) if count > depth_of_root else _map_moved(root):
+                deeper = _open_child(descriptor, part, create=create and count > depth_of_root)
+            os.close(descriptor)
+            descriptor = deeper
+            if count == depth_of_root and identity is not None and not identity.matches(os.fstat(descriptor)):
+                raise WorkspaceMovedError(root)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -224,6 +233,14 @@ def _entry_kind(entry: "os.DirEntry[str]") -> Literal["file", "directory", "link
     if entry.is_dir(follow_symlinks=False):
         return "directory"
     return "file" if entry.is_file(follow_symlinks=False) else "other"
+
+
+@contextlib.contextmanager
+def _map_moved(root: str) -> Generator[None, None, None]:
+    try:
+        yield
+    except OSError as error:
+        raise WorkspaceMovedError(root) from error
 
 
 @contextlib.contextmanager

@@ -7,6 +7,8 @@ Entering it opens the journal and chooses the model; leaving it closes both. `as
 """
 
 import asyncio
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from kitbag.agent.session_list import newest_session
@@ -14,14 +16,36 @@ from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.events import RunEnded
+from kitbag.runtime.session_locks import SessionInUseError, hold_session
 from kitbag.tasks.delegation import TaskDelegation
 
 __all__ = ["Agent", "Options", "ask", "newest_session"]
 
 
 class Agent(BaseAgent):
+    release_session: Callable[[], None] = staticmethod(lambda: None)
+    """Lets another agent open the session."""
+
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))
+
+    def claim_session(self, kitbag_home: str) -> None:
+        """Held until the agent is closed, or until `release_session`."""
+        if self.options.resume and not self.options.fork:
+            self._check_no_task_runs()
+        lock = ExitStack()
+        lock.enter_context(hold_session(kitbag_home, self.session.id))
+        self.release_session = lock.close
+        self._exit_stack.callback(lock.close)
+
+    def _check_no_task_runs(self) -> None:
+        """Raises InvalidError if the session is that of a task that has not ended."""
+        from kitbag.tasks.board import Board
+
+        task = Board(self.journal).get(self.session.id)
+        if task is not None and not task.is_finished:
+            fix = f"wait for it, stop it with `kitbag tasks stop {task.id}`, or resume a copy with --fork"
+            raise SessionInUseError(f"session {task.session} belongs to task {task.id}, which is {task.status}", fix)
 
 
 def ask(request: str, model: str = "", **options: Any) -> RunEnded:

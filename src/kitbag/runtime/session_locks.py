@@ -1,6 +1,6 @@
-"""Tracks which sessions are open, in any process: each holds a kernel lock, so a killed process leaves none open.
+"""Keeps two processes from writing to the same session: an open one holds a kernel lock, which ends with its process.
 
-Used by the chat: two processes must not write to the same session.
+Used by Agent for every session it opens, so by the chat and `-p`. The lock file names the holder.
 """
 
 import contextlib
@@ -16,13 +16,20 @@ from kitbag.store.private_files import StoreError
 
 _FOLDER: Final = "open"
 _MAX_ATTEMPTS: Final = 1_000
+_MAX_ATTEMPTS_IF_HELD: Final = 30
+"""If the file names a holder. More than one, because a concurrent is_session_open holds the lock briefly."""
 _PAUSE: Final = 0.001
+_MAX_BYTES: Final = 200
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class SessionInUseError(InvalidError):
+    """Another process, or another agent of this one, has the session open."""
 
 
 @contextlib.contextmanager
 def hold_session(kitbag_home: str, session_id: str) -> Generator[None, None, None]:
-    """If the lock can't be taken, the session opens without it."""
+    """Raises SessionInUseError. If there can be no lock, e.g. on a read-only disk, the session opens without it."""
     descriptor = -1
     if not _is_file_name(session_id):
         yield
@@ -40,17 +47,35 @@ def hold_session(kitbag_home: str, session_id: str) -> Generator[None, None, Non
 
 
 def _acquire(inside: int, name: str) -> int:
-    """A concurrent is_session_open holds the lock briefly and may remove the file before we lock it; then the locked
-    file is not the one that others will check. -1: failed."""
-    for _ in range(_MAX_ATTEMPTS):
+    """A concurrent is_session_open may remove the file before we lock it; then the locked file is not the one that
+    others will check. -1: failed."""
+    for attempt in range(_MAX_ATTEMPTS):
         descriptor = os.open(name, _FLAGS | os.O_CREAT, 0o600, dir_fd=inside)
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(name, descriptor, inside):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()} {time.strftime('%Y-%m-%d %H:%M:%S')}".encode(), 0)
                 return descriptor
+        except BlockingIOError:
+            holder = _read_holder(descriptor)
+            if holder and attempt >= _MAX_ATTEMPTS_IF_HELD:
+                os.close(descriptor)
+                raise _in_use_error(name, holder) from None
         os.close(descriptor)
         time.sleep(_PAUSE)
     return -1
+
+
+def _read_holder(descriptor: int) -> str:
+    """`process 123, since 2026-01-31 12:00:00`; empty if unknown."""
+    pid, _, since = os.pread(descriptor, _MAX_BYTES, 0).decode(errors="replace").partition(" ")
+    return f"process {pid}, since {since}" if pid.isdigit() and since.isprintable() else ""
+
+
+def _in_use_error(session_id: str, holder: str) -> SessionInUseError:
+    fix = f"close it there, or resume a copy: kitbag --resume {session_id} --fork"
+    return SessionInUseError(f"session {session_id} is open in another window ({holder})", fix)
 
 
 def is_session_open(kitbag_home: str, session_id: str) -> bool:
@@ -62,13 +87,6 @@ def is_session_open(kitbag_home: str, session_id: str) -> bool:
     except OSError:
         return False
     return not _release(_lock_path(kitbag_home, session_id), descriptor)
-
-
-def check_session_not_open(kitbag_home: str, session_id: str) -> None:
-    """Raises InvalidError if it is open."""
-    if is_session_open(kitbag_home, session_id):
-        fix = f"close it there, or resume a copy: kitbag --resume {session_id} --fork"
-        raise InvalidError(f"session {session_id} is open in another window", fix)
 
 
 def _release(path: str, descriptor: int) -> bool:

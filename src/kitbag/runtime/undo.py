@@ -19,6 +19,7 @@ from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.scopes import Places, find_places
 from kitbag.permissions.rules.load import resolve_workspace
 from kitbag.permissions.safe_open import SafeOpenError, open_parent
+from kitbag.permissions.workspace_identity import WorkspaceIdentity
 from kitbag.settings import load_settings
 from kitbag.store.content_store import ContentStore
 from kitbag.store.journal import Journal
@@ -50,8 +51,10 @@ class UndoPlan(msgspec.Struct, frozen=True, kw_only=True):
 class SessionUndo:
     """For one session: the named one, or the newest of this directory."""
 
-    def __init__(self, journal: Journal, places: Places, session_id: str = "") -> None:
-        """Raises NotFoundError."""
+    def __init__(
+        self, journal: Journal, places: Places, session_id: str = "", identity: WorkspaceIdentity | None = None
+    ) -> None:
+        """`identity`: the workspace of a running session. Raises NotFoundError and WorkspaceMovedError."""
         self.journal = journal
         self.places = places
         self.is_named = bool(session_id)
@@ -59,13 +62,26 @@ class SessionUndo:
         self.content_store = ContentStore(places.kitbag_home)
         # The session's own workspace, wherever we are; only the user's settings apply.
         session_places = find_places(self._session_directory())
-        self.workspace = resolve_workspace(session_places, load_settings(places.kitbag_home, ()))[0]
+        workspace = resolve_workspace(session_places, load_settings(places.kitbag_home, ()))[0]
+        identity = identity or WorkspaceIdentity.of_directory(workspace.root)
+        self.workspace = msgspec.structs.replace(workspace, identity=identity)
+        self.workspace.check_in_place()
         recovered = [
             recover_interrupted_command(
                 journal, owner_id, self.workspace, self.content_store, record_in=self.session_id
             )
             for owner_id in self._list_sessions()
         ]
+        commands = [task for task in Board(journal).of_session(self.session_id) if task.kind == "command"]
+        recovered += [
+            recover_interrupted_command(
+                journal, task.id, self.workspace, self.content_store, record_in=self.session_id, is_background=True
+            )
+            for task in commands
+            if task.is_finished
+        ]
+        self.running_commands = tuple(task.id for task in commands if not task.is_finished)
+        """Background commands whose changes are recorded when they end: show `running_notice`."""
         self.recovered = any(recovered)
         """Changes of a killed command were recovered: show INTERRUPTED_NOTICE."""
         self.messages: list[MessageChanges] = read_message_changes(journal, self.session_id, self.content_store)
@@ -80,6 +96,13 @@ class SessionUndo:
         if first is None:
             raise NotFoundError(f"no session named {self.session_id!r}", "list sessions with `kitbag sessions`")
         return (str(first.body.get("directory", "")) if first.kind == "session" else "") or self.places.cwd
+
+    def running_notice(self) -> str:
+        """Empty if no background command of the session is running."""
+        if not self.running_commands:
+            return ""
+        names = ", ".join(self.running_commands)
+        return f"still running in the background: {names}; changes by it can be undone once it has ended"
 
     # Selecting a message
 
@@ -137,6 +160,8 @@ class SessionUndo:
             if any(not message.undone for message in read_message_changes(self.journal, other.id, self.content_store)):
                 fix = f"session {other.id} changed files: kitbag undo --session {other.id}"
                 break
+        if self.running_commands:
+            fix = f"{self.running_notice()}; stop it with `kitbag tasks stop {self.running_commands[0]}`"
         return NotFoundError(f"there {problem} in session {self.session_id}", fix)
 
     # Describing steps

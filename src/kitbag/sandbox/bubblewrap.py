@@ -175,6 +175,8 @@ def run_in_bubblewrap(
     environment = command_environment(command.environment, workspace.home, SCRATCH_FOLDER)
     for tries in itertools.count(1):
         before = take_snapshot(writable)
+        if before.cut and not bubblewrap.guards:
+            raise SandboxError(f"cannot protect control files: {before.cut}", "start Kitbag in a smaller directory")
         protected = protect_paths(writable, workspace, before, confinement.allowed)
         # Scan last: sockets come and go, and on a busy machine the steps above are slow.
         view = build_view(workspace, confinement.network, writable)
@@ -226,6 +228,8 @@ def _with_notes(
     notes = [
         f"the sandbox denied writing {_shown(path, writable)}: {reason}" for path, reason in report.get("denied", ())
     ]
+    if before.cut and writable:
+        notes.append(f"{before.cut}; git repositories in the rest are read-only")
     # The user's own programs may have created control paths too, so this is only for attacks and without a guard.
     if writable and (ran.stopped == _HOSTILE or not bubblewrap.guards):
         for path in find_created(before, take_snapshot(writable), report.get("allowed", ())):

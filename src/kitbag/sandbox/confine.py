@@ -58,7 +58,9 @@ def run_confined(
     confinement: Confinement,
     workspace: Workspace,
 ) -> "CommandResult":
-    """Raises SandboxError instead of running with less confinement than requested; the command then did not run."""
+    """Raises SandboxError instead of running with less confinement than requested, and WorkspaceMovedError; the command
+    then did not run."""
+    workspace.check_in_place()
     profile, network = confinement.profile, confinement.network
     support, bubblewrap = _detect()
     if profile == "none":

@@ -6,12 +6,16 @@ guard, what a command created. A directory is read again only if its ctime, whic
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from kitbag.permissions.control_paths import PACKAGE_DIRECTORIES, PROJECT_SEQUENCES, is_control_name
 
+MAX_SECONDS: Final = 2.0
+"""The next search of the same directories gets further, because it need not read them again."""
 _MAX_CACHED_DIRECTORIES = 400_000
 _SETTLED_NANOSECONDS = 100_000_000
 """After this, a change gets a different timestamp."""
@@ -23,6 +27,8 @@ class ControlSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Existing control paths, with each `.git` and the `HEAD` of each bare repository."""
     repositories: frozenset[str]
     """Those that are repositories."""
+    cut: str = ""
+    """What was not searched, and why; empty if everything was."""
 
 
 class _DirectorySnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,17 +44,23 @@ class _DirectorySnapshot(msgspec.Struct, frozen=True, kw_only=True):
 _cache: dict[str, _DirectorySnapshot] = {}
 
 
-def take_snapshot(roots: Iterable[str]) -> ControlSnapshot:
-    """Follows no links and never raises."""
+def take_snapshot(roots: Iterable[str], clock: Callable[[], float] = time.monotonic) -> ControlSnapshot:
+    """Breadth first and bounded in time. Follows no links and never raises."""
+    deadline, cut = clock() + MAX_SECONDS, ""
     paths: set[str] = set()
     repositories: set[str] = set()
     seen: set[str] = set()
     for root in roots:
-        pending = [(root, False)]
+        pending = deque([(root, False)])
         while pending:
-            path, in_package = pending.pop()
+            path, in_package = pending.popleft()
             if path in seen:
                 continue
+            if clock() > deadline:
+                cut = (
+                    f"stopped searching {root} for control files after {MAX_SECONDS:g} s and {len(seen):,} directories"
+                )
+                break
             seen.add(path)
             folder = _scan_directory(path)
             if folder is None:
@@ -61,7 +73,7 @@ def take_snapshot(roots: Iterable[str]) -> ControlSnapshot:
             ]
     if len(_cache) > _MAX_CACHED_DIRECTORIES:
         _cache.clear()
-    return ControlSnapshot(paths=frozenset(paths | repositories), repositories=frozenset(repositories))
+    return ControlSnapshot(paths=frozenset(paths | repositories), repositories=frozenset(repositories), cut=cut)
 
 
 def _scan_directory(path: str) -> _DirectorySnapshot | None:
@@ -112,7 +124,10 @@ def _scan_directory(path: str) -> _DirectorySnapshot | None:
 
 
 def find_created(before: ControlSnapshot, after: ControlSnapshot, allowed: Sequence[str]) -> list[str]:
-    """New control paths, without those that were allowed and what is in them."""
+    """New control paths, without those that were allowed and what is in them. None if a search was cut: what it did not
+    find may have been there before."""
+    if before.cut or after.cut:
+        return []
     return [
         path
         for path in sorted(after.paths - before.paths)

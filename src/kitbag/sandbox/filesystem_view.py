@@ -57,7 +57,8 @@ class FilesystemView(msgspec.Struct, frozen=True, kw_only=True):
 def with_real_paths(workspace: Workspace) -> Workspace:
     """Resolve all paths, as mounts and kernel rules require."""
     real = os.path.realpath
-    return Workspace(
+    return msgspec.structs.replace(
+        workspace,
         root=real(workspace.root),
         home=real(workspace.home),
         kitbag_home=real(workspace.kitbag_home),

@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from kitbag.errors import AmbiguousError, NotFoundError
+from kitbag.library.scopes import find_places
+from kitbag.permissions.workspace_identity import WorkspaceIdentity
 from kitbag.store.fault_points import point
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.private_files import StoreError
@@ -23,6 +25,7 @@ from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.task import (
     TASK_REQUEST_FIELDS,
     TASK_RESULT_FIELDS,
+    WORKSPACE_KEY,
     Task,
     TaskKind,
     TaskRequest,
@@ -254,6 +257,7 @@ class Board:
             "version": kitbag_version(),
             "owner": [] if background else this_process().to_record(),
         }
+        request = _with_workspace(request)
         await self.journal.write_all([_request_entry(task_id, request), JournalEntry(TASKS_STREAM, "created", body)])
         point("task-created")
         return self.find(task_id)
@@ -366,6 +370,15 @@ class Board:
 
 def _is_owner_gone(task: Task) -> bool:
     return task.owner is not None and not task.owner.is_alive()
+
+
+def _with_workspace(request: TaskRequest) -> TaskRequest:
+    """Whoever runs the task runs it in this directory, and not in another one that has taken its place."""
+    if not request.directory or WORKSPACE_KEY in request.options:
+        return request
+    identity = WorkspaceIdentity.of_directory(os.path.realpath(find_places(request.directory).project))
+    record = identity.to_record() if identity is not None else []
+    return msgspec.structs.replace(request, options={**request.options, WORKSPACE_KEY: record})
 
 
 def _request_entry(task_id: str, request: TaskRequest) -> JournalEntry:

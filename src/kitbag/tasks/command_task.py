@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -34,10 +34,15 @@ from kitbag.tools.shell.command_run import AgentCommand, confinement_for, run_ag
 from kitbag.tools.shell.exit_status import exit_meaning, format_exit_code
 from kitbag.tools.shell.working_directory import workspace_directory
 
+if TYPE_CHECKING:
+    from kitbag.agent.undo.background_changes import BackgroundChanges
+
 TERMINATE_SECONDS: Final = 1.2
 """Between asking its processes to terminate and killing them; the caller that stops a task waits little more than two
 seconds."""
 _KILL_SECONDS = 2.0
+UNDO_KEY: Final = "undo"
+"""The option of a request that names the session and the call to which its changes belong."""
 _DECISION_CHANGED = "its effect changed since it was approved"
 
 
@@ -150,6 +155,9 @@ class CommandTask:
         self._max_output = max_output
         self._stop = threading.Event()
         self._started_at = time.monotonic()
+        self._changes: BackgroundChanges | None = None
+        self._warnings: list[str] = []
+        """What can't be undone."""
 
     def abort(self) -> None:
         """Ends it, from any thread; does not record a result."""
@@ -198,8 +206,18 @@ class CommandTask:
             done = work.result()
             for warning in (*done.ran.notes, *([done.problem] if done.problem else [])):
                 await self.board.warn(self.task.id, warning)
+        if not stopped:
+            await self._finish_changes()
         await self.board.finish(self.task.id, self.task.run, result)
+        if stopped:  # whoever stops it does not wait for a scan of the workspace
+            await self._finish_changes()
         return self.board.find(self.task.id).result or result
+
+    async def _finish_changes(self) -> None:
+        if self._changes is not None:
+            await asyncio.to_thread(self._changes.finish)
+        for warning in self._warnings:
+            await self.board.warn(self.task.id, warning)
 
     def _result_of(self, request: TaskRequest, work: "asyncio.Future[_CommandResult]", stopped: bool) -> TaskResult:
         if not work.done() or work.cancelled():
@@ -233,11 +251,26 @@ class CommandTask:
 
     # In its own thread
 
+    def _record_changes(self, request: TaskRequest, command: AgentCommand) -> "BackgroundChanges | None":
+        """None if it only reads, or nobody could undo it."""
+        target = request.options.get(UNDO_KEY)
+        if not target:
+            return None
+        from kitbag.agent.undo.background_changes import BackgroundChanges
+
+        session_id, call = target
+        changes = BackgroundChanges(
+            self.board.journal, command.workspace, self.task.id, session_id, call, self._warnings.append
+        )
+        changes.start()
+        return changes
+
     def _run_in_thread(self, request: TaskRequest) -> _CommandResult:
         self.is_running = True
         try:
             command = prepare_command(request, self.task.id)
             journal = self.board.journal
+            self._changes = self._record_changes(request, command)
             output = OutputFile(os.path.dirname(journal.path), self.task.id, journal.redactor, self._max_output)
             try:
                 ran = run_agent_command(command, self._stop, output.feed, lambda _: output.flush_idle())

@@ -6,6 +6,7 @@ worker; the board records both.
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.permissions.approvals.approval import Denial
 from kitbag.permissions.decisions.decide import Permissions, child_mode
-from kitbag.permissions.model import PermissionDecision
+from kitbag.permissions.model import PermissionDecision, is_inside
 from kitbag.tools.delegation import Delegation, DelegationRequest, TaskReport, TaskStopResult
 
 if TYPE_CHECKING:  # most runs start no agent; imported when one does
@@ -292,9 +293,15 @@ class TaskDelegation:
         return TaskDelegation(agent.parent_context, self._root, task.id, task.depth, self.host)
 
     async def start_command(
-        self, command: str, description: str, directory: str, timeout_seconds: float, decision: PermissionDecision
+        self,
+        command: str,
+        description: str,
+        directory: str,
+        timeout_seconds: float,
+        decision: PermissionDecision,
+        started_by: tuple[str, str] = ("", ""),
     ) -> TaskReport:
-        from kitbag.tasks.command_task import with_decision
+        from kitbag.tasks.command_task import UNDO_KEY, with_decision
         from kitbag.tasks.task import TaskRequest
 
         inherited = self._inherited()
@@ -307,11 +314,21 @@ class TaskDelegation:
             timeout_seconds=timeout_seconds,
             start_directory=directory,
             directory=inherited.environment.places.cwd,
-            options=_worker_options(inherited),
+            options={**_worker_options(inherited), UNDO_KEY: self._undo_target(*started_by)},
         )
         redactor = self.board.journal.redactor
         request = await asyncio.to_thread(with_decision, request, decision, inherited.environment.workspace, redactor)
         return self._report(await self._create_task("command", request, background=True))
+
+    def _undo_target(self, session_id: str, call_id: str) -> list[str]:
+        """The session and call in which `kitbag undo` finds a command's changes; empty: not recorded. Changes in a
+        worktree belong to its branch."""
+        workspace = self._inherited().environment.workspace
+        if not self._root or not call_id or is_inside(workspace.root, os.path.realpath(workspace.kitbag_home)):
+            return []
+        from kitbag.agent.undo.session_changes import qualify_call_id
+
+        return [self._root, qualify_call_id(call_id, session_id, self._root)]
 
     async def _hand_to_worker(self, task_id: str) -> bool:
         """Records what prevents a worker from running the task as a warning; the task stays queued. False if no worker
@@ -399,7 +416,16 @@ def _shorten(prompt: str) -> str:
 
 
 def _worker_options(inherited: ParentContext) -> dict[str, Any]:
-    return {**serialize_options(inherited.options), "settings_mode": inherited.environment.live_rules.settings_mode}
+    """An agent in a worktree has another workspace than its options say."""
+    from kitbag.tasks.task import WORKSPACE_KEY
+
+    environment = inherited.environment
+    identity = environment.workspace.identity
+    return {
+        **serialize_options(inherited.options),
+        "settings_mode": environment.live_rules.settings_mode,
+        WORKSPACE_KEY: identity.to_record() if identity is not None else [],
+    }
 
 
 def serialize_options(options: Options) -> dict[str, Any]:

@@ -61,6 +61,8 @@ class TaskRunner:
         self._progress = progress
         self._watchdog = watchdog or Watchdog()
         self._text = ""
+        self._warnings: dict[str, None] = {}
+        """What the agent's own notices said, for whoever gets the result."""
         self._started_at = time.monotonic()
         self._run: Run | None = None
 
@@ -124,6 +126,8 @@ class TaskRunner:
         result = msgspec.structs.replace(result, seconds=round(time.monotonic() - self._started_at, 3))
         if result.status == "cancelled" or self._watchdog.stop_reason:
             await asyncio.to_thread(kill_processes, self.task.id)
+        for warning in self._warnings:
+            await self.board.warn(self.task.id, warning)
         await self.board.finish(self.task.id, self.task.run, result)
         recorded = self.board.find(self.task.id).result
         return recorded or result
@@ -205,6 +209,7 @@ class TaskRunner:
                 result = _result_from_run(run.ended, agent)
             if worktree is not None:
                 message_text = self.task.description or f"Changes by {self.task.agent}"
+                self.inherited.environment.workspace.check_in_place()
                 # A background command may still use it.
                 in_use = any(not one.is_finished for one in self.board.descendants(self.task.id))
                 result = msgspec.structs.replace(
@@ -225,6 +230,7 @@ class TaskRunner:
 
     def _create_worktree(self) -> Worktree:
         environment = self.inherited.environment
+        environment.workspace.check_in_place()
         return create_worktree(environment.workspace.root, environment.places.kitbag_home, self.task.id)
 
     def _may_continue(self) -> bool:
@@ -247,6 +253,7 @@ class TaskRunner:
                 self._progress(f"{self.task.agent}: turn {turn}")
             case Notice(severity="warning", text=text):
                 self._progress(f"{self.task.agent}: {text}")
+                self._warnings[text] = None
             case RunEnded(text=text):
                 self._text = text
             case _:

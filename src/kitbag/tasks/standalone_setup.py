@@ -21,8 +21,10 @@ from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.scopes import find_places
 from kitbag.permissions.approvals.approval import Approvals, Approver
 from kitbag.permissions.decisions.decide import Permissions
+from kitbag.permissions.workspace_identity import WorkspaceIdentity
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal
+from kitbag.tasks.task import WORKSPACE_KEY
 
 
 def load_standalone_setup(
@@ -87,6 +89,7 @@ def parse_options(stored: Mapping[str, Any]) -> Options:
             seconds=float(stored.get("max_seconds", 0.0)),
         ),
         budget_account=str(stored.get("budget_account", "")),
+        workspace=WorkspaceIdentity.from_record(stored.get(WORKSPACE_KEY)),
     )
 
 

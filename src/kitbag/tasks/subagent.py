@@ -24,6 +24,7 @@ from kitbag.errors import InvalidError
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.messages import Image, Text
 from kitbag.permissions.decisions.decide import Permissions, child_mode
+from kitbag.tasks.interrupted import only_reads, started_calls
 from kitbag.tasks.task import FINISHED, TaskRequest, TaskResult, requester_label
 from kitbag.text.hidden_characters import reveal_hidden
 from kitbag.tools.base import Tool, ToolContext, ToolOutput, error_output
@@ -143,12 +144,17 @@ class Subagent(BaseAgent):
             more = f"\n\n{reveal_hidden(request)}" if request else ""
             await self.session.add_user((Text(START_MESSAGE + more),))
             return
-        open_calls = self.session.open_calls
+        # Calls that never started may run now. The outcome of the others is unknown, so only those that only read are
+        # repeated.
+        may_run = [
+            call
+            for call in self.session.open_calls
+            if (only_reads(call) if call.id in self.session.started_calls else not request)
+        ]
+        if may_run:
+            await executor.run(may_run)
         if request:
             await self.session.add_user((Text(reveal_hidden(request)),))
-        elif open_calls:
-            # Calls that never started may run now; the outcome of the others is unknown, so they are not repeated.
-            await executor.run([call for call in open_calls if call.id not in self.session.started_calls])
 
     def _guard_tool(self, tool: Tool[Any]) -> Tool[Any]:
         """A task that another process ended has no further side effects, however late this process learns of it: either
@@ -167,9 +173,8 @@ class Subagent(BaseAgent):
         return requester_label(self.options.agent, self.task_id)
 
     def calls_with_unknown_outcome(self) -> list[str]:
-        """Calls with side effects that started and have no known result."""
-        calls = self.session.open_calls
-        return [f"{call.name}" for call in calls if call.id in self.session.started_calls]
+        """Calls that started and have no known result, and that may have had an effect."""
+        return [call.name for call in started_calls(self.session) if not only_reads(call)]
 
     def previous_result(self) -> TaskResult | None:
         """The result of a session that had ended before its process died: then the model is not asked again."""

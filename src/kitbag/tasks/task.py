@@ -33,6 +33,10 @@ FINISHED: Final[frozenset[TaskStatus]] = frozenset(
 )
 
 
+WORKSPACE_KEY: Final = "workspace"
+"""The option of a request that identifies its workspace (permissions/workspace_identity)."""
+
+
 class TaskRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent or a command should do, in a form that another process can execute."""
 

@@ -15,6 +15,7 @@ import msgspec
 from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import InvalidError
 from kitbag.permissions.model import Workspace
+from kitbag.permissions.workspace_identity import WorkspaceIdentity
 
 _GIT_TIMEOUT: Final = 120
 _SAFE_CONFIG: Final = (
@@ -99,6 +100,7 @@ def move_to_worktree(inherited: ParentContext, worktree: Worktree) -> ParentCont
         kitbag_home=old.kitbag_home,
         extra_write_roots=(),
         extra_read_roots=old.extra_read_roots,
+        identity=WorkspaceIdentity.of_directory(worktree.path),
     )
     permissions = inherited.permissions.with_workspace(workspace)
     environment = msgspec.structs.replace(environment, workspace=workspace, places=environment.places._replace(cwd=cwd))

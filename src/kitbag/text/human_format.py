@@ -13,7 +13,11 @@ def format_count(number: int, noun: str) -> str:
 
 def shorten_path(path: str) -> str:
     """Relative to the current directory or to `~`, if inside one of them."""
-    for base, prefix in ((_PACKAGE, "kitbag:"), (os.getcwd(), ""), (os.path.expanduser("~"), "~/")):
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # it was deleted
+        here = "/"
+    for base, prefix in ((_PACKAGE, "kitbag:"), (here, ""), (os.path.expanduser("~"), "~/")):
         if base != "/" and path.startswith(base + "/"):
             return prefix + path[len(base) + 1 :]
     return path

@@ -112,10 +112,17 @@ class Delegation(Protocol):
         ...
 
     async def start_command(
-        self, command: str, description: str, directory: str, timeout_seconds: float, decision: PermissionDecision
+        self,
+        command: str,
+        description: str,
+        directory: str,
+        timeout_seconds: float,
+        decision: PermissionDecision,
+        started_by: tuple[str, str] = ("", ""),
     ) -> TaskReport:
         """Start a command in the background, already decided and, where the decision says `ask`, approved. A timeout of
-        0 means none. Raises KitbagError if it can't start."""
+        0 means none. `started_by`: session and call, if its changes are to be recorded for undo. Raises KitbagError if
+        it can't start."""
         ...
 
     async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:

@@ -161,7 +161,10 @@ def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
     summary = ", ".join((f"{report.name}: {report.status}", *figures))
     failed = report.is_finished and report.status in ("failed", "interrupted")
     return structs.replace(
-        text_output("\n".join(lines), summary, truncation), is_error=failed, details=reveal_hidden(shown)
+        text_output("\n".join(lines), summary, truncation),
+        is_error=failed,
+        details=reveal_hidden(shown),
+        notice="; ".join(f"{report.name}: {warning}" for warning in report.warnings) if report.is_finished else "",
     )
 
 

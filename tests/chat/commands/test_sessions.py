@@ -283,7 +283,10 @@ class TestCompact:
 
 def test_a_conversation_is_open_as_long_as_somebody_holds_it(world: World) -> None:
     assert not is_session_open(home(world), "abc")
-    with hold_session(home(world), "abc"), hold_session(home(world), "abc"):
+    with hold_session(home(world), "abc"):
+        assert is_session_open(home(world), "abc")
+        with pytest.raises(InvalidError, match="open in another window"), hold_session(home(world), "abc"):
+            pass
         assert is_session_open(home(world), "abc")
     assert not is_session_open(home(world), "abc")
     assert not (world.home / ".kitbag" / "state" / "open" / "abc").exists()

@@ -55,6 +55,7 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
     """The tool."""
     message: int = 0
+    """For a background command: the message that started it, if its call is not in the session."""
     interrupted: bool = False
     """The command was killed with its session; all changes since then are attributed to it."""
     told: str = ""

@@ -111,13 +111,13 @@ class _TurnReader:
         self.number = 0
         self.messages: dict[int, MessageChanges] = {}
         self.message_of: dict[str, int] = {}
-        """Message by call: changes of a killed command are recorded later."""
+        """Message by call: changes of a killed command, and of one in the background, are recorded later."""
 
     def apply(self, seq: int, at: str, kind: str, body: Any, journal: Journal) -> None:
         self.records_read += 1
         if kind == "session" and body.get("forked_from"):
             until = min(int(body["forked_at"]), seq - 1)
-            self.number = _count_user_messages(journal, str(body["forked_from"]), until)
+            self.number = count_user_messages(journal, str(body["forked_from"]), until)
         elif kind == "user":
             self.number += 1
             self.messages[self.number] = MessageChanges(number=self.number, at=at, about=_summarize_message(body))
@@ -127,7 +127,7 @@ class _TurnReader:
             self._apply_change(seq, at, kind, decode_change_record(body, self.content_store))
 
     def _apply_change(self, seq: int, at: str, kind: str, body: ChangeRecord) -> None:
-        number = self.message_of.get(body.call, self.number) if kind == CHANGE else body.message
+        number = self.message_of.get(body.call, body.message or self.number) if kind == CHANGE else body.message
         message = self.messages.get(number) or MessageChanges(number=number, at=at, about="")
         if kind == CHANGE:
             tools = tuple(dict.fromkeys((*message.tools, body.by))) if body.by else message.tools
@@ -147,14 +147,14 @@ class _TurnReader:
         self.messages[number] = message
 
 
-def _count_user_messages(journal: Journal, session_id: str, until: int) -> int:
+def count_user_messages(journal: Journal, session_id: str, until: int) -> int:
     count = 0
     for record in journal.read(STREAM_PREFIX + session_id):
         if record.seq > until:
             break
         if record.kind == "session" and record.body.get("forked_from"):
             earlier = min(int(record.body["forked_at"]), record.seq - 1)
-            count += _count_user_messages(journal, str(record.body["forked_from"]), earlier)
+            count += count_user_messages(journal, str(record.body["forked_from"]), earlier)
         count += record.kind == "user"
     return count
 

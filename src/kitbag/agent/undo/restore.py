@@ -57,8 +57,9 @@ class Restorer:
         self._failed: list[tuple[str, str]] = []
 
     def run(self, message: int, steps: Sequence[UndoStep], *, redo: bool = False) -> RestoreResult:
-        """Runs every possible step; the caller decides whether to refuse. Raises StoreError before anything is
-        changed."""
+        """Runs every possible step; the caller decides whether to refuse. Before anything is changed, raises StoreError
+        and WorkspaceMovedError."""
+        self._workspace.check_in_place()
         possible = [step for step in steps if step.possible]
         self._skipped = [(step.path, step.problem) for step in steps if not step.possible]
         changes = tuple(
@@ -126,7 +127,7 @@ class Restorer:
 
     def _open_folder(self, step: UndoStep) -> None:
         """Makes the folder's content reachable; its own mode is set at the end."""
-        _set_mode(step.path, (step.now.mode if step.now else 0) | 0o700)
+        _set_mode(step.path, (step.now.mode if step.now else 0) | 0o700, self._workspace)
 
     def _remove(self, step: UndoStep) -> None:
         self._check_unchanged(step)
@@ -134,7 +135,7 @@ class Restorer:
 
     def _remove_folder(self, step: UndoStep) -> None:
         try:
-            with open_parent(step.path) as (folder, name):
+            with open_parent(step.path, self._workspace) as (folder, name):
                 os.rmdir(name, dir_fd=folder)
         except SafeOpenError as error:
             cause = error.__cause__
@@ -152,7 +153,7 @@ class Restorer:
         assert target is not None
         self._check_unchanged(step, removed=now is not None and now.kind != target.kind)
         if now is not None and now.kind == target.kind and now.digest == target.digest:
-            return _set_mode(step.path, target.mode)
+            return _set_mode(step.path, target.mode, self._workspace)
         data = self._content_store.get(target.digest)
         if data is None:
             raise SafeOpenError("its previous content is no longer stored")
@@ -172,7 +173,7 @@ class Restorer:
     def _write_link(self, path: str, target: bytes) -> None:
         make_directory(os.path.dirname(path), self._workspace, expected_resolved=os.path.dirname(path))
         temporary = f".kitbag-{os.urandom(8).hex()}.tmp"
-        with open_parent(path) as (folder, name):
+        with open_parent(path, self._workspace) as (folder, name):
             os.symlink(target, os.fsencode(temporary), dir_fd=folder)
             try:
                 os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -182,12 +183,12 @@ class Restorer:
                 raise
 
     def _set_folder_mode(self, step: UndoStep) -> None:
-        _set_mode(step.path, step.target.mode if step.target else 0)
+        _set_mode(step.path, step.target.mode if step.target else 0, self._workspace)
 
 
-def _set_mode(path: str, mode: int) -> None:
+def _set_mode(path: str, mode: int, workspace: Workspace) -> None:
     """Does not follow links; works on unreadable files, too."""
-    with open_parent(path) as (folder, name):
+    with open_parent(path, workspace) as (folder, name):
         descriptor = os.open(name, _PATH_FLAGS, dir_fd=folder)
         try:
             if not stat.S_ISLNK(os.fstat(descriptor).st_mode):

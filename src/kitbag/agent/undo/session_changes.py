@@ -45,7 +45,7 @@ _MIN_SECONDS_AFTER: Final = 15.0
 """The snapshot after a command may take longer than the one before: without it the command can't be undone."""
 _MAX_ATTEMPTS = 3
 _CANNOT_UNDO: Final = "changes by commands in this workspace can't be undone"
-_FAILURES = (KitbagError, OSError, ValueError, RecursionError)
+CANNOT_RECORD = (KitbagError, OSError, ValueError, RecursionError)
 _DEFAULT_LIMITS = SnapshotLimits()
 
 
@@ -119,8 +119,8 @@ class SessionChanges:
                         fix="commit or back up your files first",
                     )
                 )
-        except _FAILURES as error:
-            self._disabled_reason = _describe_error(error)
+        except CANNOT_RECORD as error:
+            self._disabled_reason = describe_error(error)
             self.emit_notice(
                 Notice(
                     severity="warning", text=f"{_CANNOT_UNDO}: {self._disabled_reason}", fix=getattr(error, "fix", "")
@@ -137,9 +137,9 @@ class SessionChanges:
             self.emit_notice(
                 Notice(severity="warning", text=f"changes by this command can't be undone: {error.reason}")
             )
-        except _FAILURES as error:
+        except CANNOT_RECORD as error:
             self.emit_notice(
-                Notice(severity="warning", text=f"changes by this command can't be undone: {_describe_error(error)}")
+                Notice(severity="warning", text=f"changes by this command can't be undone: {describe_error(error)}")
             )
         finally:
             self._snapshots.command_done()
@@ -147,7 +147,7 @@ class SessionChanges:
 
     async def _record(self, call_id: str, changes: Iterable[PathChange], interrupted: bool = False) -> None:
         call = self._session.calls.get(call_id)
-        qualified_id = _qualify_call_id(call_id, self._session.id, self._record_in)
+        qualified_id = qualify_call_id(call_id, self._session.id, self._record_in)
         record = ChangeRecord(
             files=tuple(changes), call=qualified_id, by=call.name if call is not None else "", interrupted=interrupted
         )
@@ -159,7 +159,7 @@ class SessionChanges:
         if self._pruned:
             return
         self._pruned = True
-        with contextlib.suppress(*_FAILURES):
+        with contextlib.suppress(*CANNOT_RECORD):
             pruned = await asyncio.to_thread(self._content_store.prune_if_due)
             await asyncio.to_thread(self._snapshots.prune)
             if pruned is not None and pruned.files:
@@ -180,6 +180,7 @@ class WorkspaceSnapshots:
         content_store: ContentStore,
         limits: SnapshotLimits = _DEFAULT_LIMITS,
     ) -> None:
+        self._workspace = workspace
         self._roots = tuple(dict.fromkeys(workspace.write_roots))
         self._excluded = {workspace.kitbag_home, os.path.realpath(workspace.kitbag_home)}
         self._content_store = content_store
@@ -192,7 +193,7 @@ class WorkspaceSnapshots:
         self._running_marker: int | None = None
 
     def before_command(self, call_id: str, stop: threading.Event | None = None) -> WorkspaceSnapshot:
-        """Raises SnapshotLimitError, OSError and StoreError, like `after_command`."""
+        """Raises SnapshotLimitError, WorkspaceMovedError, OSError and StoreError, like `after_command`."""
         previous = self._last_snapshot.files if self._last_snapshot is not None else {}
         if not self._has_snapshot:
             previous = self._cache.load_newest(self._content_store.digests())
@@ -202,6 +203,7 @@ class WorkspaceSnapshots:
                 if not previous:  # every file would have to be read, so check the limits first
                     take_snapshot(roots, keep, previous, exclude=excluded, limits=limits, stop=stop, only_count=True)
                 snapshot = take_snapshot(roots, keep, previous, exclude=excluded, limits=limits, stop=stop)
+                self._workspace.check_in_place()
         except SnapshotLimitError as error:
             if error.partial is not None:
                 self._has_snapshot, self._last_snapshot = (
@@ -231,6 +233,7 @@ class WorkspaceSnapshots:
             now = take_snapshot(
                 self._roots, keep, before.files, ignore_rules=rules, exclude=self._excluded, limits=limits
             )
+            self._workspace.check_in_place()  # or everything would seem to be deleted
             changes = diff_snapshots(before, now)
             keep.make_durable(change.before.digest for change in changes if change.before is not None)
         self._last_snapshot = now
@@ -270,28 +273,38 @@ class WorkspaceSnapshots:
 
 
 def recover_interrupted_command(
-    journal: Journal, session_id: str, workspace: Workspace, content_store: ContentStore, *, record_in: str = ""
+    journal: Journal,
+    owner_id: str,
+    workspace: Workspace,
+    content_store: ContentStore,
+    *,
+    record_in: str = "",
+    is_background: bool = False,
 ) -> bool:
-    """Records the changes of a command that was killed with its session, if there is one. `record_in` as in
-    SessionChanges. Raises StoreError and OSError."""
-    snapshots = WorkspaceSnapshots(workspace, session_id, content_store)
+    """Records the changes of a command that was killed with its session, if there is one. `owner_id`: the session, or
+    the task of a background command (`is_background`). `record_in`: as in SessionChanges. Raises StoreError and
+    OSError."""
+    snapshots = WorkspaceSnapshots(workspace, owner_id, content_store)
     interrupted = snapshots.recover_interrupted()
     if interrupted is None:
         return False
     try:
         call, changes = interrupted
         record = ChangeRecord(
-            files=tuple(changes), call=_qualify_call_id(call, session_id, record_in), by="Bash", interrupted=True
+            files=tuple(changes),
+            call=call if is_background else qualify_call_id(call, owner_id, record_in),
+            by="Bash",
+            interrupted=True,
         )
         journal.append(
-            STREAM_PREFIX + (record_in or session_id), CHANGE, encode_change_record(record, journal, content_store)
+            STREAM_PREFIX + (record_in or owner_id), CHANGE, encode_change_record(record, journal, content_store)
         )
     finally:
         snapshots.recovered()
     return bool(changes)
 
 
-def _qualify_call_id(call_id: str, session_id: str, record_in: str) -> str:
+def qualify_call_id(call_id: str, session_id: str, record_in: str) -> str:
     """Call ids are unique only within a session."""
     return call_id if record_in in ("", session_id) else f"{session_id}/{call_id}"
 
@@ -314,5 +327,5 @@ def _make_changes(
     return [*reversed(folders), PathChange(path=resolved, before=state_before, after=state_after)]
 
 
-def _describe_error(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     return error.problem if isinstance(error, KitbagError) else getattr(error, "strerror", None) or str(error)

@@ -13,7 +13,7 @@ from kitbag.chat.commands import CommandContext
 from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.events import Compacted, Event, Notice, Retrying
-from kitbag.runtime.session_locks import check_session_not_open, is_session_open
+from kitbag.runtime.session_locks import is_session_open
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.text.human_format import format_age, format_cost, format_count
 from kitbag.views.blocks import NoticeBlock, notice_block, text_block
@@ -82,7 +82,6 @@ def _check_resumable(chat: CommandContext, chosen: SessionSummary, directory: st
         if not os.path.isdir(chosen.directory):
             fix = "recreate that directory, or start a new session"
         raise InvalidError(f"session {chosen.id} belongs to another directory: {chosen.directory}", fix)
-    check_session_not_open(chat.agent.environment.places.kitbag_home, chosen.id)
 
 
 async def _pick(chat: CommandContext, sessions: list[SessionSummary]) -> SessionSummary | None:

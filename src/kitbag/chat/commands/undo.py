@@ -23,13 +23,17 @@ async def undo_command(chat: CommandContext, arguments: str) -> None:
     agent = chat.agent
 
     def plan() -> tuple[SessionUndo, UndoPlan, Block]:
-        undo = SessionUndo(agent.journal, agent.environment.places, agent.session.id)
+        undo = SessionUndo(
+            agent.journal, agent.environment.places, agent.session.id, agent.environment.workspace.identity
+        )
         planned = undo.make_plan(number, redo)
         return undo, planned, _table(undo, planned)
 
     undo, planned, table = await asyncio.to_thread(plan)
     if undo.recovered or planned.message.interrupted:
         chat.show(NoticeBlock("warning", INTERRUPTED_NOTICE))
+    if notice := undo.running_notice():
+        chat.show(NoticeBlock("warning", notice))
     undo.check(planned, force=True)
     chat.show(table)
     if not await _confirm(chat, undo, planned):

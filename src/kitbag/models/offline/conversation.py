@@ -51,6 +51,10 @@ class ToolStep(msgspec.Struct, frozen=True, kw_only=True):
         return self.text.removeprefix("Error: ").strip()
 
 
+_UNADVERTISED = frozenset(("timeout",))
+"""Arguments of Grep and Glob that are not in their schemas."""
+
+
 class GrepHit(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     line: int
@@ -79,7 +83,9 @@ class OfflineConversation(msgspec.Struct, frozen=True, kw_only=True):
         """Drops arguments that the tool does not have. `ignore_case` and `numbers` become `-i` and `-n`."""
         known = self.tools[tool]
         named = {{"ignore_case": "-i", "numbers": "-n"}.get(key, key): value for key, value in arguments.items()}
-        accepted = {key: value for key, value in named.items() if key in known}
+        accepted = {
+            key: value for key, value in named.items() if key in known or (key in _UNADVERTISED and "path" in known)
+        }
         return ToolCall(id=f"offline_{os.urandom(6).hex()}", name=tool, arguments=accepted)
 
     def missing_tools(self, *tools: str) -> list[str]:

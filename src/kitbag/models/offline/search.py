@@ -19,6 +19,8 @@ _NAME = re.compile(r"[\w./-]{3,}")
 _NUMBER = re.compile(r"(?<![\w#])#(\d{1,9})(?!\w)")
 _ROW = re.compile(r"^ *\d+\t", re.MULTILINE)
 README_PATTERN: Final = "README*"
+SEARCH_MS: Final = 2_000
+"""A greeting in a huge directory must not take longer; what is cut is reported."""
 _FILES, _READ_LINES, _RECORD_LINES, _MOST_NAMED, _MOST_WORDS = 2, 16, 60, 4, 4
 
 
@@ -37,10 +39,17 @@ def first_search_calls(conversation: OfflineConversation, keywords: set[str]) ->
     patterns = [rf"\b{number}\b" for number in _issue_numbers(conversation)]
     patterns += [re.escape(word) for word in search_words(conversation, keywords)]
     if "Grep" in conversation.tools and patterns:
-        common = {"output_mode": "content", "ignore_case": True, "numbers": True, "head_limit": 200}
+        common = {
+            "timeout": SEARCH_MS,
+            "output_mode": "content",
+            "ignore_case": True,
+            "numbers": True,
+            "head_limit": 200,
+        }
         calls.append(conversation.make_call("Grep", pattern="|".join(patterns), **common))
     if "Glob" in conversation.tools:
-        calls += [conversation.make_call("Glob", pattern=f"**/*{number}*") for number in _issue_numbers(conversation)]
+        numbers = _issue_numbers(conversation)
+        calls += [conversation.make_call("Glob", pattern=f"**/*{one}*", timeout=SEARCH_MS) for one in numbers]
     return calls
 
 

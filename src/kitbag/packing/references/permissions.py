@@ -221,7 +221,7 @@ class ReferencePermissions:
                 flags=self._given or NO_FLAGS,
                 removed_restrictions=self._revoked_entries(),
             )
-            self._rules = live, workspace
+            self._rules = live, msgspec.structs.replace(workspace, identity=live.workspace.identity)
         return self._rules
 
     @property

@@ -19,6 +19,7 @@ from kitbag.permissions.model import DecisionPart, PermissionDecision, SandboxSu
 from kitbag.permissions.rules.matching import matches_parameter
 from kitbag.permissions.rules.rule import COMPANION_TOOLS, EDIT_TOOLS, PermissionRule, PermissionRules
 from kitbag.permissions.rules.tool_list_rules import tool_limits
+from kitbag.permissions.workspace_identity import WorkspaceMovedError
 from kitbag.processes.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 READ_ONLY_AGENTS: Final = frozenset(("Explore", "Plan"))
 _PATH_KEYS: Final = ("file_path", "path", "notebook_path", "filePath", "file")
 _DIRECTORY_KEYS: Final = ("cwd", "directory", "workdir", "working_directory")
+_WORKSPACE_INDEPENDENT_TOOLS: Final = frozenset(
+    ("AskUser", "ListLoadedSkills", "SearchSkills", "TaskOutput", "TaskStop", "TodoWrite", "UnloadSkill", "WebFetch",
+     "WebSearch")
+)  # fmt: skip
+"""They still work when the workspace was moved or replaced."""
 
 
 def child_mode(parent: PermissionMode, declared: PermissionMode | None) -> PermissionMode:
@@ -206,6 +212,8 @@ class Permissions:
         if not isinstance(untyped, Mapping):
             return _denied(tool, "arguments must be a JSON object")
         start = os.path.join(self.workspace.root, directory) if directory else self.workspace.root
+        if tool not in _WORKSPACE_INDEPENDENT_TOOLS and not policy.workspace.is_in_place:
+            return _denied(tool, WorkspaceMovedError(policy.workspace.root).problem)
         decider = _DECIDERS.get(tool)
         if decider is not None:
             return decider(policy, tool, arguments, start)

@@ -44,7 +44,7 @@ class LiveRules:
         `settings_mode`: the attribute's value when the task was requested, if that was earlier. `removed_restrictions`:
         see `load_permissions`. Raises UsageError for `flags`."""
         self._places = places
-        self._workspace = workspace
+        self.workspace = workspace
         self._trusted = trusted
         self._flags = flags
         self._removed_restrictions = tuple(removed_restrictions)
@@ -114,7 +114,7 @@ class LiveRules:
         trusted = self._trusted(settings) if callable(self._trusted) else self._trusted
         loaded = load_permissions(
             settings,
-            self._workspace,
+            self.workspace,
             trusted=trusted,
             flags=self._flags,
             removed_restrictions=self._removed_restrictions,

@@ -62,6 +62,10 @@ class BoundedReader:
         if time.monotonic() > self._deadline:
             raise ReadLimitError(f"the scan timed out after {self.limits.seconds:g} seconds")
 
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
     def add_gap(self, problem: str) -> None:
         self.is_complete = False
         self.problems.append(problem)

@@ -16,6 +16,7 @@ from kitbag.library.agents import read_agent
 from kitbag.library.discover import RootScan, scan_root
 from kitbag.library.item_files import find_agent_files, find_persona_files, infer_item_name
 from kitbag.library.personas import read_persona
+from kitbag.library.scan_budget import TOO_SLOW, ScanBudget
 from kitbag.library.scopes import PROJECT_FOLDERS, Places, Root, find_roots
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
 from kitbag.library.skills_manifest import apply_manifest
@@ -264,7 +265,9 @@ class _WorkspaceScanner:
             self.reader.charge()
             return read_skill(root, location, path, name, team, group, flags)
 
-        scan = scan_root(root, reader, teams, self.reader.limits.folders)
+        budget = ScanBudget(self.reader.seconds_left)
+        budget.start()
+        scan = scan_root(root, reader, teams, self.reader.limits.folders, budget)
         self._unseen(scan.diagnostics)
         kind: WorkspaceItemKind = "command" if root.kind == "commands" else "skill"
         self._links(scan.diagnostics, kind)
@@ -305,7 +308,7 @@ class _WorkspaceScanner:
     def _unseen(self, diagnostics: list[Diagnostic]) -> None:
         """A directory that can't be listed, or too many of them."""
         for one in diagnostics:
-            if one.code == "too-many-directories" or (one.code == "unreadable" and os.path.isdir(one.file)):
+            if one.code in ("too-many-directories", TOO_SLOW) or (one.code == "unreadable" and os.path.isdir(one.file)):
                 self.reader.add_gap(f"{self.reader.relative(one.file)}: {one.problem}")
 
     def _skill(self, skill: Skill) -> None:

@@ -17,6 +17,7 @@ import msgspec
 from kitbag.errors import InvalidError
 from kitbag.library.scopes import Places
 from kitbag.permissions.model import is_inside
+from kitbag.permissions.trust.bounded_reader import ReadLimits
 from kitbag.permissions.trust.capabilities import RESTRICTING_KINDS, Capability, CapabilityKind, text_capabilities
 from kitbag.permissions.trust.store import (
     ApprovedCapability,
@@ -104,11 +105,19 @@ class WorkspaceTrust(msgspec.Struct, frozen=True, kw_only=True):
         return all((capability.kind, capability.text) in known for capability in text_capabilities(text))
 
 
-def check_trust(places: Places, trusted_for_run: bool | str = False) -> WorkspaceTrust:
+def check_trust(
+    places: Places,
+    trusted_for_run: bool | str = False,
+    untrusted_limits: ReadLimits = ReadLimits(),  # noqa: B008
+) -> WorkspaceTrust:
     """Reads only, runs nothing. `trusted_for_run`: a person trusts this run; not stored. If it is a
-    `WorkspaceTrust.fingerprint`, trust applies only while the fingerprint is the same."""
+    `WorkspaceTrust.fingerprint`, trust applies only while the fingerprint is the same. `untrusted_limits`: for a
+    workspace that was never trusted, where the scan only lists what is omitted."""
     root = os.path.realpath(places.project)
-    scan = scan_workspace(places)
+    store = _store(places, root)
+    record = store.records.get(root)
+    is_known = trusted_for_run or (record is not None and record.owner == _owner(root))
+    scan = scan_workspace(places) if is_known else scan_workspace(places, untrusted_limits)
     for_this_run = trusted_for_run is True
     trust = WorkspaceTrust(
         state="untrusted",
@@ -129,11 +138,9 @@ def check_trust(places: Places, trusted_for_run: bool | str = False) -> Workspac
             state="trusted" if for_this_run or trust.fingerprint == only_fingerprint else "changed",
             only_fingerprint=only_fingerprint,
         )
-    store = _store(places, root)
     if store.problem:
         trust = msgspec.structs.replace(trust, problems=(*trust.problems, store.problem))
-    record = store.records.get(root)
-    if record is None or record.owner != _owner(root):
+    if record is None or not is_known:
         return trust
     changes = changes_since(record, scan, places)
     if changes:

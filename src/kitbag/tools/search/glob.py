@@ -11,13 +11,23 @@ import threading
 from collections.abc import Iterable
 from typing import Annotated, Final, NamedTuple
 
+import msgspec
 from msgspec import Meta
 
 from kitbag.errors import InvalidError
 from kitbag.processes.run_process import OpenDirectory, run_in_thread
 from kitbag.text.human_format import format_count
 from kitbag.text.no_follow import open_directory
-from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
+from kitbag.tools.base import (
+    NOT_ADVERTISED,
+    Arguments,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    error_output,
+    load_description,
+    text_output,
+)
 from kitbag.tools.files.paths import (
     AuthorizedPath,
     authorize_path,
@@ -37,7 +47,7 @@ from kitbag.tools.search.glob_patterns import (
     max_depth,
     split_fixed_prefix,
 )
-from kitbag.tools.search.list_files import ListingStatus, ListOptions, list_files
+from kitbag.tools.search.list_files import TIMEOUT_SECONDS, ListingStatus, ListOptions, list_files
 from kitbag.tools.search.readable import ReadFilter
 from kitbag.tools.search.ripgrep import find_ripgrep
 
@@ -48,9 +58,14 @@ MAX_CHECKED: Final = 2_000
 """Files checked against the rules to find those that may be shown."""
 
 
+DEFAULT_TIMEOUT_MS: Final = int(TIMEOUT_SECONDS * 1_000)
+SearchTimeout = Annotated[int, Meta(ge=1, le=DEFAULT_TIMEOUT_MS), NOT_ADVERTISED]
+
+
 class GlobArguments(Arguments, frozen=True):
     pattern: Annotated[str, Meta(min_length=1, max_length=MAX_PATTERN_CHARS)]
     path: Annotated[str, Meta(max_length=4_096, description="Directory to search.")] = ""
+    timeout: SearchTimeout = DEFAULT_TIMEOUT_MS
 
 
 class ReadableFiles(NamedTuple):
@@ -83,7 +98,7 @@ def _glob_blocking(arguments: GlobArguments, context: ToolContext, stop: threadi
     if isinstance(folder, ToolOutput):
         return folder
     try:
-        return _find_files(rest, authorized, folder, context, stop)
+        return _find_files(rest, authorized, folder, context, stop, arguments.timeout / 1_000)
     except GlobError as error:
         return error_output(f"invalid pattern: {visible_line(str(error))}", "Use a simpler pattern.")
     finally:
@@ -108,7 +123,12 @@ def open_search_folder(context: ToolContext, authorized: AuthorizedPath) -> Open
 
 
 def _find_files(
-    rest: str, authorized: AuthorizedPath, folder: OpenDirectory, context: ToolContext, stop: threading.Event
+    rest: str,
+    authorized: AuthorizedPath,
+    folder: OpenDirectory,
+    context: ToolContext,
+    stop: threading.Event,
+    timeout_seconds: float,
 ) -> ToolOutput:
     # Names may contain brackets, so the pattern also matches literally.
     matches = re.compile(f"{glob_regex(rest)}|{re.escape(rest)}").fullmatch
@@ -124,11 +144,21 @@ def _find_files(
         respect_gitignore=has_wildcard(rest),
         max_depth=max_depth(rest),
         name_patterns=_name_patterns(rest),
+        timeout_seconds=timeout_seconds,
     )
     listed = list_files(find_ripgrep(context.workspace), folder, which, take, stop)
     readable = ReadFilter(authorized, context)
     chosen = select_readable(found.newest_first(), readable, MAX_SHOWN, stop)
-    return _render_output(chosen, incomplete_notes(chosen.denied, listed, readable), listed, authorized, context)
+    notes = incomplete_notes(chosen.denied, listed, readable)
+    output = _render_output(chosen, notes, listed, authorized, context)
+    return msgspec.structs.replace(output, notice=timeout_notice("Glob", listed, folder.path, timeout_seconds))
+
+
+def timeout_notice(tool: str, listed: ListingStatus, folder: str, timeout_seconds: float) -> str:
+    """For the user; empty if the search ended in time."""
+    if listed.stopped != "time":
+        return ""
+    return f"{tool} stopped searching {folder} after {timeout_seconds:g} s; more may match"
 
 
 def _name_patterns(rest: str) -> tuple[str, ...]:

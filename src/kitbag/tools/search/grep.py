@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Annotated, Final
 
+import msgspec
 from msgspec import Meta, field
 
 from kitbag.errors import InvalidError
@@ -29,10 +30,10 @@ from kitbag.tools.files.paths import (
     visible_line,
 )
 from kitbag.tools.search.file_filter import FileFilter, ripgrep_type_options
-from kitbag.tools.search.glob import open_search_folder
+from kitbag.tools.search.glob import DEFAULT_TIMEOUT_MS, SearchTimeout, open_search_folder, timeout_notice
 from kitbag.tools.search.glob_patterns import GlobError
 from kitbag.tools.search.grep_results import GrepMode, GrepRequest, GrepResults
-from kitbag.tools.search.list_files import ListOptions, list_files
+from kitbag.tools.search.list_files import ListingStatus, ListOptions, list_files
 from kitbag.tools.search.ripgrep import find_ripgrep, walk_options
 from kitbag.tools.search.search_process import MAX_FILE_BYTES, MAX_LINE_BYTES, SearchJob, search_command
 
@@ -62,6 +63,7 @@ class GrepArguments(Arguments, frozen=True):
     around: ContextLines = field(default=0, name="-C")
     head_limit: Annotated[int, Meta(ge=0, le=MAX_LIMIT, description="Maximum lines or files.")] = DEFAULT_LIMIT
     multiline: Annotated[bool, Meta(description="Matches may span lines.")] = False
+    timeout: SearchTimeout = DEFAULT_TIMEOUT_MS
 
 
 async def _grep(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
@@ -91,6 +93,10 @@ def _grep_blocking(arguments: GrepArguments, context: ToolContext, stop: threadi
         return error_to_output(error)
     except GlobError as error:
         return error_output(visible_line(str(error)), "Fix `glob` or `type`.")
+
+
+def _timeout_seconds(arguments: GrepArguments) -> float:
+    return min(TIMEOUT_SECONDS, arguments.timeout / 1_000)
 
 
 def _is_encodable(text: str) -> bool:
@@ -148,16 +154,17 @@ def _search_folder(
         file_filter = FileFilter(job.glob, job.file_type, prefix)
 
         def start(words: list[str], results: GrepResults) -> ProcessResult:
-            return run_process(words, folder, results.feed, stop, TIMEOUT_SECONDS)
+            return run_process(words, folder, results.feed, stop, _timeout_seconds(arguments))
 
         search = _make_request(arguments, authorized, context, file_filter, folder)
         ended, results = _run_search(job, search, _folder_options(folder, file_filter, job), start)
         notes = (
             []
-            if results.has_matches
+            if results.has_matches or ended.stop_reason == "time"
             else [*_multiline_hint(arguments), *_note_large_files(folder, file_filter, context, stop)]
         )
-        return results.output(ended, notes, stop)
+        notice = timeout_notice("Grep", ListingStatus(ended.stop_reason), folder.path, _timeout_seconds(arguments))
+        return msgspec.structs.replace(results.output(ended, notes, stop), notice=notice)
     finally:
         os.close(folder.descriptor)
 
@@ -180,7 +187,7 @@ def _search_file(
             nowhere = OpenDirectory(open_directory("/"), "/")
             try:
                 with StdinFeed(feeder.write) as feed:
-                    return run_process(words, nowhere, results.feed, stop, TIMEOUT_SECONDS, feed.readable)
+                    return run_process(words, nowhere, results.feed, stop, _timeout_seconds(arguments), feed.readable)
             finally:
                 os.close(nowhere.descriptor)
 

@@ -39,6 +39,7 @@ class ListOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_depth: int = 0
     """1 is the folder itself, 0 unlimited."""
     name_patterns: tuple[str, ...] = ()
+    timeout_seconds: float = TIMEOUT_SECONDS
     """A hint that only files with these names are needed (file_filter.simple_name_patterns); others may be listed too.
     """
 
@@ -78,7 +79,7 @@ def _list_with_ripgrep(
         return not end or take(os.fsdecode(complete).removeprefix("./").split("\0./"))
 
     try:
-        ended = run_process([*command, "--", "./"], folder, taken, stop, TIMEOUT_SECONDS)
+        ended = run_process([*command, "--", "./"], folder, taken, stop, options.timeout_seconds)
     except OSError:
         return None
     unopened = parse_unopened(ended.errors)
@@ -96,7 +97,7 @@ def parse_unopened(errors: str) -> tuple[str, ...]:
 def _list_with_walk(
     folder: OpenDirectory, options: ListOptions, take: Callable[[list[str]], bool], stop: threading.Event
 ) -> ListingStatus:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
+    deadline = time.monotonic() + options.timeout_seconds
     unopened: list[str] = []
     above = parent_ignore_rules(folder.path)[0] if options.respect_gitignore else None
     walked = walk_files(

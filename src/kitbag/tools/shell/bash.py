@@ -117,6 +117,7 @@ async def _start_in_background(arguments: BashArguments, command: AgentCommand, 
         command.directory,
         seconds,
         command.decision,
+        (context.session_id, context.call_id) if _may_change_files(context, command) else ("", ""),
     )
     if report.error:
         return error_output(f"the command was not started: {report.error}")
@@ -124,7 +125,7 @@ async def _start_in_background(arguments: BashArguments, command: AgentCommand, 
     lines = [
         f"Running in the background as task {report.id}{until}. You will be notified when it ends.",
         f'Check its output with TaskOutput(task_id="{report.id}", block=false), stop it with'
-        f' TaskStop(task_id="{report.id}"). Undo does not cover its changes.',
+        f' TaskStop(task_id="{report.id}"). Undo covers its changes once it has ended.',
         *(f"Warning: {collapse_whitespace(warning)}" for warning in report.warnings),
     ]
     return text_output("\n".join(lines), f"running in the background as {report.id}")
@@ -151,14 +152,19 @@ def _decide_without_loop(command: str, context: ToolContext) -> PermissionDecisi
 
 def _record_changes(context: ToolContext, command: AgentCommand) -> AbstractAsyncContextManager[None]:
     """Records what the command changes in the workspace, for undo. A command that only reads is not recorded."""
-    if context.change_recorder is None or command.decision.sandbox == "read-only":
+    if context.change_recorder is None or not _may_change_files(context, command):
         return contextlib.nullcontext()
+    return context.change_recorder.record_command(context.call_id)
+
+
+def _may_change_files(context: ToolContext, command: AgentCommand) -> bool:
+    """Only where changes are recorded."""
+    if context.change_recorder is None or command.decision.sandbox == "read-only":
+        return False
     from kitbag.permissions.decisions.command import is_read_only
     from kitbag.shell.analysis import analyze
 
-    if is_read_only(analyze(command.text)):
-        return contextlib.nullcontext()
-    return context.change_recorder.record_command(context.call_id)
+    return not is_read_only(analyze(command.text))
 
 
 # --- the run ----------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def run_agent_command(
     on_output: Callable[[bytes], None],
     on_tick: ProgressCallback | None = None,
 ) -> CommandResult:
-    """Raises InvalidError, such as SandboxError, if it did not run."""
+    """Raises InvalidError, such as SandboxError or WorkspaceMovedError, if it did not run."""
     confinement = confinement_for(request)
     base_environment = os.environ if request.environment is None else request.environment
     # A sandbox removes secrets itself.
@@ -80,6 +80,7 @@ def run_agent_command(
         max_output_bytes=request.max_output_bytes,
     )
     if confinement is None:
+        request.workspace.check_in_place()
         return run_command(command, on_tick)
     return run_confined(command, on_tick, confinement=confinement, workspace=request.workspace)
 
