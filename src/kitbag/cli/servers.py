@@ -14,6 +14,7 @@ from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.untrusted_items import UntrustedItemError
+from kitbag.text.unicode_forms import compose
 
 if TYPE_CHECKING:
     from kitbag.tools.mcp_client.configured_servers import ConfiguredServer
@@ -136,7 +137,7 @@ def test(name: str, trust_workspace: bool, as_json: bool) -> None:
     matches = [
         listed
         for listed in servers
-        if name in (listed.name, "" if listed.agent else listed.configured.server.name)
+        if compose(name) in map(compose, (listed.name, "" if listed.agent else listed.configured.server.name))
         and listed.configured.state != "hidden"
     ]
     if not matches:
