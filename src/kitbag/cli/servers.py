@@ -11,6 +11,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
+from kitbag.cli.error_output import install_log
 from kitbag.cli.library_options import json_option
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.untrusted_items import UntrustedItemError
@@ -150,6 +151,7 @@ def test(name: str, trust_workspace: bool, as_json: bool) -> None:
         )
     if configured.state != "ready":
         raise InvalidError(f"the server {configured.server.label} can't be used: {configured.reason}", configured.fix)
+    install_log()
     listing, seconds = asyncio.run(_test_server(configured, environment))
     if as_json:
         return output.as_json({**server_json(matches[0], listing), "seconds": round(seconds, 3)})
