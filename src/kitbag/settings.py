@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, InvalidError, UsageError
 from kitbag.text.source_files import FileStamp, PathBoundary, SourceError, directory_boundary, file_stamp, read_bytes
+from kitbag.text.unicode_forms import fold
 
 ItemState = Literal["on", "name-only", "user-only", "off"]
 ITEM_STATES: tuple[ItemState, ...] = ("on", "name-only", "user-only", "off")
@@ -373,7 +374,7 @@ class Settings:
         return self._values.get(key) or SourcedValue(_BY_KEY[key].default, "default")
 
     def states(self, group: str) -> dict[str, SourcedValue]:
-        """Lower-case name to state; where user and project differ, the more restrictive one."""
+        """Normalized name to state; where user and project differ, the more restrictive one."""
         return self._states[group]
 
     def tables(self, group: str) -> dict[str, dict[str, Any]]:
@@ -490,9 +491,10 @@ class Settings:
                 path, line, f"invalid value for `{group}.{name}`: {value!r}", f"use one of {', '.join(ITEM_STATES)}"
             )
             return
-        earlier = self._states[group].get(name.lower())
+        key = fold(name.strip())
+        earlier = self._states[group].get(key)
         if earlier is None or ITEM_STATES.index(value) >= ITEM_STATES.index(earlier.value):
-            self._states[group][name.lower()] = SourcedValue(value, path)
+            self._states[group][key] = SourcedValue(value, path)
 
 
 def load_settings(kitbag_home: str, project_dirs: tuple[str, ...]) -> Settings:
@@ -630,6 +632,9 @@ def write_setting(path: str, key: str, value: Any) -> None:
         if group not in document:
             document[group] = tomlkit.table()
         table = document[group]
+    # States apply to names in any letter case and normalization form: the new value replaces each of them.
+    for spelling in [one for one in table if group in STATE_GROUPS and one != name and fold(one) == fold(name)]:
+        table.pop(spelling)
     if value is None:
         table.pop(name or group, None)
     else:

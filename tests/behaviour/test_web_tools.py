@@ -1,5 +1,6 @@
 """SECURITY.md D44 and D45 through the loop: a hostile model, the rules of a person, a real server as the tripwire."""
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from behaviour.acting import MODES
 from conftest import World
 from kitbag.messages import Text, ToolResult
+from kitbag.store.api_keys import store_key
 from kitbag.testing import Step
 from support.house import House
 from support.servers import Answer, Server, redirect, reply
@@ -109,3 +111,59 @@ def test_D45_an_agent_that_explores_uses_the_web_under_the_same_rules(house: Hou
     allow(house, "WebFetch(domain:127.0.0.1)", opened=opened)
     house.ask("Go", steps=[call, "Done."], agent="Explore")
     assert len(server.heads) == 1
+
+
+SECRET = "tk-9f3Kx72mQp8LwZ4vR6nB1"
+HALVES = SECRET[:12], SECRET[12:]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "path",
+    [f"/?q={SECRET}", f"/{base64.b64encode(b'a' + SECRET.encode()).decode()}", f"/?a={HALVES[0]}&b={HALVES[1]}"],
+    ids=["plain", "base64", "split"],
+)
+def test_a_known_secret_is_not_fetched_in_any_mode_and_the_answer_does_not_repeat_it(
+    house: House, servers: list[Server], monkeypatch: pytest.MonkeyPatch, mode: str, path: str
+) -> None:
+    monkeypatch.setenv("SERVICE_TOKEN", SECRET)
+    server = start(servers)
+    allow(house, "WebFetch", opened=(f"127.0.0.1:{server.port}",))
+    answer = told(house, "WebFetch", mode, url=f"http://127.0.0.1:{server.port}{path}")
+    assert "WebFetch is not allowed: it would send a secret of the user" in answer
+    assert path not in answer
+    assert server.heads == []
+    assert "The page." in told(house, "WebFetch", mode, url=f"http://127.0.0.1:{server.port}/docs")
+
+
+def test_a_redirect_to_a_url_with_a_known_secret_is_not_followed(
+    house: House, servers: list[Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_TOKEN", SECRET)
+    server = start(servers, redirect(f"/next?q={SECRET}"))
+    allow(house, "WebFetch", opened=(f"127.0.0.1:{server.port}",))
+    answer = told(house, "WebFetch", url=f"http://127.0.0.1:{server.port}/")
+    assert "it contains a secret of the user" in answer
+    assert SECRET not in answer
+    assert len(server.heads) == 1
+
+
+@pytest.mark.parametrize("arguments", [{"query": f"what is {SECRET}"}, {"query": "x1", "allowed_domains": [*HALVES]}])
+def test_a_known_secret_is_not_searched_for(
+    house: House, servers: list[Server], monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("SERVICE_TOKEN", SECRET)
+    server = start(servers)
+    allow(house, "WebSearch", more=f'search.url = "http://127.0.0.1:{server.port}"')
+    assert "WebSearch is not allowed: it would send a secret" in told(house, "WebSearch", **arguments)
+    assert server.heads == []
+
+
+def test_a_key_that_setup_stored_is_not_fetched_either(house: House, servers: list[Server]) -> None:
+    server = start(servers)
+    allow(house, "WebFetch", opened=(f"127.0.0.1:{server.port}",))
+    store_key(str(house.world.home / ".kitbag"), "OPENAI_API_KEY", SECRET)
+    assert "secret of the user" in told(
+        house, "WebFetch", url=f"http://127.0.0.1:{server.port}/{SECRET.encode().hex()}"
+    )
+    assert server.heads == []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from conftest import World
 from kitbag.errors import KitbagError
 from kitbag.library import scopes
+from kitbag.library.names import normalize_name
 from kitbag.library.personas import Persona
 from kitbag.library.registry import Registry
 from kitbag.library.routing.skill_search import search_skills
@@ -50,7 +51,7 @@ def persona(name: str = "dev", team: str = "data", **lists: tuple[str, ...]) -> 
 
 
 def states(**given: ItemState) -> dict[str, SourcedValue]:
-    return {name: SourcedValue(state, "settings.toml") for name, state in given.items()}
+    return {normalize_name(name): SourcedValue(state, "settings.toml") for name, state in given.items()}
 
 
 class Tools:

@@ -153,7 +153,7 @@ class Executor:
             )
         except KitbagError as error:
             return error_output(error.problem, error.fix)
-        permissions = self.turn_permissions.apply_to(self._permissions())
+        permissions = self._current_permissions()
         permit = await self.approvals.authorize(
             permissions, tool.name, call.arguments, context.directory, self.asked_by, facts
         )
@@ -178,9 +178,14 @@ class Executor:
         finally:
             self._emit_settings_changes(permissions)
 
+    def _current_permissions(self) -> Permissions:
+        """Of this turn. The journal knows the user's secrets, which may grow during a run."""
+        permissions = self.turn_permissions.apply_to(self._permissions())
+        return permissions.with_secret_check(self.session.journal.redactor.reveals_secret)
+
     async def _run_permitted(self, permit: Permit, tool: Tool[Any], call: ToolCall) -> ToolOutput:
         """Runs exactly what was approved: these arguments, decided once more under the current rules."""
-        current = self.approvals.with_session_rules(self.turn_permissions.apply_to(self._permissions()))
+        current = self.approvals.with_session_rules(self._current_permissions())
         decision = permit.use(tool.name, call.arguments, self.context.directory, current)
         context = msgspec.structs.replace(
             self.context,
@@ -196,7 +201,7 @@ class Executor:
 
     async def _authorize_write(self, call: ToolCall, path: str) -> str:
         """Decides about a protected path that a running command wants to write, as about an edit of it."""
-        permissions = self.turn_permissions.apply_to(self._permissions())
+        permissions = self._current_permissions()
         arguments, facts = {"file_path": path}, (("requested by", describe_call(call.name, call.arguments)),)
         directory = self.context.directory
         if self.approvals.with_session_rules(permissions).allows_writing(path, directory):

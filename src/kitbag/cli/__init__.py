@@ -37,7 +37,9 @@ def main() -> None:
         sys.exit(141)
     except OSError as error:
         _discard_output()
-        sys.stderr.write(f"error: {error.strerror or error}\n")
+        from kitbag.cli.output import clean
+
+        sys.stderr.write(f"error: {clean(error.strerror or str(error))}\n")
         sys.exit(1)
 
 
@@ -51,16 +53,18 @@ def _run() -> int:
         return _list_skills(everything="--all" in flags, as_json="--json" in flags)
     from click.exceptions import Abort, ClickException
 
+    from kitbag.cli.error_output import install_error_hooks, show_click_error
     from kitbag.cli.root import cli
     from kitbag.errors import KitbagError
 
+    install_error_hooks()
     chosen: dict[str, bool] = {}
     try:
         code = cli.main(prog_name="kitbag", standalone_mode=False, obj=chosen)
     except KitbagError as error:
         return _fail(error, as_json=chosen.get("json", False))
     except ClickException as error:
-        error.show()
+        show_click_error(error)
         return error.exit_code
     except Abort:
         return INTERRUPTED

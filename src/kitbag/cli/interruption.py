@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Generator
 from types import FrameType
 from typing import Any, Final, Self, TypeVar
 
+from kitbag.cli.error_output import install_log
 from kitbag.processes.process_table import child_pids
 from kitbag.processes.signals import kill_child
 
@@ -48,6 +49,7 @@ def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
         with wake_on_signals():
             return await work
 
+    install_log()
     return asyncio.run(hearing())
 
 

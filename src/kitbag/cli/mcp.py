@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import sys
 from importlib.util import find_spec
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kitbag.cli import interruption, output
+from kitbag.cli import error_output, interruption, output
 from kitbag.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def command(port: int | None, **options: Any) -> None:
     Without --http, the client starts this command and talks to it over stdio. docs/clients.md shows how to configure
     clients.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="kitbag mcp: %(message)s")
+    error_output.install_log("kitbag mcp: ")
     if find_spec("mcp") is None:
         raise UsageError("the MCP server is not installed", "pip install 'kitbag[mcp]'")
     from kitbag.mcp_server.server_state import HttpOptions

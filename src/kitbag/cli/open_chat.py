@@ -8,6 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Any, Final
 
 from kitbag.chat.select_ui import draw_first_frame, make_ui
+from kitbag.cli.error_output import install_log
 from kitbag.cli.run_options import build_run_options, check_options
 from kitbag.library.scopes import find_places
 
@@ -27,6 +28,7 @@ def open_chat(options: dict[str, Any]) -> int:
     # Startup leaves no garbage worth collecting, and a session may be long.
     gc.freeze()
     gc.enable()
+    install_log()
     try:
         return asyncio.run(_run_chat(options))
     finally:

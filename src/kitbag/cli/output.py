@@ -1,7 +1,7 @@
 """Prints results: tables for people, plain text for pipes, JSON for programs.
 
-Text from files reaches the terminal only through `clean`, `block` or `exact`. Results go to stdout, errors and remarks
-to stderr.
+Text from files reaches the terminal only through `clean`, `block` or `exact`; what is printed without them is escaped,
+too. Results go to stdout, errors and remarks to stderr.
 """
 
 import os
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kitbag.errors import Diagnostic, KitbagError
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_STYLE_SEQUENCE = f"(\x1b\\[(?:0|{'|'.join(_STYLES.values())})m)"
 _SEVERITY_STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
@@ -29,11 +30,26 @@ def clean(text: str) -> str:
 
 
 def echo(text: str = "") -> None:
-    sys.stdout.write(text + "\n")
+    _write_line(sys.stdout, _escape_around_styles(text))
 
 
 def remark(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    _write_line(sys.stderr, _escape_around_styles(text))
+
+
+def _write_line(stream: Any, text: str) -> None:
+    stream.write(text + "\n")
+
+
+def _escape_around_styles(text: str) -> str:
+    """Nothing but our own styles may act on a terminal, even if a caller forgot `clean`."""
+    if text.isprintable() and text.isascii():
+        return text
+    import re
+
+    pieces = re.split(_STYLE_SEQUENCE, text)
+    pieces[::2] = map(escape_for_terminal, pieces[::2])
+    return "".join(pieces)
 
 
 def _uses_color(stream: Any) -> bool:
@@ -65,9 +81,9 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         _shrink_columns(widths, screen)
     left = sum(widths[:-1]) + 2 * (len(widths) - 1)
     last = max(screen - left, 1) if screen is not None else None
-    echo(style(_format_row(headers, widths, last), "bold"))
+    _write_line(sys.stdout, style(_format_row(headers, widths, last), "bold"))
     for row in cells:
-        echo(_format_row(row, widths, last))
+        _write_line(sys.stdout, _format_row(row, widths, last))
 
 
 def _shrink_columns(widths: list[int], screen: int) -> None:
@@ -118,7 +134,7 @@ def as_json(value: Any) -> None:
     """ASCII only, so that nothing in it can affect a terminal."""
     import json
 
-    echo(json.dumps(value, indent=2))
+    _write_line(sys.stdout, json.dumps(value, indent=2))
 
 
 def block(text: str) -> None:
@@ -131,7 +147,7 @@ def exact(text: str) -> None:
     if sys.stdout.isatty():
         block(text)
     else:
-        echo(text)
+        _write_line(sys.stdout, text)
 
 
 def diagnostic_json(diagnostic: "Diagnostic") -> dict[str, Any]:

@@ -7,6 +7,7 @@ import click
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option, library_options, open_registry
+from kitbag.library.names import normalize_name
 from kitbag.library.personas import Persona
 from kitbag.library.registry import Registry
 from kitbag.text.tokens import estimate_tokens
@@ -41,8 +42,8 @@ def persona_json(persona: Persona) -> dict[str, Any]:
 def list_(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
     """List personas and their teams."""
     registry = open_registry(dirs)
-    wanted = [p for p in registry.personas if not team or p.team.casefold() == team.casefold()]
-    wanted = [p for p in wanted if not persona or p.name.casefold() == persona.casefold()]
+    wanted = [p for p in registry.personas if not team or normalize_name(p.team) == normalize_name(team)]
+    wanted = [p for p in wanted if not persona or normalize_name(p.name) == normalize_name(persona)]
     if as_json:
         return output.as_json([persona_json(p) for p in wanted])
     output.table(

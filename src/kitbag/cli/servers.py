@@ -11,9 +11,11 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
+from kitbag.cli.error_output import install_log
 from kitbag.cli.library_options import json_option
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.untrusted_items import UntrustedItemError
+from kitbag.text.unicode_forms import compose
 
 if TYPE_CHECKING:
     from kitbag.tools.mcp_client.configured_servers import ConfiguredServer
@@ -136,7 +138,7 @@ def test(name: str, trust_workspace: bool, as_json: bool) -> None:
     matches = [
         listed
         for listed in servers
-        if name in (listed.name, "" if listed.agent else listed.configured.server.name)
+        if compose(name) in map(compose, (listed.name, "" if listed.agent else listed.configured.server.name))
         and listed.configured.state != "hidden"
     ]
     if not matches:
@@ -149,6 +151,7 @@ def test(name: str, trust_workspace: bool, as_json: bool) -> None:
         )
     if configured.state != "ready":
         raise InvalidError(f"the server {configured.server.label} can't be used: {configured.reason}", configured.fix)
+    install_log()
     listing, seconds = asyncio.run(_test_server(configured, environment))
     if as_json:
         return output.as_json({**server_json(matches[0], listing), "seconds": round(seconds, 3)})

@@ -6,6 +6,7 @@ from typing import Any
 from kitbag.cli import output
 from kitbag.errors import Diagnostic, NotFoundError, UsageError
 from kitbag.library.discover import scan_root
+from kitbag.library.names import normalize_name
 from kitbag.library.portability import check_portable
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import (
@@ -194,7 +195,8 @@ def write_index(root: str | None, target: str | None, as_json: bool) -> None:
         check_path_links(path)
     scan = scan_root(source)
     known = read_manifest(source)[0]
-    manifest = {"skills": [_manifest_entry(skill, source.path, known.get(skill.name.lower())) for skill in scan.skills]}
+    entries = [_manifest_entry(skill, source.path, known.get(normalize_name(skill.name))) for skill in scan.skills]
+    manifest = {"skills": entries}
     for diagnostic in scan.diagnostics:
         for line in output.diagnostic_lines(diagnostic):
             output.remark(line)

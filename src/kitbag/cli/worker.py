@@ -6,6 +6,7 @@ import time
 import click
 
 from kitbag.cli import output
+from kitbag.cli.error_output import install_log
 from kitbag.library.scopes import find_places
 from kitbag.settings import load_settings
 
@@ -34,6 +35,7 @@ def command(idle: float | None, at_once: int | None) -> None:
     def log(text: str) -> None:
         output.remark(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {output.clean(text)}")
 
+    install_log()
     home = find_places().kitbag_home
     settings = load_settings(home, ())
     idle = float(settings.get("tasks.idle")) if idle is None else idle

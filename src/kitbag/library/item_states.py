@@ -8,6 +8,7 @@ import os
 from typing import Literal, NamedTuple
 
 from kitbag.errors import UsageError
+from kitbag.library.names import normalize_name
 from kitbag.library.registry import Registry
 from kitbag.settings import ITEM_STATES, ItemState, load_settings, write_setting
 
@@ -39,7 +40,7 @@ def set_item_state(
     path = os.path.join(places.project, ".kitbag", "settings.toml") if project else registry.settings.user_file
     write_setting(path, f"{group}.{item.full_name}", None if state == "on" else state)
     settings = load_settings(places.kitbag_home, () if registry.omit_project else places.project_dirs)
-    configured = settings.states(group).get(item.full_name.lower())
+    configured = settings.states(group).get(normalize_name(item.full_name))
     effective: ItemState = configured.value if configured is not None else "on"
     overridden_by = configured.source if configured is not None and effective != state else ""
     return ItemStateChange(

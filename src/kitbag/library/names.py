@@ -12,6 +12,7 @@ from kitbag.errors import AmbiguousError, Diagnostic, NotFoundError
 from kitbag.library.scopes import Root
 from kitbag.text.hidden_characters import collapse_whitespace, find_hidden, format_code_points, remove_hidden
 from kitbag.text.plain_frontmatter import YamlValue
+from kitbag.text.unicode_forms import fold
 
 MAX_NAME = 64
 UNNAMED = "unnamed"
@@ -46,12 +47,7 @@ def _clean(name: str) -> str:
 
 def normalize_name(name: str) -> str:
     """The lookup key of a name: ignores case and Unicode normalization form."""
-    key = name.strip().lower()
-    if key.isascii():
-        return key
-    import unicodedata
-
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", key).casefold())
+    return fold(name.strip())
 
 
 def slugify(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kitbag.errors import Diagnostic
 from kitbag.library.dialects.field_names import PERSONA_FIELDS
-from kitbag.library.names import sanitize_name
+from kitbag.library.names import normalize_name, sanitize_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import to_string_list, to_text
 from kitbag.text.frontmatter import parse_metadata
@@ -67,7 +67,7 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
                 f"known fields: {', '.join(sorted(PERSONA_FIELDS))}",
             )
     declared_team = to_text(metadata.get("team", "")).strip()
-    if team and declared_team and declared_team.casefold() != team.casefold():
+    if team and declared_team and normalize_name(declared_team) != normalize_name(team):
         warn(
             1,
             f"`team` is {declared_team!r}, but the file is in the directory of {team!r}; {team!r} is used",

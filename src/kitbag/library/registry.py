@@ -13,7 +13,7 @@ from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, 
 from kitbag.library import index
 from kitbag.library.discover import TeamFile
 from kitbag.library.library_changes import Change, LibrarySnapshot, diff_snapshots, take_snapshot
-from kitbag.library.names import LibraryItem, Namespace
+from kitbag.library.names import LibraryItem, Namespace, normalize_name
 from kitbag.library.scan_budget import TOO_SLOW, ScanBudget
 from kitbag.library.scopes import (
     PLUGIN_RANK,
@@ -270,7 +270,7 @@ class Registry:
         """Raises NotFoundError for a requested team or persona that does not exist."""
         if self._selection is None:
             team, persona = self._requested
-            if persona.strip().casefold() == NO_PERSONA:
+            if normalize_name(persona) == NO_PERSONA:
                 self._selection = self._find_selection(team, "") if team else ("", None)
             elif team or persona:
                 self._selection = self._find_selection(team, persona)
@@ -299,13 +299,13 @@ class Registry:
             full_name = f"{team}/{persona_name}" if team and "/" not in persona_name else persona_name
             persona = self.find_persona(full_name)
             return persona.team or team, persona
-        known = {name.casefold(): name for name in self.teams()}
-        if team.casefold() not in known:
+        known = {normalize_name(name): name for name in self.teams()}
+        if normalize_name(team) not in known:
             self._check_untrusted(team)
             self.check_links(team)
             fix = f"available teams: {', '.join(known.values()) or 'none'}"
             raise NotFoundError(f"no team named {team!r}", fix)
-        return known[team.casefold()], None
+        return known[normalize_name(team)], None
 
     def teams(self) -> list[str]:
         names = {persona.team for persona in self.personas if persona.team}
@@ -317,7 +317,7 @@ class Registry:
         from kitbag.text.source_files import SourceError, read_text
 
         for root, side in self._load_team_files():
-            if side.kind == "team" and side.team.casefold() == self.team.casefold():
+            if side.kind == "team" and normalize_name(side.team) == normalize_name(self.team):
                 path = os.path.join(root.path, side.location)
                 try:
                     return read_text(path, root.boundary)[0].strip()
@@ -354,7 +354,7 @@ class Registry:
             for skill in self.skills:
                 visibility = evaluate_skill(skill, view) if skill.subagents else None
                 if visibility and visibility.model and (visibility.searchable or not skill.team):
-                    names.update(name.casefold() for name in skill.subagents)
+                    names.update(map(normalize_name, skill.subagents))
             self._named_by_skills = frozenset(names)
         return self._named_by_skills
 
@@ -402,7 +402,7 @@ class Registry:
         loaded = (self._load_skills(), self._load_agents(), self._load_personas())
         links = [diagnostic for part in loaded for diagnostic in part.diagnostics if diagnostic.code == LINK_OUTSIDE]
         for diagnostic in links:
-            if infer_item_name(diagnostic.file).casefold() == short_name.casefold() or has_item_file(
+            if normalize_name(infer_item_name(diagnostic.file)) == normalize_name(short_name) or has_item_file(
                 short_name, diagnostic.file
             ):
                 raise InvalidError(f"{diagnostic.file}: {diagnostic.problem}", diagnostic.fix)
@@ -413,9 +413,11 @@ class Registry:
 
     def _skills_in_folder(self, name: str) -> list[Skill]:
         """Skills whose folder has this name: other tools name skills after their folder."""
-        folder = name.strip().casefold()
+        folder = normalize_name(name)
+        if not folder:
+            return []
         suffix = f"/{folder}/skill.md"
-        return [skill for skill in self.skills if f"/{skill.location.casefold()}".endswith(suffix)] if folder else []
+        return [skill for skill in self.skills if f"/{normalize_name(skill.location)}".endswith(suffix)]
 
     def find_agent(self, name: str) -> "AgentFile":
         candidates = self.agents.candidates(name)
@@ -451,9 +453,9 @@ class Registry:
         """Raises UntrustedItemError if the name belongs to an untrusted item or its team."""
         if not self.omit_project:
             return
-        key = name.strip().casefold()
+        key = normalize_name(name)
         for item in self.untrusted_items():
-            full_name = item.full_name.casefold()
+            full_name = normalize_name(item.full_name)
             if key == full_name or key in full_name.split("/"):
                 problem = (
                     f"the {item.kind} {item.full_name!r} belongs to the workspace, which is not trusted: {item.path}"

@@ -8,6 +8,7 @@ import os
 from typing import Any, NamedTuple, cast
 
 from kitbag.errors import Diagnostic
+from kitbag.library.names import normalize_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import FLAT, NO_DESCRIPTION, Skill, read_skill
 from kitbag.text.hidden_characters import collapse_whitespace, find_hidden, format_code_points, remove_hidden
@@ -76,10 +77,11 @@ def read_manifest(root: Root) -> tuple[dict[str, ManifestEntry], list[Diagnostic
             warn(f"entry {number} of `skills`: {problem}", "fix it")
         if entry is None:
             continue
-        if entry.name.lower() in entries:
+        key = normalize_name(entry.name)
+        if key in entries:
             warn(f"duplicate entry {entry.name!r}; the first one is used", "remove one")
         else:
-            entries[entry.name.lower()] = entry
+            entries[key] = entry
     return entries, diagnostics
 
 
@@ -146,7 +148,7 @@ def apply_manifest(
     used_directories = set(directories)
     by_name = {key: entry for key, entry in entries.items() if _entry_directory(root, entry) not in used_directories}
     for skill, directory in zip(skills, directories, strict=True):
-        entry = by_directory.get(directory) or by_name.get(skill.name.lower())
+        entry = by_directory.get(directory) or by_name.get(normalize_name(skill.name))
         if entry is not None:
             by_path[skill.path] = entry
             skill = _apply_entry(skill, entry, diagnostics)

@@ -117,7 +117,7 @@ def evaluate_skills(skills: "Iterable[Skill]", context: VisibilityContext) -> "l
 def evaluate_agent(
     agent: "AgentFile", context: VisibilityContext, named_by_skills: frozenset[str] = frozenset()
 ) -> Verdict:
-    """`named_by_skills`: lower-case names of agents that a visible skill lists under `subagents:`."""
+    """`named_by_skills`: normalized names of agents that a visible skill lists under `subagents:`."""
     state, source = _configured_state(agent.full_name, context)
     if state == "off":
         return _hidden("off", f"disabled in {source}")
@@ -145,12 +145,7 @@ def evaluate_agent(
 def _configured_state(full_name: str, context: VisibilityContext) -> tuple[ItemState, str]:
     if not context.states:
         return "on", ""
-    name = full_name.lower()
-    configured = context.states.get(name)
-    if configured is None and not name.isascii():  # NFC and NFD spellings are the same name
-        configured = next(
-            (state for key, state in context.states.items() if normalize_name(key) == normalize_name(name)), None
-        )
+    configured = context.states.get(normalize_name(full_name))
     return (configured.value, configured.source) if configured else ("on", "")
 
 
@@ -196,7 +191,7 @@ def _is_agent_in_team(agent: "AgentFile", context: VisibilityContext, named_by_s
         return normalize_name(agent.persona) == normalize_name(persona.name)
     if persona.subagents is None or is_named_in(agent, persona.subagents):
         return True
-    return agent.name.casefold() in named_by_skills or agent.full_name.casefold() in named_by_skills
+    return not named_by_skills.isdisjoint((normalize_name(agent.name), normalize_name(agent.full_name)))
 
 
 def skill_to_json(skill: Skill, visibility: Verdict) -> dict[str, object]:

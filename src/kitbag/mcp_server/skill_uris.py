@@ -20,6 +20,7 @@ from kitbag.library.skill_files import resolve_skill_file
 from kitbag.library.skills import COMMAND, FLAT, Skill
 from kitbag.permissions.model import is_inside
 from kitbag.permissions.safe_open import open_for_reading
+from kitbag.text.unicode_forms import fold
 
 SCHEME: Final = "skill://"
 MAIN_FILE: Final = "SKILL.md"
@@ -240,7 +241,7 @@ def _quote_segment(text: str) -> str:
 
 def _lookup_key(path: str) -> str:
     """Some clients write the first part of a URI in lower case."""
-    return "/".join(unquote(part).casefold() for part in path.split("/"))
+    return "/".join(fold(unquote(part)) for part in path.split("/"))
 
 
 def _is_below(resolved: str, top: str) -> bool:

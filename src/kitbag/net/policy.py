@@ -3,7 +3,7 @@
 Used by `fetch` for the first URL and for every redirect.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
@@ -39,9 +39,17 @@ class HostPolicy:
     never from a workspace, a model or a server.
     """
 
-    __slots__ = ("allow", "allow_private", "deny")
+    __slots__ = ("allow", "allow_private", "deny", "reveals_secret")
 
-    def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = (), allow_private: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        allow: Iterable[str] = (),
+        deny: Iterable[str] = (),
+        allow_private: Iterable[str] = (),
+        reveals_secret: Callable[[Iterable[str]], bool] = lambda _: False,
+    ) -> None:
+        """`reveals_secret`: whether texts contain a secret; such a URL is not fetched."""
+        self.reveals_secret = reveals_secret
         self.allow = tuple(normalize_host_pattern(pattern) for pattern in allow)
         self.deny = tuple(normalize_host_pattern(pattern) for pattern in deny)
         self.allow_private = frozenset(_parse_host_port(text) for text in allow_private)
@@ -50,7 +58,11 @@ class HostPolicy:
         return target.host_port in self.allow_private
 
     def check(self, target: FetchTarget) -> None:
-        """Checks the host by name; its addresses are checked when connecting."""
+        """Checks the URL and the host by name; its addresses are checked when connecting."""
+        if self.reveals_secret((target.url,)):
+            raise FetchError(
+                "Cannot fetch this URL: it contains a secret of the user.", "Remove the secret from the URL.", "url"
+            )
         host = display_host(target.host)
         for pattern in self.deny:
             if host_matches(pattern, target.host):

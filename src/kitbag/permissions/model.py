@@ -96,8 +96,9 @@ class DeniedWrite(msgspec.Struct, frozen=True, kw_only=True):
     """A path pattern that a rule denies writing, for the sandbox."""
 
     anchor: str
+    """In NFC."""
     regex: str
-    """Matches the case-folded path below the anchor."""
+    """Matches the folded path below the anchor."""
     only_names: bool
     """Match only the last component of a path."""
     rule: str

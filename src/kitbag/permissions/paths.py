@@ -16,6 +16,7 @@ from kitbag.permissions.control_paths import control_reason, file_type_reason
 from kitbag.permissions.model import Workspace, is_inside
 from kitbag.store.api_keys import KEYS_FILE as KEYS
 from kitbag.text.secret_paths import secret_path_reason, special_path_reason
+from kitbag.text.unicode_forms import compose
 
 MAX_LINKS: Final = 40
 """Same limit as the Linux kernel."""
@@ -199,6 +200,7 @@ def _is_alias(requested: str, roots: tuple[str, ...]) -> bool:
 
 def _kitbag_control_reason(spellings: tuple[str, ...], workspace: Workspace) -> str:
     """Control paths that depend on the user's own directories."""
+    spellings = tuple(map(compose, spellings))
     for place in _spellings_of(workspace.kitbag_home):
         for one in spellings:
             # Checkouts in its `worktrees` hold ordinary files.
@@ -212,10 +214,10 @@ def _kitbag_control_reason(spellings: tuple[str, ...], workspace: Workspace) -> 
 def _kitbag_private_reason(spellings: tuple[str, ...], workspace: Workspace) -> str:
     """The API keys that `setup` stores, wherever the Kitbag home is."""
     places = {f"{place}/{KEYS}" for place in _spellings_of(workspace.kitbag_home)}
-    return "contains your API keys" if not places.isdisjoint(spellings) else ""
+    return "contains your API keys" if not places.isdisjoint(map(compose, spellings)) else ""
 
 
 @lru_cache(maxsize=64)
 def _spellings_of(place: str) -> tuple[str, str]:
-    """Cached: the user's own directories don't move while Kitbag runs."""
-    return place, resolve_links(place).resolved
+    """In NFC. Cached: the user's own directories don't move while Kitbag runs."""
+    return compose(place), compose(resolve_links(place).resolved)

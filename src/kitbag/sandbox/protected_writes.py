@@ -19,6 +19,7 @@ from kitbag.permissions.control_paths import (
     find_control_part,
 )
 from kitbag.text.secret_paths import normalize_path_part
+from kitbag.text.unicode_forms import compose, fold
 
 _MAX_CARRIED = 200_000
 _ANY_CHILD = "\ufffe"
@@ -197,10 +198,11 @@ def _completes_repository(name: str, parent: int) -> bool:
 
 
 def _matches(pattern: DeniedPattern, regex: "re.Pattern[str]", path: str) -> bool:
+    path = compose(path)
     if pattern.only_names:
-        return regex.match(os.path.basename(path).casefold()) is not None
+        return regex.match(fold(os.path.basename(path))) is not None
     if not _is_inside(path, pattern.anchor):
         return False
-    below = path[len(pattern.anchor) :].lstrip("/").casefold()
+    below = fold(path[len(pattern.anchor) :].lstrip("/"))
     # A directory counts if everything in it does.
     return regex.match(below) is not None or regex.match(f"{below}/{_ANY_CHILD}" if below else _ANY_CHILD) is not None

@@ -12,6 +12,10 @@ from kitbag.store.secret_names import has_secret_value
 from kitbag.store.secrets_by_name import NAME_WORDS, find_named_secrets, is_placeholder_value, is_secret_field
 from kitbag.store.secrets_by_pattern import HEADER_WORDS, TOKEN_PREFIXES, TextSpan, find_pattern_secrets
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kitbag.store.exfiltration import OutboundSecret
+
 REDACTED = "[REDACTED]"
 MIN_SECRET_LENGTH = 6
 """Shorter known values would match too much ordinary text."""
@@ -27,15 +31,16 @@ _ASCII_LOWER = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 
 class Redactor:
     """Safe to share between threads: its matches never change."""
 
-    __slots__ = ("_clean", "_clean_size", "_markers", "_substrings", "_whole_words")
+    __slots__ = ("_clean", "_clean_size", "_markers", "_outbound", "_substrings", "_values", "_whole_words")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         whole_words: set[str] = set()
         substrings: set[str] = set()
-        for secret in secrets:
-            for value in _secret_values(secret):
-                (whole_words if _is_plain_word(value) else substrings).add(value)
-                substrings.update(_encodings(value))
+        self._values = frozenset(value for secret in secrets for value in _secret_values(secret))
+        self._outbound: tuple[OutboundSecret, ...] | None = None
+        for value in self._values:
+            (whole_words if _is_plain_word(value) else substrings).add(value)
+            substrings.update(_encodings(value))
         self._whole_words = tuple(sorted(whole_words, key=len, reverse=True))
         self._substrings = tuple(sorted(substrings - whole_words, key=len, reverse=True))
         self._markers = (
@@ -56,6 +61,7 @@ class Redactor:
     def with_secrets(self, secrets: Iterable[str]) -> "Redactor":
         """A new redactor that also knows these secrets."""
         combined = Redactor(secrets)
+        combined._values |= self._values
         combined._whole_words = tuple(sorted({*self._whole_words, *combined._whole_words}, key=len, reverse=True))
         combined._substrings = tuple(sorted({*self._substrings, *combined._substrings}, key=len, reverse=True))
         combined._markers = tuple({*self._markers, *combined._markers})
@@ -65,6 +71,14 @@ class Redactor:
     def known_values(self) -> tuple[str, ...]:
         """All known values in every encoding, for redacting a stream."""
         return (*self._whole_words, *self._substrings)
+
+    def reveals_secret(self, texts: Iterable[str]) -> bool:
+        """Whether texts that leave this machine together contain a known secret, even encoded or split."""
+        from kitbag.store import exfiltration
+
+        if self._outbound is None:
+            self._outbound = exfiltration.prepare_secrets(self._values)
+        return bool(self._outbound) and exfiltration.reveals_secret(texts, self._outbound)
 
     def may_contain_secrets(self, as_json: str) -> bool:
         """Whether an ASCII JSON text is worth a closer look. If not, `redact_value` changes nothing."""

@@ -20,6 +20,7 @@ from kitbag.assembly.parent_context import ParentContext
 from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.agents import AgentFile as AgentFile
+from kitbag.library.names import normalize_name
 from kitbag.permissions.approvals.approval import Denial
 from kitbag.permissions.decisions.decide import Permissions, child_mode
 from kitbag.permissions.model import PermissionDecision, is_inside
@@ -216,7 +217,7 @@ class TaskDelegation:
             raise InvalidError(problem, "resume it in the foreground, or start a new task")
         if task.depth <= self._depth:
             raise InvalidError(f"task {task.id} is a parent or sibling of your own task", "do the work yourself")
-        if task.agent.lower() != request.agent.lower():
+        if normalize_name(task.agent) != normalize_name(request.agent):
             raise InvalidError(f"task {task.id} belongs to the agent {task.agent}", f"resume it with {task.agent}")
         if not task.is_finished:
             raise InvalidError(f"task {task.id} is {task.status}", "wait for it with TaskOutput, or stop it")

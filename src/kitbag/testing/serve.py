@@ -8,6 +8,7 @@ import sys
 from kitbag.errors import KitbagError
 from kitbag.models.scripted import load_script
 from kitbag.testing.server import ModelServer
+from kitbag.text.hidden_characters import escape_for_terminal
 
 
 def main() -> int:
@@ -18,12 +19,12 @@ def main() -> int:
     try:
         server = ModelServer(load_script(options.script), options.port)
     except KitbagError as error:
-        sys.stderr.write(f"error: {error.problem}\n  fix: {error.fix}\n")
+        sys.stderr.write(f"error: {escape_for_terminal(error.problem)}\n  fix: {escape_for_terminal(error.fix)}\n")
         return error.exit_code
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(server))
     if server.problem:
-        sys.stderr.write(f"error: {server.problem}\n  fix: use another port\n")
+        sys.stderr.write(f"error: {escape_for_terminal(server.problem)}\n  fix: use another port\n")
     return 1 if server.problem else 0
 
 

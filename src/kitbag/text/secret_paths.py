@@ -8,6 +8,8 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from kitbag.text.unicode_forms import fold
+
 _PRIVATE_PARTS: Final = frozenset(
     (
         ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".oci", ".terraform.d", ".mozilla",
@@ -40,7 +42,7 @@ def normalize_path_part(part: str) -> str:
     """Normalizes one path part: `.GIT`, `.git.`, `.g\u200cit`, `git~1` and `.git::$INDEX` are `.git`."""
     if not part.isascii():
         part = _IGNORED.sub("", part)
-    part = part.partition(":")[0].rstrip(". ").casefold()
+    part = fold(part.partition(":")[0].rstrip(". "))
     if short := _SHORT_NAME.fullmatch(part):
         return ".git" if short[1] == "git" else ".gitmodules"
     return part

@@ -15,6 +15,7 @@ from kitbag.chat.commands.switching import switch_item
 from kitbag.chat.panel_columns import PanelCells, align_rows
 from kitbag.chat.ui import Panel, PanelAction, PanelRow
 from kitbag.errors import Diagnostic, NotFoundError, UsageError
+from kitbag.library.names import normalize_name
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill
 from kitbag.library.untrusted_items import UntrustedItem
@@ -213,7 +214,7 @@ async def _act(chat: CommandContext, key: str, row: str) -> None:
         fix = "exit and run `kitbag trust` to review what it would run"
         chat.show(NoticeBlock("warning", f"{row[1:]}: {_UNTRUSTED}", fix))
     elif key == "space":
-        current = chat.agent.environment.library.settings.states("skills").get(row.lower())
+        current = chat.agent.environment.library.settings.states("skills").get(normalize_name(row))
         before: ItemState = current.value if current is not None else "on"
         chat.show(*await _switch(chat, row, ITEM_STATES[(ITEM_STATES.index(before) + 1) % len(ITEM_STATES)]))
     elif key == "enter":

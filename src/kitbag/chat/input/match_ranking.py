@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from kitbag.text.unicode_forms import fold
+
 T = TypeVar("T")
 _WORD_ENDS = "-_/:. "
 _LETTERS_IN_ORDER = 4
@@ -14,7 +16,7 @@ _LETTERS_IN_ORDER = 4
 
 def rank(typed: str, name: str) -> int | None:
     """Smaller is better; None: no match."""
-    typed, name = typed.casefold(), name.casefold()
+    typed, name = fold(typed), fold(name)
     if name.startswith(typed):
         return int(name != typed)
     index = name.find(typed)

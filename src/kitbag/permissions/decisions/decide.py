@@ -14,6 +14,7 @@ import msgspec
 from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.dialects.tool_lists import ToolAccess
 from kitbag.permissions.decisions.other_tools import decide_other_tool
+from kitbag.permissions.decisions.outbound import WOULD_LEAK, outbound_texts
 from kitbag.permissions.decisions.policy import PartVerdict, PermissionPolicy, deny_if_never_asking, verdict_by_rule
 from kitbag.permissions.model import DecisionPart, PermissionDecision, SandboxSupport, Workspace, strictest_part
 from kitbag.permissions.rules.matching import matches_parameter
@@ -45,7 +46,16 @@ def child_mode(parent: PermissionMode, declared: PermissionMode | None) -> Permi
 class Permissions:
     """The permissions of one agent. Immutable: restricting or extending them returns a new value."""
 
-    __slots__ = ("_accesses", "_additions", "_cached", "_initial", "_live_rules", "_policy", "_read_only_agents")
+    __slots__ = (
+        "_accesses",
+        "_additions",
+        "_cached",
+        "_initial",
+        "_live_rules",
+        "_policy",
+        "_read_only_agents",
+        "reveals_secret",
+    )
 
     def __init__(
         self,
@@ -78,6 +88,8 @@ class Permissions:
         self._additions: tuple[Callable[[PermissionRules], Iterable[PermissionRule]], ...] = ()
         """Functions that compute the rules to add, given the rules of the settings."""
         self._cached: tuple[LoadedPermissions | None, PermissionPolicy] = None, self._policy
+        self.reveals_secret: Callable[[Iterable[str]], bool] = lambda _: False
+        """Whether texts that leave this machine together contain a secret of the user."""
 
     @property
     def mode(self) -> PermissionMode:
@@ -168,6 +180,12 @@ class Permissions:
         added = tuple(more)
         return self._copy_with(self._policy, lambda _: added)
 
+    def with_secret_check(self, reveals_secret: Callable[[Iterable[str]], bool]) -> "Permissions":
+        """Deny, in every mode, what would send a secret over the network."""
+        copy = self._copy_with(self._policy)
+        copy._cached, copy.reveals_secret = self._cached, reveals_secret
+        return copy
+
     def restricted_to(self, access: ToolAccess, source: str) -> "Permissions":
         """Restrict to an agent's tool list, in every mode; `source` is the agent's file."""
         limits, denied = tool_limits(access, source, self.workspace.root)
@@ -184,6 +202,7 @@ class Permissions:
         copy = Permissions.__new__(Permissions)
         copy._accesses, copy._read_only_agents = self._accesses, self._read_only_agents
         copy._live_rules, copy._initial = self._live_rules, self._initial
+        copy.reveals_secret = self.reveals_secret
         copy._additions = self._additions if addition is None else (*self._additions, addition)
         copy._policy = (
             policy
@@ -204,6 +223,12 @@ class Permissions:
     def decide(self, tool: str, arguments: Mapping[str, object], directory: str = "") -> PermissionDecision:
         """Never raises for a model's input. Commands and relative paths start from `directory`: absolute, by default
         the workspace root. Check results of Glob and Grep against `Read` file by file."""
+        decision = self._decide(tool, arguments, directory)
+        if decision.effect != "deny" and (texts := outbound_texts(tool, arguments, decision)):
+            return _denied(tool, WOULD_LEAK) if self.reveals_secret(texts) else decision
+        return decision
+
+    def _decide(self, tool: str, arguments: Mapping[str, object], directory: str) -> PermissionDecision:
         missing = self._missing_tool(tool)
         policy = self._current_policy()
         if missing is not None:

@@ -13,6 +13,7 @@ from kitbag.library.names import normalize_name, slugify
 from kitbag.permissions.model import Effect, Workspace
 from kitbag.permissions.rules.path_patterns import pattern_matches
 from kitbag.permissions.rules.rule import PARAMETER, PermissionRule, PermissionRules, glob_matches
+from kitbag.text.unicode_forms import compose, fold
 
 _HOST: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*|\[[0-9a-f:.]+\]")
 
@@ -50,7 +51,7 @@ class CommandRules:
         self._rule_by_prefix: dict[str, PermissionRule] = {}
         self._patterns: list[tuple[str, PermissionRule]] = []
         for rule in rules:
-            pattern = " ".join((rule.specifier or "").split())
+            pattern = compose(" ".join((rule.specifier or "").split()))
             if rule.specifier is None:
                 self.for_all_commands = self.for_all_commands or rule
             elif "*" not in pattern:
@@ -72,7 +73,7 @@ class CommandRules:
         """The first rule that matches any form of a command."""
         if self.for_all_commands is not None or not self.has_specific_rules:
             return self.for_all_commands
-        for form in forms:
+        for form in map(compose, forms):
             found = self._match_form(form)
             if found is None:
                 first, blank, rest = form.partition(" ")
@@ -187,7 +188,7 @@ def matches_name(rule: PermissionRule, name: str, arguments: str = "") -> bool:
     patterns = [part.strip() for part in rule.specifier.split(",")] if rule.tool == "Task" else [rule.specifier]
     whole = f"{name} {arguments}".strip()
     if rule.effect == "allow":
-        return any(prefix_matches(pattern, whole) for pattern in patterns)
+        return any(prefix_matches(compose(pattern), compose(whole)) for pattern in patterns)
     # Names are looked up in any case and spelling, with or without their plugin or team.
     last = name.replace("/", ":").rpartition(":")[2]
     texts = {*_spellings(name), *_spellings(last), *_spellings(whole), f"{normalize_name(last)} {arguments}".strip()}
@@ -207,11 +208,11 @@ def matches_parameter(rule: PermissionRule, arguments: Mapping[str, object]) -> 
     found = PARAMETER.fullmatch(rule.specifier)
     if found is None:
         return False
-    pattern = found[2].strip().casefold()
+    pattern, parameter = fold(found[2].strip()), fold(found[1])
     for key, value in arguments.items():
-        if str(key).casefold() == found[1].casefold():
+        if fold(str(key)) == parameter:
             text = _scalar_text(value)
-            if text is not None and glob_matches(pattern, text.casefold()):
+            if text is not None and glob_matches(pattern, fold(text)):
                 return True
     return False
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from kitbag.errors import UsageError
 from kitbag.permissions.model import DeniedWrite, Workspace
+from kitbag.text.unicode_forms import compose, fold
 
 _WILDCARD = re.compile(r"[*?\[\]\\]")
 _ANY_CHILD = "\ufffe"
@@ -66,12 +67,13 @@ def pattern_matches(
     """Whether an absolute, normalized path matches; `recursive`: whether everything below it does."""
     if path == os.sep and not recursive:
         return False
+    path = compose(path)
     for anchor, spec, only_names in _compile(specifier, narrow, base, workspace):
         below = os.path.basename(path) if only_names else _relative_to(path, anchor)
         if below is None:
             continue
         if not narrow:
-            below = below.casefold()
+            below = fold(below)
         if recursive and spec.match_file(f"{below}/{_ANY_CHILD}" if below else _ANY_CHILD):
             return True
         if below and (not recursive or not narrow) and spec.match_file(below):
@@ -135,8 +137,8 @@ def _compile(specifier: str, narrow: bool, base: str, workspace: Workspace) -> t
 
     compiled: list[tuple[str, Any, bool]] = []
     for anchor, pattern, only_names in anchor_pattern(specifier, narrow, base, workspace):
-        spec = GitIgnoreSpec.from_lines([_escape_gitignore(pattern if narrow else pattern.casefold())])
-        for start in dict.fromkeys((anchor, os.path.realpath(anchor))):
+        spec = GitIgnoreSpec.from_lines([_escape_gitignore(compose(pattern) if narrow else fold(pattern))])
+        for start in dict.fromkeys((compose(anchor), compose(os.path.realpath(anchor)))):
             compiled.append((start, spec, only_names))
     return tuple(compiled)
 

@@ -20,6 +20,7 @@ from kitbag.library.dialects.tool_aliases import (
     resolve_tool,
 )
 from kitbag.permissions.model import Effect
+from kitbag.text.unicode_forms import fold
 
 RuleScope = Literal["user", "project", "command line", "session", "agent", "skill"]
 
@@ -119,7 +120,7 @@ def covers_tool(rule: PermissionRule, tool: str) -> bool:
         names.add("Read")  # what can't be read can't be changed
     elif any(name in READ_TOOLS for name in names):
         names.add("Read")
-    return any(_covers_loosely(rule.tool.casefold(), name.casefold()) for name in names)
+    return any(_covers_loosely(fold(rule.tool), fold(name)) for name in names)
 
 
 def _covers_loosely(pattern: str, tool: str) -> bool:

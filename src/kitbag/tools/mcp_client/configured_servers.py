@@ -27,6 +27,7 @@ from kitbag.settings import Settings
 from kitbag.store.secret_names import is_secret_name
 from kitbag.text.plain_frontmatter import Metadata
 from kitbag.text.source_files import SourceError, directory_boundary, read_text
+from kitbag.text.unicode_forms import compose
 from kitbag.tools.mcp_client.server_config import (
     ServerConfig,
     ServerScope,
@@ -61,7 +62,7 @@ def configured_servers(places: Places, trust: WorkspaceTrust, settings: Settings
     found = found[:MAX_SERVERS]
     known: dict[str, ServerConfig] = {}
     for at, one in enumerate(found):
-        first = known.setdefault(one.server.name, one.server)
+        first = known.setdefault(compose(one.server.name), one.server)
         if first is one.server:
             continue
         if not first.enabled and one.server.enabled:
@@ -127,11 +128,11 @@ def agent_servers(
     scope: ServerScope = "project" if of_project else "user"
     found = _parse_agent_servers(agent.path, agent.inline_servers, scope, places.cwd)
     if of_project:
-        users = {one.server.name: one.server for one in configured if one.server.scope == "user"}
+        users = {compose(one.server.name): one.server for one in configured if one.server.scope == "user"}
         found = [
             _apply_user_server(
                 _require_trust(one, trust, describe_server(one.server.name, agent.inline_servers[one.server.name])),
-                users.get(one.server.name),
+                users.get(compose(one.server.name)),
             )
             for one in found
         ]

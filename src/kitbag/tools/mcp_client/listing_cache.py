@@ -11,6 +11,7 @@ import msgspec
 
 from kitbag.store import private_files
 from kitbag.store.private_files import StoreError
+from kitbag.text.hidden_characters import escape_for_terminal
 from kitbag.tools.mcp_client.server_config import ServerConfig
 from kitbag.tools.mcp_client.server_listing import ServerListing
 
@@ -48,7 +49,8 @@ def save_listing(home: str, server: ServerConfig, listing: ServerListing) -> Non
 
 
 def write_log(home: str, server: ServerConfig, text: str) -> None:
-    """The standard error output of a program, redacted by the caller."""
+    """The standard error output of a program, redacted by the caller. Escaped: people read it in a terminal."""
+    text = "\n".join(map(escape_for_terminal, text.split("\n")))
     with contextlib.suppress(StoreError):
         private_files.write(home, f"{FOLDER}/{server.label}.log", text.encode("utf-8", "replace"))
 

@@ -16,6 +16,7 @@ from msgspec import structs
 from kitbag.errors import UsageError
 from kitbag.store.secret_names import has_secret_value
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
+from kitbag.text.unicode_forms import compose
 
 ServerScope = Literal["user", "project"]
 MAX_LABEL_CHARS: Final = 24
@@ -218,6 +219,7 @@ def _strip_credentials(url: str) -> str:
 
 def make_label(name: str, max_chars: int = MAX_LABEL_CHARS) -> str:
     """The name in `mcp__LABEL__tool`: without `__`, so that its end is unambiguous."""
+    name = compose(name)
     label = re.sub(r"__+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name)).strip("_") or "server"
     return label if len(label) <= max_chars else f"{label[: max_chars - 9].rstrip('_')}-{short_hash(name)}"
 

@@ -16,6 +16,7 @@ from kitbag.library.scopes import Places
 from kitbag.permissions.trust.workspace_trust import WorkspaceTrust
 from kitbag.settings import Settings
 from kitbag.store.secret_names import has_secret_value
+from kitbag.text.unicode_forms import compose
 from kitbag.tools.base import Tool
 from kitbag.tools.mcp_client.configured_servers import (
     ConfiguredServer,
@@ -286,7 +287,7 @@ def _import_sdk() -> None:
 
 
 def _is_named(server: ServerConfig, names: Collection[str]) -> bool:
-    return server.name in names or server.label in names
+    return compose(server.name) in map(compose, names) or server.label in names
 
 
 def _parse_prompt_arguments(name: str, prompt: OfferedPrompt, text: str) -> dict[str, str]:

@@ -94,7 +94,9 @@ class _WebFetch:
         try:
             target = _parse_url(arguments.url)
             private = context.permissions.private_hosts(context.library.settings.get("fetch.private"))
-            policy = HostPolicy(allow=(target.host,), allow_private=private)
+            policy = HostPolicy(
+                allow=(target.host,), allow_private=private, reveals_secret=context.permissions.reveals_secret
+            )
             policy.check(target)
             page = self._cache.get(target.url) or await self._get(target, policy)
         except FetchError as error:
