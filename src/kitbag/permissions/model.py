@@ -68,6 +68,12 @@ class DecisionPart(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     """The resolved path that it writes; empty if it writes none."""
 
+    def reason_with_rule(self, source: str) -> str:
+        """The reason, the rule if the reason doesn't name it, and `source`: where the rule is."""
+        if not self.rule:
+            return self.reason
+        return f"{self.reason} ({source})" if self.rule in self.reason else f"{self.reason} `{self.rule}` ({source})"
+
     def to_json(self) -> dict[str, str]:
         return {
             "what": self.what,
