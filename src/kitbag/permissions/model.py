@@ -107,6 +107,9 @@ class PermissionDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the sandbox has network access."""
     denied_writes: tuple[DeniedWrite, ...] = ()
     limits: CommandLimits = CommandLimits()
+    hardens_git: bool = False
+    """Whether git must not run programs that a repository's configuration names, because no person and no rule allowed
+    all of the command."""
 
     @property
     def outcome(self) -> tuple[object, ...]:

@@ -59,7 +59,7 @@ def run_confined(
     workspace: Workspace,
 ) -> "CommandResult":
     """Raises SandboxError instead of running with less confinement than requested; the command then did not run."""
-    profile, network = confinement.profile, confinement.network
+    profile = confinement.profile
     support, bubblewrap = _detect()
     if profile == "none":
         raise SandboxError("no sandbox profile given", "use read-only or workspace")
@@ -73,7 +73,7 @@ def run_confined(
         raise SandboxError(f"the available sandbox cannot protect control files: {support.problem}", support.fix)
     from kitbag.sandbox import landlock as sandbox_landlock
 
-    return sandbox_landlock.run_in_landlock(command, on_progress, profile, network, workspace)
+    return sandbox_landlock.run_in_landlock(command, on_progress, confinement, workspace)
 
 
 def describe_confinement(confinement: Confinement) -> str:

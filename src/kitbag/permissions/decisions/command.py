@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from kitbag.permissions.decisions.command_paths import PathBudget, decide_command_paths, expand_home, is_file_write
+from kitbag.permissions.decisions.git_command import decide_git_repository
 from kitbag.permissions.decisions.policy import (
     PartVerdict,
     PermissionPolicy,
@@ -102,6 +103,9 @@ def _decide_simple_command(
             return
     allow_rule = _find_allow_rule(policy, simple)
     yield _decide_command_only(policy, simple, allow_rule)
+    if allow_rule is None and policy.mode != "autonomous":
+        directory = None if simple.directory is None else os.path.normpath(os.path.join(start, simple.directory))
+        yield from decide_git_repository(simple, directory, policy.workspace.home)
     yield from decide_command_paths(policy, simple, start, allow_rule if policy.mode != "plan" else None, budget)
 
 
@@ -188,6 +192,7 @@ def _combine(policy: PermissionPolicy, verdicts: list[PartVerdict], analysis: Sh
         network=network,
         denied_writes=_denied_writes(policy) if sandbox == "workspace" else (),
         limits=policy.command_limits,
+        hardens_git=decisive.effect == "allow" and any(one.allowed_by in ("mode", "skill") for one in verdicts),
     )
 
 
