@@ -344,13 +344,17 @@ def test_D16_where_it_can_t_be_told_what_runs_a_denial_asks(world: World) -> Non
             assert bash(made, command).effect in ("deny", refused(mode)), (mode, command)
 
 
-@pytest.mark.xfail(
-    reason="a rule names what a shell starts; what another language starts from its text is not looked for"
-)
 @pytest.mark.parametrize("command", [
     "python3 -c \"import os; os.system('curl x')\"", "perl -e 'system(\"curl x\")'", "node -e 'require(\"child_process\").execSync(\"curl x\")'",
-    "awk 'BEGIN{system(\"curl x\")}'", "vim -c '!curl x'", "make -f - <<< 'a:;curl x'", "./script-that-runs-curl",
+    "awk 'BEGIN{system(\"curl x\")}'", "vim -c '!curl x'", "make -f - <<< 'a:;curl x'",
 ])  # fmt: skip
+def test_D16_code_that_names_a_denied_command_needs_approval(world: World, command: str) -> None:
+    made = permissions(world, allow=("Bash(*)",), deny=("Bash(curl:*)",))
+    assert bash(made, command).effect == "ask"
+
+
+@pytest.mark.xfail(reason="code is searched for the names of denied commands, not run; files are not searched")
+@pytest.mark.parametrize("command", ["python3 -c \"import os; os.system('cu' + 'rl x')\"", "./script-that-runs-curl"])
 def test_D16_what_another_language_runs_is_held_against_rules(world: World, command: str) -> None:
     made = permissions(world, allow=("Bash(*)",), deny=("Bash(curl:*)",))
     assert bash(made, command).effect != "allow"

@@ -12,6 +12,7 @@ from conftest import World
 from kitbag.permissions.model import SandboxProfile
 from kitbag.processes.command_runner import CommandResult
 from kitbag.sandbox.confine import SandboxError
+from kitbag.sandbox.confinement import Confinement
 from kitbag.sandbox.landlock import run_in_landlock
 from support import needs
 from support.confined import Box, processes_with
@@ -22,7 +23,9 @@ class Landlocked(Box):
     def run(
         self, text: str, profile: SandboxProfile = "workspace", *, network: bool = False, seconds: float = TEST_TIMEOUT
     ) -> CommandResult:
-        return run_in_landlock(self.command(text, seconds), None, profile, network, self.workspace)
+        return run_in_landlock(
+            self.command(text, seconds), None, Confinement(profile=profile, network=network), self.workspace
+        )
 
 
 @pytest.fixture
@@ -69,7 +72,7 @@ def test_secrets_are_not_read_in_files_or_in_the_environment(box: Landlocked) ->
     assert "CANARY" not in ran.text
     assert ran.text.endswith("shown")
     command = box.command("env; cat /proc/*/environ", environment={"GITHUB_TOKEN": "CANARY", "PLAIN": "kept"})
-    ran = run_in_landlock(command, None, "workspace", False, box.workspace)
+    ran = run_in_landlock(command, None, Confinement(profile="workspace"), box.workspace)
     assert "CANARY" not in ran.text
     assert "PLAIN=kept" in ran.text
 
@@ -119,7 +122,7 @@ def test_nothing_of_the_workspace_is_imported_by_what_confines(box: Landlocked) 
     for name in ("json.py", "kitbag/__init__.py", "sandlock.py", "sitecustomize.py"):
         box.world.write(name, f"open({str(box.world.canary)!r}, 'w')\n")
     command = box.command("true", environment={"PYTHONPATH": str(box.root), "LD_LIBRARY_PATH": str(box.root)})
-    assert run_in_landlock(command, None, "workspace", False, box.workspace).status == 0
+    assert run_in_landlock(command, None, Confinement(profile="workspace"), box.workspace).status == 0
     assert not box.world.canary.exists()
 
 

@@ -155,7 +155,7 @@ def _write_question(text: str, opened: OpenedPermissions, here: str) -> WriteQue
 
 def _describe_reason(decision: PermissionDecision) -> str:
     deciding = [part for part in decision.parts if part.effect == decision.effect and part.rule]
-    return f"{decision.reason} `{deciding[0].rule}` ({deciding[0].source})" if deciding else decision.reason
+    return deciding[0].reason_with_rule(deciding[0].source) if deciding else decision.reason
 
 
 def _print_result(confinement: Confinement, ran: CommandResult, seconds: float) -> None:

@@ -82,6 +82,12 @@ class DecisionPart(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     """The resolved path that it writes; empty if it writes none."""
 
+    def reason_with_rule(self, source: str) -> str:
+        """The reason, the rule if the reason doesn't name it, and `source`: where the rule is."""
+        if not self.rule:
+            return self.reason
+        return f"{self.reason} ({source})" if self.rule in self.reason else f"{self.reason} `{self.rule}` ({source})"
+
     def to_json(self) -> dict[str, str]:
         return {
             "what": self.what,
@@ -116,6 +122,9 @@ class PermissionDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the sandbox has network access."""
     denied_writes: tuple[DeniedWrite, ...] = ()
     limits: CommandLimits = CommandLimits()
+    hardens_git: bool = False
+    """Whether git must not run programs that a repository's configuration names, because no person and no rule allowed
+    all of the command."""
 
     @property
     def outcome(self) -> tuple[object, ...]:

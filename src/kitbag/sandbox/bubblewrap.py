@@ -172,7 +172,7 @@ def run_in_bubblewrap(
     workspace = with_real_paths(workspace)
     writable = workspace.write_roots if confinement.profile == "workspace" else ()
     _check_roots(bubblewrap, writable, workspace)
-    environment = command_environment(command.environment, workspace.home, SCRATCH_FOLDER)
+    environment = command_environment(command.environment, workspace.home, SCRATCH_FOLDER) | confinement.git_environment
     for tries in itertools.count(1):
         before = take_snapshot(writable)
         if before.cut and not bubblewrap.guards:

@@ -61,7 +61,7 @@ def run_confined(
     """Raises SandboxError instead of running with less confinement than requested, and WorkspaceMovedError; the command
     then did not run."""
     workspace.check_in_place()
-    profile, network = confinement.profile, confinement.network
+    profile = confinement.profile
     support, bubblewrap = _detect()
     if profile == "none":
         raise SandboxError("no sandbox profile given", "use read-only or workspace")
@@ -75,7 +75,7 @@ def run_confined(
         raise SandboxError(f"the available sandbox cannot protect control files: {support.problem}", support.fix)
     from kitbag.sandbox import landlock as sandbox_landlock
 
-    return sandbox_landlock.run_in_landlock(command, on_progress, profile, network, workspace)
+    return sandbox_landlock.run_in_landlock(command, on_progress, confinement, workspace)
 
 
 def describe_confinement(confinement: Confinement) -> str:

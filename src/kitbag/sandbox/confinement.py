@@ -12,6 +12,7 @@ from kitbag.permissions.control_paths import control_reason
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import DeniedWrite, PermissionDecision, SandboxProfile
 from kitbag.processes.limits import CommandLimits
+from kitbag.sandbox.git_environment import git_environment
 
 WriteQuestion = Callable[[str], "Future[str]"]
 """Decides about a protected path that a command wants to write: allowed if the answer is empty."""
@@ -39,6 +40,8 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
     """Control paths that the command may write, because a rule or a person allowed it."""
     denied_writes: tuple[DeniedWrite, ...] = ()
     limits: CommandLimits = CommandLimits()
+    hardens_git: bool = False
+    """Whether git must not run programs that a repository's configuration names."""
     on_question: WriteQuestion | None = None
     """None: other protected paths are denied without asking."""
 
@@ -50,8 +53,13 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
             allowed=tuple(part.path for part in decision.parts if part.path and control_reason(part.path)),
             denied_writes=decision.denied_writes,
             limits=decision.limits,
+            hardens_git=decision.hardens_git,
             on_question=on_question,
         )
+
+    @property
+    def git_environment(self) -> dict[str, str]:
+        return git_environment(read_only=self.profile == "read-only") if self.hardens_git else {}
 
     def describe_limit(self, name: str) -> str:
         """For users: which limit ended a command, and how to change it."""

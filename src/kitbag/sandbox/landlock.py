@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from kitbag.permissions.model import SandboxProfile, Workspace, is_inside
+from kitbag.permissions.model import Workspace, is_inside
 from kitbag.processes.command_runner import (
     CommandResult,
     CommandStart,
@@ -26,6 +26,7 @@ from kitbag.processes.command_runner import (
 from kitbag.processes.process_table import child_pids
 from kitbag.processes.signals import kill_child
 from kitbag.processes.supervised import scratch_directory
+from kitbag.sandbox.confinement import Confinement
 from kitbag.sandbox.errors import SandboxError
 from kitbag.sandbox.filesystem_view import (
     RUNTIME_DIRECTORIES,
@@ -52,8 +53,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 def run_in_landlock(
     command: ShellCommand,
     on_progress: ProgressCallback | None,
-    profile: SandboxProfile,
-    network: bool,
+    confinement: Confinement,
     workspace: Workspace,
 ) -> CommandResult:
     """Raises SandboxError if the command did not run.
@@ -61,17 +61,18 @@ def run_in_landlock(
     In a writable workspace control paths are not protected, and permissions of files elsewhere can be changed.
     """
     workspace = with_real_paths(workspace)
-    writable = workspace.write_roots if profile == "workspace" else ()
+    writable = workspace.write_roots if confinement.profile == "workspace" else ()
     if "/" in writable:
         raise SandboxError("the workspace is the root directory", "start Kitbag in a project directory")
     with scratch_directory() as scratch:
         policy = {
             "writable": [*writable, scratch, *(path for path in _DEVICES if os.path.exists(path))],
-            "denied": _denied_paths(build_view(workspace, network, writable)),
-            "network": network,
+            "denied": _denied_paths(build_view(workspace, confinement.network, writable)),
+            "network": confinement.network,
             "refused": [] if writable else _METADATA_SYSCALLS,
             "directory": command.directory,
-            "environment": command_environment(command.environment, workspace.home, scratch),
+            "environment": command_environment(command.environment, workspace.home, scratch)
+            | confinement.git_environment,
         }
         return _start(
             msgspec.structs.replace(command, environment=launcher_environment(command.environment)), on_progress, policy
@@ -172,8 +173,7 @@ def _run_trial() -> str:
                     max_characters=2000,
                 ),
                 None,
-                "read-only",
-                False,
+                Confinement(profile="read-only"),
                 workspace,
             )
         except SandboxError as error:

@@ -14,6 +14,7 @@ import msgspec
 
 from kitbag.shell.command_table import command_table
 from kitbag.shell.directories import track_directories
+from kitbag.shell.interpreters import commands_in_code
 from kitbag.shell.parts import BuiltCommand, CommandForms, ShellRedirect, SimpleCommand, build_command
 from kitbag.shell.scan import scan
 from kitbag.shell.scan_model import ScannedCommand, ShellScan
@@ -70,13 +71,15 @@ def analyze(text: str) -> ShellAnalysis:
 
 
 class _Analyzer:
-    __slots__ = ("forms", "parts", "queue", "remaining_characters", "seen", "text", "uncertainties")
+    __slots__ = ("forms", "parts", "possible_forms", "queue", "remaining_characters", "seen", "text", "uncertainties")
 
     def __init__(self, text: str) -> None:
         self.text = text[:_MAX_SEARCHED]
         self.uncertainties: dict[str, None] = dict.fromkeys(_text_uncertainties(text))
         self.parts: list[SimpleCommand] = []
         self.forms: dict[int, CommandForms] = {}
+        """Further forms of a part, by its index."""
+        self.possible_forms: dict[int, CommandForms] = {}
         self.seen: set[tuple[str, str | None, int]] = set()
         self.remaining_characters = _MAX_NESTED_CHARACTERS
         self.queue: dict[_PendingText, None] = {_PendingText(text=self.text, directory="", depth=0, host=-1): None}
@@ -92,15 +95,20 @@ class _Analyzer:
         if self.queue or self.remaining_characters < 0 or len(self.parts) >= _MAX_PARTS:
             self.uncertainties["too complex to analyze"] = None
             is_ambiguous = True
-        parts = [
-            msgspec.structs.replace(part, forms=(*part.forms, *self.forms[index].texts()))
-            if index in self.forms
-            else part
-            for index, part in enumerate(self.parts)
-        ]
+        parts = [self._with_further_forms(index, part) for index, part in enumerate(self.parts)]
         if is_ambiguous:
             parts.append(_fallback_part(self.text))
         return ShellAnalysis(tuple(parts), tuple(self.uncertainties))
+
+    def _with_further_forms(self, index: int, part: SimpleCommand) -> SimpleCommand:
+        forms, possible = self.forms.get(index), self.possible_forms.get(index)
+        if forms is None and possible is None:
+            return part
+        return msgspec.structs.replace(
+            part,
+            forms=(*part.forms, *(forms.texts() if forms else ())),
+            possible_forms=(*part.possible_forms, *(possible.texts() if possible else ())),
+        )
 
     def _read_text(self, item: _PendingText) -> bool:
         """Whether a command in it may have been missed."""
@@ -148,6 +156,10 @@ class _Analyzer:
             forms = self.forms.setdefault(host, CommandForms())
             for form in built.part.forms:
                 forms.add(form)
+        possible = [*(built.part.possible_forms if item.host >= 0 else ())]
+        possible += [form for code in built.code for form in commands_in_code(code)]
+        for form in possible:
+            self.possible_forms.setdefault(host, CommandForms()).add(form)
         for text in built.texts:
             self._enqueue(item, text, directory, item.host)
         for hint in built.hints:
@@ -244,6 +256,7 @@ def _fallback_part(text: str) -> SimpleCommand:
         raw=text,
         words=(None,),
         forms=_fallback_forms(text),
+        possible_forms=(),
         allow_form=None,
         assignments=(),
         redirects=(),

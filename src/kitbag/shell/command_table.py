@@ -64,6 +64,9 @@ class CommandTable(msgspec.Struct, frozen=True, kw_only=True):
     launching_words: Mapping[str, frozenset[str]]
     """Program to words after which any word may be a command."""
     launching_options: frozenset[str]
+    interpreters: frozenset[str]
+    interpreters_of_operands: frozenset[str]
+    """Interpreters whose first operand is code, and whose input is not."""
     shells: frozenset[str]
     shell_values: frozenset[str]
     network: frozenset[str]
@@ -90,13 +93,15 @@ def command_table() -> CommandTable:
         launchers_elsewhere=frozenset(launchers["elsewhere"]),
         runs_others=frozenset(
             (
-                *("find", "git", *launchers["names"], *launchers["elsewhere"], *launchers["words"]),
+                *("find", "fd", "fdfind", "git", *launchers["names"], *launchers["elsewhere"], *launchers["words"]),
                 *(*data["wrappers"], *data["shells"]["names"]),
             )
         ),
         launching_git=frozenset(launchers["git"]),
         launching_words={name: frozenset(words) for name, words in launchers["words"].items()},
         launching_options=frozenset(launchers["options"]["names"]),
+        interpreters=frozenset((*data["interpreters"]["names"], *data["interpreters"]["of_operands"])),
+        interpreters_of_operands=frozenset(data["interpreters"]["of_operands"]),
         shells=frozenset(data["shells"]["names"]),
         shell_values=frozenset(data["shells"]["with_value"]),
         network=frozenset(data["network"]["commands"]),
@@ -227,22 +232,32 @@ def _roles(entry: CommandEntry, arguments: ParsedArguments) -> list[str] | None:
 
 def skip_options(words: tuple[str | None, ...], options: Mapping[str, CommandOption], at: int = 0) -> int | None:
     """Index of the first word from `at` on that is neither an option nor its value; None if that is unclear."""
+    parsed = parse_leading_options(words, options, at)
+    return None if parsed is None else parsed[0]
+
+
+def parse_leading_options(
+    words: tuple[str | None, ...], options: Mapping[str, CommandOption], at: int
+) -> tuple[int, list[tuple[str, str | None]]] | None:
+    """What `skip_options` returns, and the options before it with their values."""
+    found: list[tuple[str, str | None]] = []
     while at < len(words):
         word = words[at]
         if word is None:
             return None
         if word == "--":
-            return at + 1
+            return at + 1, found
         if word == "-" and "-" in options:
             at += 1
             continue
         if not word.startswith("-") or word == "-":
-            return at
+            break
         taken = _parse_option(words, at, options)
         if taken is None:
             return None
         at = taken[0]
-    return at
+        found += taken[1]
+    return at, found
 
 
 def parse_arguments(

@@ -11,10 +11,11 @@ import msgspec
 
 from kitbag.shell.classification import OTHER, Classification
 from kitbag.shell.command_table import classify, command_table, skip_options, uses_network
+from kitbag.shell.interpreters import CommandInput, InterpretedCode, find_code
 from kitbag.shell.scan import ASSIGNMENT
 from kitbag.shell.scan_model import ScannedCommand
 from kitbag.shell.words import ShellWord, parse_word
-from kitbag.shell.wrappers import UnwrappedCommand, unwrap
+from kitbag.shell.wrappers import UNKNOWN_TEXT, UnwrappedCommand, unwrap
 
 _MAX_FORM_CHARACTERS: Final = 200_000
 """Total characters of forms. Later forms are truncated, so that a thousand wrappers don't make a thousand long texts.
@@ -27,6 +28,7 @@ _STANDARD_STREAMS: Final = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", 
 _DESCRIPTOR = re.compile(r"[0-9]*-?")
 _DEFAULT = re.compile(r"\$\{\w+(?:\[[^\]]*\])?:?[-=+?]([^{}]*)\}")
 _PLAIN = re.compile(r"[\w.,:@+-]+", re.ASCII)
+_EXPANSION_START = re.compile(r"[$`{]|[<>]\(")
 _CONNECTION = re.compile(r"/+dev/+(?:tcp|udp)(?:/|$)")
 # Builtins that evaluate their arguments: a subscript can run a command even inside single quotes.
 _EVALUATING_BUILTINS: Final = frozenset(
@@ -52,6 +54,9 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     """Words after wrappers, without quotes; None for a word known only at run time."""
     forms: tuple[str, ...]
     """Every text that deny and ask rules are matched against."""
+    possible_forms: tuple[str, ...]
+    """Texts that it may run: commands in which `UNKNOWN_TEXT` stands for what is known only at run time, and words of
+    code for an interpreter. It needs approval if a deny or ask rule could match one of them."""
     allow_form: str | None
     """The one text that allow rules are matched against; None: only a rule for all of Bash may match."""
     assignments: tuple[tuple[str, str | None], ...]
@@ -73,6 +78,8 @@ class BuiltCommand(msgspec.Struct, frozen=True, kw_only=True):
     """Shell text that it runs."""
     hints: tuple[str, ...]
     """Words that may be shell text; commands found in them become forms of this part."""
+    code: tuple[str, ...]
+    """Code for an interpreter; commands found in it become possible forms of this part."""
     runs_unknown: bool
     """Runs a command or shell text from elsewhere, perhaps from other words of the text."""
 
@@ -141,6 +148,7 @@ def build_command(
     classification = (
         _classify(values, unwrapped, safe) if words else Classification(kind="other" if assignments else "read")
     )
+    code = _find_code(text, command, words, unwrapped) if classification.kind == "other" else []
     hints = [*unwrapped.hints, *(value for _, value in assignments if value is not None and _has_expansion(value))]
     name = values[0] if values else ""
     if name in _EVALUATING_BUILTINS:
@@ -149,6 +157,7 @@ def build_command(
         raw=raw,
         words=values[unwrapped.innermost_start :],
         forms=forms.texts(),
+        possible_forms=_possible_forms(words, unwrapped),
         allow_form=_allow_form(text, command, words, unwrapped, safe),
         assignments=tuple(assignments),
         redirects=redirects,
@@ -164,15 +173,57 @@ def build_command(
             )
         ),
         directory=directory,
-        uncertainties=_find_uncertainties(values, unwrapped, assignments, connects, len(hints) > len(unwrapped.hints)),
+        uncertainties=(
+            *_find_uncertainties(words, unwrapped, assignments, connects, len(hints) > len(unwrapped.hints)),
+            *(uncertainty for one in code for uncertainty in one.uncertainties),
+        ),
     )
-    runs_unknown = any(values[start] is None for start, end in unwrapped.spans if start < end)
+    runs_unknown = any(unwrapped.words[start] is None for start, end in unwrapped.spans if start < end)
     return BuiltCommand(
         part=part,
         texts=unwrapped.shell_texts,
         hints=tuple(hints),
-        runs_unknown=unwrapped.reads_shell_text or runs_unknown,
+        code=tuple(text for one in code for text in one.texts),
+        runs_unknown=unwrapped.reads_shell_text or runs_unknown or any(one.reads_input for one in code),
     )
+
+
+def _find_code(
+    text: str, command: ScannedCommand, words: Sequence[ShellWord], unwrapped: UnwrappedCommand
+) -> list[InterpretedCode]:
+    strings = [parse_word(text[start:end]) for operator, (start, end) in command.redirects if operator == "<<<"]
+    given = CommandInput(
+        (*command.input, *(word.bare for word in strings)),
+        not command.expands_input and all(word.value is not None for word in strings),
+    )
+    return [find_code(words[start:end], unwrapped.words[start:end], given) for start, end in unwrapped.spans]
+
+
+def _possible_forms(words: Sequence[ShellWord], unwrapped: UnwrappedCommand) -> tuple[str, ...]:
+    """The commands at every level with `UNKNOWN_TEXT` where a word is not known."""
+    texts = [
+        unwrapped.templates.get(index, _template(words[index]) if value is None else value)
+        for index, value in enumerate(unwrapped.words)
+    ]
+    forms = CommandForms()
+    for start, end in unwrapped.spans[:_MAX_WHOLE_SPANS]:
+        last = min(end, start + _MAX_WORDS)
+        level = [texts[start].rsplit("/", 1)[-1], *texts[start + 1 : last]] if start < last else []
+        level += [UNKNOWN_TEXT] if unwrapped.appends else []
+        options = command_table().global_options.get(level[0]) if start < last else None
+        if options:
+            # Rules name the subcommand, without the options before it.
+            place = skip_options(tuple(unwrapped.words[start:last]), options, 1)
+            level = [level[0], *(level[place:] if place is not None else [UNKNOWN_TEXT])]
+        if UNKNOWN_TEXT in (form := " ".join(level)):
+            forms.add(form)
+    return forms.texts()
+
+
+def _template(word: ShellWord) -> str:
+    """The text before the first expansion, and what may follow. A glob stands for files that exist: as written."""
+    expansion = _EXPANSION_START.search(word.raw)
+    return word.raw if expansion is None else parse_word(word.raw[: expansion.start()]).bare + UNKNOWN_TEXT
 
 
 def _assignment(word: ShellWord) -> tuple[str, str | None]:
@@ -236,7 +287,7 @@ def _redirects(text: str, command: ScannedCommand) -> tuple[tuple[ShellRedirect,
 
 
 def _find_uncertainties(
-    values: tuple[str | None, ...],
+    words: Sequence[ShellWord],
     unwrapped: UnwrappedCommand,
     assignments: Sequence[tuple[str, str | None]],
     connects: bool,
@@ -251,12 +302,22 @@ def _find_uncertainties(
     if evaluates:
         uncertainties.append("quoted text that may be executed later")
     for start, end in unwrapped.spans:
-        words = values[start : min(end, start + _MAX_WORDS)]
-        if words and words[0] is None:
+        values = unwrapped.words[start : min(end, start + _MAX_WORDS)]
+        if values and values[0] is None:
             uncertainties.append("command name is only known at run time")
-        elif words and _hides_subcommand(words):
+        elif values and _hides_subcommand(values):
             uncertainties.append("subcommand is only known at run time")
+    if any(_hides_launched_command(word, before) for before, word in zip(("", *words), words, strict=False)):
+        uncertainties.append("runs a command that is only known at run time")
     return tuple(dict.fromkeys(uncertainties))
+
+
+def _hides_launched_command(word: ShellWord, before: ShellWord | str) -> bool:
+    """`tar --to-command="$X"`, `git difftool --extcmd "$X"`."""
+    names = command_table().launching_options
+    return word.value is None and (
+        word.raw.partition("=")[0] in names or (not isinstance(before, str) and before.value in names)
+    )
 
 
 def _hides_subcommand(words: tuple[str | None, ...]) -> bool:

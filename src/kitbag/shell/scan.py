@@ -374,3 +374,4 @@ class _CommandScanner(WordScanner):
         command.input.append(self.text[start:end])
         if not quoted and ("$" in self.text[start:end] or "`" in self.text[start:end]):
             self.result.bodies.append((start, end))
+            command.expands_input = True

@@ -64,7 +64,11 @@ class ScanFrame:
 class ScannedCommand:
     """One simple command as spans of the text."""
 
-    __slots__ = ("after", "assignments", "connector", "end", "frame", "input", "redirects", "start", "words")
+    # fmt: off
+    __slots__ = (
+        "after", "assignments", "connector", "end", "expands_input", "frame", "input", "redirects", "start", "words",
+    )
+    # fmt: on
 
     def __init__(self, start: int, frame: ScanFrame, connector: str) -> None:
         self.start = start
@@ -77,6 +81,8 @@ class ScannedCommand:
         self.redirects: list[ScannedRedirect] = []
         self.input: list[str] = []
         """The bodies of its here documents."""
+        self.expands_input = False
+        """Whether one of them has expansions."""
 
 
 class NestedText(NamedTuple):

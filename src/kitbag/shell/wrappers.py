@@ -1,23 +1,46 @@
 """Finds the command inside a command: what `timeout`, `sudo`, `xargs`, `find -exec` or `bash -c` would run.
 
 Used by `parts`. Deny and ask rules apply at every level, and if the start of the inner command is unclear, to every
-later word. Allow rules look through a few harmless wrappers only.
+later word. Allow rules look through a few harmless wrappers only. A word in which a wrapper replaces `{}` is known only
+at run time.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from kitbag.shell.command_table import WrapperEntry, command_table, program_name, skip_options
+from kitbag.shell.command_table import (
+    WrapperEntry,
+    command_table,
+    parse_leading_options,
+    program_name,
+    skip_options,
+)
+from kitbag.shell.interpreters import STANDARD_INPUT, is_interpreter
 from kitbag.shell.scan import ASSIGNMENT
 
+UNKNOWN_TEXT: Final = "\ufffc"
+"""Stands for text that is known only at run time."""
 _MAX_SPANS: Final = 15
 _UNCLEAR: Final = "cannot tell which command it runs"
+_FROM_INPUT: Final = "runs commands from its input"
+_AT_RUN_TIME: Final = "runs shell code that is only known at run time"
 _HINT = re.compile(r"[\s;|&$`(<!]")
 _TEXT_READERS = frozenset({".", "source", "at", "batch", "crontab"})
+_INPUT_READERS = frozenset({"at", "batch"})
 _COMMAND_TAKERS = frozenset({"trap", "alias", "hash", "mapfile", "readarray", "compgen", "complete", "bind"})
 _INPUT_RUNNERS = frozenset({"xargs", "parallel"})
+_REPLACE_OPTIONS = frozenset({"-I", "-i", "--replace", "-U"})
+_PLACEHOLDERS: Final = {
+    "find": re.compile(r"\{\}"),
+    "fd": re.compile(r"\{[/.]*\}"),
+    "fdfind": re.compile(r"\{[/.]*\}"),
+    "parallel": re.compile(r"\{[^{}\s]*\}"),
+}
+_FD_EXEC_OPTION = re.compile(r"(-[xX]|--exec(?:-batch)?=)(.*)|--exec(?:-batch)?", re.DOTALL)
+_GIT_COMMAND_WORDS = frozenset({"run", "foreach", "-x", "--exec", "--extcmd", "--cmd"})
 _FIND_EXEC_OPTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _FIND_WRITE_OPTIONS = frozenset({"-delete", "-fprint", "-fprint0", "-fprintf", "-fls"})
 
@@ -25,6 +48,12 @@ Words = tuple[str | None, ...]
 
 
 class UnwrappedCommand(msgspec.Struct, frozen=True, kw_only=True):
+    words: Words
+    """The words, None also for those in which a wrapper replaces something."""
+    templates: Mapping[int, str]
+    """Those words by index, with `UNKNOWN_TEXT` for what is replaced."""
+    appends: bool
+    """Whether a wrapper adds more words."""
     spans: tuple[tuple[int, int], ...]
     """Start and end of each command in the words; the first is the whole command."""
     possible_spans: tuple[tuple[int, int], ...]
@@ -45,6 +74,7 @@ class UnwrappedCommand(msgspec.Struct, frozen=True, kw_only=True):
 class _Unwrapper:
     __slots__ = (
         "allow_start",
+        "appends",
         "hints",
         "innermost_start",
         "nested",
@@ -53,6 +83,7 @@ class _Unwrapper:
         "shell_texts",
         "spans",
         "stripping",
+        "templates",
         "uncertainties",
         "words",
     )
@@ -60,6 +91,8 @@ class _Unwrapper:
     def __init__(self, words: Words, nested: bool) -> None:
         self.words = words
         self.nested = nested
+        self.templates: dict[int, str] = {}
+        self.appends = False
         self.hints: list[str] = []
         self.possible_spans: list[tuple[int, int]] = []
         self.spans: list[tuple[int, int]] = [(0, len(words))]
@@ -81,6 +114,9 @@ class _Unwrapper:
         if not self.nested:
             self._options_with_commands()
         return UnwrappedCommand(
+            words=self.words,
+            templates=self.templates,
+            appends=self.appends,
             spans=tuple(dict.fromkeys(self.spans)),
             possible_spans=tuple(self.possible_spans),
             innermost_start=self.innermost_start,
@@ -102,12 +138,14 @@ class _Unwrapper:
             self._shell(at)
         elif name == "find":
             self._find(at)
+        elif name in ("fd", "fdfind"):
+            self._fd(at, name)
         elif name in _COMMAND_TAKERS:
             self._every_word_from(at + 1)
+            if None in self.words[at + 1 :]:
+                self.uncertainties.append(_AT_RUN_TIME)
         elif name in _TEXT_READERS:
-            self.reads_shell_text = True
-            if None in self.words[at + 1 : at + 2]:
-                self.uncertainties.append("runs shell code that is only known at run time")
+            self._text_reader(at, name)
         elif name == "git":
             self._git(at)
         elif name in table.launching_words:
@@ -115,6 +153,8 @@ class _Unwrapper:
             begins = next((index for index in range(at + 1, len(self.words)) if self.words[index] in launching), None)
             if begins is not None:
                 self._every_word_from(begins + 1)
+                if None in self.words[begins + 1 : begins + 2]:
+                    self.uncertainties.append(_UNCLEAR)
         if name in table.launchers or name in table.launchers_elsewhere:
             self._every_word_from(at + 1)
             if name in table.launchers and None in self.words[at + 1 :]:
@@ -124,18 +164,50 @@ class _Unwrapper:
         if wrapper is None:
             return None
         if name in _INPUT_RUNNERS:
-            self._unwrap_input_runner(name, skip_options(self.words, wrapper.options, at + 1))
+            self._unwrap_input_runner(at, name, wrapper)
         return self._unwrap(at, wrapper, program_name(word) == name)
 
-    def _unwrap_input_runner(self, name: str, begins: int | None) -> None:
+    def _unwrap_input_runner(self, at: int, name: str, wrapper: WrapperEntry) -> None:
         """xargs and parallel pass their input as arguments to a command; if that runs its arguments, they do too."""
-        inner = self.words[begins] if begins is not None and begins < len(self.words) else None
+        parsed = parse_leading_options(self.words, wrapper.options, at + 1)
+        if parsed is None:
+            return
+        begins, options = parsed
+        if name == "parallel":
+            self._every_word_from(begins)
+            self._substitute(begins, len(self.words), _PLACEHOLDERS[name])
+        for replaced in (value or "{}" for option, value in options if option in _REPLACE_OPTIONS):
+            self._substitute(begins, len(self.words), re.compile(re.escape(replaced)))
+        self.appends = True
+        inner = self.words[begins] if begins < len(self.words) else ""
+        if name == "xargs" and inner == "":
+            inner = "echo"
+            self.hints.append(inner)
         base = (inner or "").rsplit("/", 1)[-1]
         table = command_table()
         runs = base in table.shells or base in table.wrappers or base in table.launchers or base in _TEXT_READERS
-        if runs or (name == "parallel" and inner is None):
+        takes_code = is_interpreter(inner) and (self.words[-1] or "-").startswith("-")
+        if runs or takes_code or not base or base.startswith(":::"):
             self.reads_shell_text = True
-            self.uncertainties.append("runs commands from its input")
+            self.uncertainties.append(_FROM_INPUT)
+
+    def _substitute(self, begins: int, ends: int, placeholder: re.Pattern[str]) -> None:
+        """Mark the words in which the wrapper replaces something."""
+        words = list(self.words)
+        for index in range(begins, ends):
+            text = self.templates.get(index, words[index])
+            if text is not None and placeholder.search(text):
+                self.templates[index] = placeholder.sub(UNKNOWN_TEXT, text)
+                words[index] = None
+        self.words = tuple(words)
+
+    def _text_reader(self, at: int, name: str) -> None:
+        self.reads_shell_text = True
+        operands = self.words[at + 1 :]
+        if None in operands[:1]:
+            self.uncertainties.append(_AT_RUN_TIME)
+        elif (name in _INPUT_READERS and "-f" not in operands) or STANDARD_INPUT & {*operands} or not operands:
+            self.uncertainties.append(_FROM_INPUT)
 
     def _unwrap(self, at: int, wrapper: WrapperEntry, known_program: bool) -> int | None:
         first = at + 1
@@ -162,7 +234,8 @@ class _Unwrapper:
             self._joined(begins)
             return None
         if self.words[begins] in ("-c", "--command"):  # flock FILE -c TEXT
-            self._hints_from(begins)
+            self._joined(begins + 1)
+            return None
         may_strip = wrapper.strips and known_program and not (wrapper.bare and begins > first)
         if may_strip and self.stripping and self.allow_start == at:
             self.allow_start = begins
@@ -176,7 +249,7 @@ class _Unwrapper:
         words = self.words[at:]
         self.spans.append((at, len(self.words)))
         if None in words:
-            self.uncertainties.append("runs shell code that is only known at run time")
+            self.uncertainties.append(_AT_RUN_TIME)
             self.reads_shell_text = True
         self.shell_texts.append(" ".join(word for word in words if word is not None))
 
@@ -213,10 +286,29 @@ class _Unwrapper:
                 self.uncertainties.append("shell that runs commands from its input")
         elif text is None:
             self.reads_shell_text = True
-            self.uncertainties.append("runs shell code that is only known at run time")
+            self.uncertainties.append(_AT_RUN_TIME)
         else:
             self.shell_texts.append(text)
         self._hints_from(at + 1)
+
+    def _fd(self, at: int, name: str) -> None:
+        """`fd PATTERN -x COMMAND`: every word is a hint too, since options may follow."""
+        for index in range(at + 1, len(self.words)):
+            exec_option = _FD_EXEC_OPTION.fullmatch(self.words[index] or "")
+            if exec_option is None:
+                continue
+            self.allow_start = None
+            self._every_word_from(index + 1)
+            attached = exec_option[2]
+            if attached:  # -xCOMMAND
+                self.hints.append(" ".join(filter(None, (attached, *self.words[index + 1 :]))))
+                if _PLACEHOLDERS[name].search(attached):
+                    self.uncertainties.append(_UNCLEAR)
+            elif index + 1 < len(self.words):
+                self._substitute(index + 1, len(self.words), _PLACEHOLDERS[name])
+                self.appends = True
+                self._found_in_find([index + 1], len(self.words))
+            return
 
     def _find(self, at: int) -> None:
         begun: list[int] = []
@@ -233,6 +325,7 @@ class _Unwrapper:
 
     def _found_in_find(self, begun: list[int], ends: int) -> None:
         for number, begins in enumerate(begun):
+            self._substitute(begins, ends, _PLACEHOLDERS["find"])
             if self.nested or begins >= ends or number >= _MAX_SPANS:
                 self.spans.append((begins, ends))
                 continue
@@ -242,8 +335,10 @@ class _Unwrapper:
             self.shell_texts += inner.shell_texts
             self.hints += inner.hints
             self.uncertainties += inner.uncertainties
-            if self.words[begins] is None:
-                self.uncertainties.append("command name is only known at run time")
+            self.templates |= {begins + index: text for index, text in inner.templates.items()}
+            self.words = (*self.words[:begins], *inner.words, *self.words[ends:])
+            self.appends = self.appends or inner.appends
+            self.reads_shell_text = self.reads_shell_text or inner.reads_shell_text
 
     def _git(self, at: int) -> None:
         table = command_table()
@@ -258,6 +353,16 @@ class _Unwrapper:
         begins = skip_options(self.words, table.global_options["git"], at + 1)
         if begins is not None and self.words[begins : begins + 1] and self.words[begins] in table.launching_git:
             self._every_word_from(begins + 1)
+            if self._hides_git_command(begins):
+                self.uncertainties.append(_UNCLEAR)
+
+    def _hides_git_command(self, at: int) -> bool:
+        """`git bisect run $X`, `git config alias.x "$X"`."""
+        words = self.words[at:]
+        if words[0] == "config":
+            key = next((index for index, word in enumerate(words) if index and not (word or "").startswith("-")), 0)
+            return bool(key) and None in words[key:] and (words[key] or "alias.").startswith("alias.")
+        return any(word is None and words[index] in _GIT_COMMAND_WORDS for index, word in enumerate(words[1:]))
 
     def _options_with_commands(self) -> None:
         names = command_table().launching_options

@@ -16,19 +16,16 @@ from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import InvalidError
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.workspace_identity import WorkspaceIdentity
+from kitbag.sandbox.git_environment import git_environment
 
 _GIT_TIMEOUT: Final = 120
 _SAFE_CONFIG: Final = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
     "core.attributesFile=/dev/null",
     "commit.gpgSign=false",
-    "gc.auto=0",
-    "maintenance.auto=false",
     "protocol.allow=never",
-    "submodule.recurse=false",
     "diff.ignoreSubmodules=all",
 )
+"""Besides those of `git_environment`."""
 _REPOSITORY_SCOPES: Final = ("local", "worktree")
 _MAX_NESTED_REPOSITORIES: Final = 1_000
 
@@ -156,9 +153,7 @@ def _filter_overrides(directory: str) -> list[str]:
 
 def _run_git(directory: str, arguments: list[str], check: bool) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C.UTF-8"}
-    # Nor does git fetch missing objects as the configuration says.
-    environment |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
+    environment |= {**git_environment(read_only=True), "LC_ALL": "C.UTF-8"}
     try:
         done = subprocess.run(  # noqa: S603 - our own words
             ["git", *arguments],  # noqa: S607 - the user's git

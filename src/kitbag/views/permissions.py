@@ -36,7 +36,7 @@ def describe_protection(protection: SandboxSupport) -> str:
 
 def describe_part(part: DecisionPart) -> str:
     """The reason, and the rule with its source."""
-    return part.reason + (f" `{part.rule}` ({shorten_path(part.source)})" if part.rule else "")
+    return part.reason_with_rule(shorten_path(part.source))
 
 
 def rule_table(loaded: LoadedPermissions, rules: Iterable[PermissionRule], title: str = "") -> TableBlock:

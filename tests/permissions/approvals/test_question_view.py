@@ -77,7 +77,7 @@ def test_two_different_texts_never_look_the_same(one: str, other: str) -> None:
 
 @given(st.text(max_size=60))
 def test_every_line_is_harmless_to_a_terminal(text: str) -> None:
-    for line in render_approval(question(command=text, **{text or "x": text})):
+    for line in render_approval(question(command=text, **{f"x{text}": text})):
         assert all(char.isprintable() for char in line)
 
 

@@ -312,7 +312,7 @@ def _outcome(decision: PermissionDecision, facts: tuple[tuple[str, str], ...]) -
 
 def _denial_reason(decision: PermissionDecision) -> str:
     deciding = next((part for part in decision.parts if part.effect == "deny"), None)
-    rule = f" (`{deciding.rule}`)" if deciding and deciding.rule else ""
+    rule = f" (`{deciding.rule}`)" if deciding and deciding.rule and deciding.rule not in decision.reason else ""
     return f"{decision.reason}{rule}"
 
 

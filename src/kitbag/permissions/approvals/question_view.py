@@ -221,8 +221,7 @@ def _reasons(request: ApprovalRequest) -> list[str]:
         what = _one_line(part.what[:_MAX_PART_CHARACTERS])
         if len(part.what) > _MAX_PART_CHARACTERS:  # shown in full above
             what += f" [{len(part.what) - _MAX_PART_CHARACTERS:,} more characters]"
-        rule = f" `{part.rule}` ({part.source})" if part.rule else ""
-        lines.append(f"  {part.effect.ljust(5)}  {what}: {_one_line(part.reason + rule)}")
+        lines.append(f"  {part.effect.ljust(5)}  {what}: {_one_line(part.reason_with_rule(part.source))}")
     if len(lines) > _MAX_PARTS:
         lines[_MAX_PARTS:] = [f"  and {len(lines) - _MAX_PARTS:,} more parts"]
     return lines

@@ -225,7 +225,7 @@ DECISION_FIELDS: Final = RecordFields(
     "parts",
     "sandbox",
     "network",
-    not_stored=("denied_writes", "limits"),
+    not_stored=("denied_writes", "limits", "hardens_git"),
 )
 REQUEST_FIELDS: Final = RecordFields(
     ApprovalRequest,

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from kitbag.permissions.decisions.command_paths import PathBudget, decide_command_paths, expand_home, is_file_write
+from kitbag.permissions.decisions.git_command import decide_git_repository
 from kitbag.permissions.decisions.policy import (
     PartVerdict,
     PermissionPolicy,
@@ -102,6 +103,9 @@ def _decide_simple_command(
             return
     allow_rule = _find_allow_rule(policy, simple)
     yield _decide_command_only(policy, simple, allow_rule)
+    if allow_rule is None and policy.mode != "autonomous":
+        directory = None if simple.directory is None else os.path.normpath(os.path.join(start, simple.directory))
+        yield from decide_git_repository(simple, directory, policy.workspace.home)
     yield from decide_command_paths(policy, simple, start, allow_rule if policy.mode != "plan" else None, budget)
 
 
@@ -121,8 +125,9 @@ def _decide_command_only(
     rule = compiled_command_rules(policy.rules, "ask").first_match(simple.forms)
     if rule is not None:
         return verdict_by_rule(rule, what)
-    if _hides_from_rules(policy, simple):
-        return make_verdict("ask", what, "cannot be checked against your permission rules")
+    rule = _find_possible_rule(policy, simple)
+    if rule is not None:
+        return _verdict_by_possible_rule(rule, simple)
     if mode == "plan":
         return make_verdict("allow", what, "plan mode runs it in a read-only sandbox without network access")
     if allow_rule is not None:
@@ -149,12 +154,22 @@ def _decide_by_analysis(policy: PermissionPolicy, simple: SimpleCommand) -> Part
     return make_verdict("ask", what, "modifies files" if simple.kind == "edit" else "may modify files")
 
 
-def _hides_from_rules(policy: PermissionPolicy, simple: SimpleCommand) -> bool:
-    """Whether a deny or ask rule for specific commands could be evaded because the command name is unknown."""
-    known = simple.words[0] is not None if simple.words else True
-    if known and not simple.uncertainties:
-        return False
-    return any(compiled_command_rules(policy.rules, effect).has_specific_rules for effect in _RESTRICTING_EFFECTS)
+def _find_possible_rule(policy: PermissionPolicy, simple: SimpleCommand) -> PermissionRule | None:
+    """A deny or ask rule for specific commands that the command could evade, because it is built at run time."""
+    unknown = bool(simple.uncertainties) or (bool(simple.words) and simple.words[0] is None)
+    for effect in _RESTRICTING_EFFECTS:
+        rules = compiled_command_rules(policy.rules, effect)
+        rule = rules.first_possible_match(simple.possible_forms) or (rules.first_specific_rule if unknown else None)
+        if rule is not None:
+            return rule
+    return None
+
+
+def _verdict_by_possible_rule(rule: PermissionRule, simple: SimpleCommand) -> PartVerdict:
+    verb = "denies" if rule.effect == "deny" else "asks about"
+    cause = f"{simple.uncertainties[0]}, so it " if simple.uncertainties else ""
+    reason = f"{cause}may run a command that `{rule.text}` {verb}"
+    return PartVerdict(DecisionPart(what=simple.raw, effect="ask", reason=reason, rule=rule.text, source=rule.source))
 
 
 def _combine(policy: PermissionPolicy, verdicts: list[PartVerdict], analysis: ShellAnalysis) -> PermissionDecision:
@@ -177,6 +192,7 @@ def _combine(policy: PermissionPolicy, verdicts: list[PartVerdict], analysis: Sh
         network=network,
         denied_writes=_denied_writes(policy) if sandbox == "workspace" else (),
         limits=policy.command_limits,
+        hardens_git=decisive.effect == "allow" and any(one.allowed_by in ("mode", "skill") for one in verdicts),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from kitbag.permissions.decisions.git_command import is_git
 from kitbag.permissions.decisions.path import PathAccess, decide_path, find_restricting_rule
 from kitbag.permissions.decisions.policy import PartVerdict, PermissionPolicy, make_verdict, verdict_by_rule
 from kitbag.permissions.model import DecisionPart, is_inside
@@ -96,7 +97,7 @@ def decide_command_paths(
         yield from _decide_named_path(context, path, writes=False, contents=_reads_contents(simple))
     for path in dict.fromkeys((*simple.writes, *_modified_paths(simple))):
         yield from _decide_named_path(context, path, writes=True, contents=True)
-    if simple.kind == "other" or _is_git(simple):
+    if simple.kind == "other" or is_git(simple):
         yield from _decide_words(context, simple)
     if simple.kind == "other" and _is_search(simple) and _has_path_rules(policy, "Read"):
         yield from _decide_named_path(context, ".", writes=False, contents=True)
@@ -222,19 +223,15 @@ def _has_path_rules(policy: PermissionPolicy, tool: str) -> bool:
 
 
 def _reads_contents(simple: SimpleCommand) -> bool:
-    if _is_git(simple):
+    if is_git(simple):
         return "grep" in simple.words
     return not simple.words or simple.words[0] is None or os.path.basename(simple.words[0]) not in _LISTING_COMMANDS
 
 
 def _is_search(simple: SimpleCommand) -> bool:
-    if _is_git(simple):
+    if is_git(simple):
         return "grep" in simple.words
     return bool(simple.words) and simple.words[0] is not None and os.path.basename(simple.words[0]) in _SEARCH_COMMANDS
-
-
-def _is_git(simple: SimpleCommand) -> bool:
-    return bool(simple.words) and simple.words[0] is not None and os.path.basename(simple.words[0]) == "git"
 
 
 def _modified_paths(simple: SimpleCommand) -> tuple[str, ...]:
@@ -303,7 +300,7 @@ def _decide_unknown_words(context: _CommandContext, simple: SimpleCommand) -> It
         held = _allows_all_commands(allow_rule) and policy.sandbox_support.supports("workspace")
         if not held or _has_path_rules(policy, "Write"):
             yield make_verdict("ask", f"writes a path passed to {simple.words[0]}", reason)
-    elif not _is_git(simple) and any(
+    elif not is_git(simple) and any(
         _UNKNOWN_WORD in path for path in classification.reads
     ):  # for git it may be a revision
         narrow = allow_rule is not None and not _allows_all_commands(allow_rule)

@@ -5,7 +5,7 @@ match loosely.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -13,6 +13,7 @@ from kitbag.library.names import normalize_name, slugify
 from kitbag.permissions.model import Effect, Workspace
 from kitbag.permissions.rules.path_patterns import pattern_matches
 from kitbag.permissions.rules.rule import PARAMETER, PermissionRule, PermissionRules, glob_matches
+from kitbag.shell.wrappers import UNKNOWN_TEXT
 from kitbag.text.unicode_forms import compose, fold
 
 _HOST: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*|\[[0-9a-f:.]+\]")
@@ -64,14 +65,9 @@ class CommandRules:
                 self._patterns.append((pattern, rule))
         self._prefixes = tuple(self._rule_by_prefix)
 
-    @property
-    def has_specific_rules(self) -> bool:
-        """Whether a rule applies to some commands but not to others."""
-        return bool(self._exact or self._patterns)
-
     def first_match(self, forms: Iterable[str]) -> PermissionRule | None:
         """The first rule that matches any form of a command."""
-        if self.for_all_commands is not None or not self.has_specific_rules:
+        if self.for_all_commands is not None or not (self._exact or self._patterns):
             return self.for_all_commands
         for form in map(compose, forms):
             found = self._match_form(form)
@@ -82,6 +78,31 @@ class CommandRules:
             if found is not None:
                 return found
         return None
+
+    def first_possible_match(self, forms: Iterable[str]) -> PermissionRule | None:
+        """The first rule that could match a form in which `UNKNOWN_TEXT` stands for any text."""
+        for form in forms:
+            known, unknown, _ = form.partition(UNKNOWN_TEXT)
+            if not unknown:
+                found = self._match_form(form)
+            else:
+                name, blank, rest = known.partition(" ")
+                beginnings = (known, f"{name.lower()}{blank}{rest}")
+                found = next((rule for start, rule in self._starts() if start.startswith(beginnings)), None)
+            if found is not None:
+                return found
+        return None
+
+    def _starts(self) -> Iterator[tuple[str, PermissionRule]]:
+        """What the commands that a rule matches begin with."""
+        yield from self._exact.items()
+        yield from self._rule_by_prefix.items()
+        yield from ((pattern.partition("*")[0], rule) for pattern, rule in self._patterns)
+
+    @property
+    def first_specific_rule(self) -> PermissionRule | None:
+        """A rule that applies to some commands but not to others."""
+        return next((rule for _, rule in self._starts()), None)
 
     def _match_form(self, form: str) -> PermissionRule | None:
         if form in self._exact:

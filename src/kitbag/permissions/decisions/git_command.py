@@ -1,0 +1,47 @@
+"""Decides whether a git command that no rule allows may run in its repository: not if the repository names programs.
+
+Used by `command`; uses `permissions/git_repository` for the facts. Settings that the environment disables need no
+approval, see `sandbox/git_environment`.
+"""
+
+import os
+from collections.abc import Iterator
+
+from kitbag.permissions.decisions.policy import PartVerdict, make_verdict
+from kitbag.permissions.git_repository import GitRepository, find_programs, find_repository
+from kitbag.shell.analysis import SimpleCommand
+from kitbag.shell.command_table import command_table, parse_leading_options
+
+
+def is_git(simple: SimpleCommand) -> bool:
+    return bool(simple.words) and simple.words[0] is not None and os.path.basename(simple.words[0]) == "git"
+
+
+def decide_git_repository(simple: SimpleCommand, directory: str | None, home: str) -> Iterator[PartVerdict]:
+    """`directory`: where it runs, absolute; None if unknown, which `command_paths` asks about."""
+    if not is_git(simple) or directory is None:
+        return
+    parsed = parse_leading_options(simple.words, command_table().global_options["git"], 1)
+    if parsed is None or any(name.startswith("GIT_") for name, _ in simple.assignments):
+        yield make_verdict("ask", simple.raw, "cannot tell which git repository it uses")
+        return
+    at, options = parsed
+    subcommand = (simple.words[at] or "") if at < len(simple.words) else ""
+    git = ""
+    for name, value in options:
+        path = home + value[1:] if value and value.startswith("~/") else value or ""
+        if name == "-C":
+            directory = os.path.join(directory, path)
+        elif name == "--git-dir":
+            git = path
+    repository = GitRepository(os.path.join(directory, git), directory) if git else find_repository(directory)
+    if repository is None:
+        return
+    if not repository.work_tree:
+        reason = f"{repository.git_directory} is a bare git repository, whose configuration can run programs"
+        yield make_verdict("ask", simple.raw, reason)
+        return
+    program = next(find_programs(repository, subcommand, simple.kind == "read"), None)
+    if program is not None:
+        reason = f"the configuration of the git repository can run programs: {program.setting} in {program.file}"
+        yield make_verdict("ask", simple.raw, reason)
