@@ -1,10 +1,12 @@
 """Clients begin background tasks, wait for them and stop some, while worker and clients are killed at random moments.
 
-    python bench/soak.py --kills 200
+    python bench/soak.py --kills 1000
 
+Half of the tasks run in a git repository, half in a plain folder; killed are the worker, a client, or both at once.
 Prints how many kills it survived, and checks what was promised: every id that was returned is on the board, every task
 ends, what is said to run has a process that lives, no step with effects is done twice, what was stopped stays stopped,
-and the journal is whole. Ends with 1 where that is not so. With the same --seed it does the same, as far as it can.
+no process or file is left, and the journal is whole; once with Kitbag's own code and once without (soak_checks). Ends
+with 1 where that is not so. With the same --seed it does the same, as far as it can.
 """
 
 import argparse
@@ -22,6 +24,8 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import soak_checks
 
 from kitbag.agent.session import STREAM_PREFIX, new_session_id
 from kitbag.store.journal import Journal, journal_path
@@ -48,31 +52,42 @@ class Ground:
     """Where it happens; the same for those who begin tasks, who kills them, and who checks."""
 
     def __init__(self, base: Path) -> None:
-        self.home, self.workspace, self.told = base / "home", base / "workspace", base / "told"
+        self.home, self.told, self.temporary = base / "home", base / "told", base / "temporary"
+        self.workspaces = [base / "git", base / "plain"]
         self.kitbag_home = str(self.home / ".kitbag")
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("KITBAG")},
             "HOME": str(self.home),
             "KITBAG_HOME": self.kitbag_home,
+            "TMPDIR": str(self.temporary),
         }
 
     def lay(self) -> None:
-        for folder in (self.home / ".kitbag/agents", self.workspace / ".git", self.workspace / "effects", self.told):
+        for folder in (self.home / ".kitbag/agents", self.told, self.temporary):
             folder.mkdir(parents=True)
         agent = "---\nname: doer\ndescription: Does.\ntools: Bash, Read\n---\nDo it."
         (self.home / ".kitbag/agents/doer.md").write_text(agent)
         (self.home / ".kitbag/settings.toml").write_text("[tasks]\nidle = 2\n")
-        (self.workspace / "effect.sh").write_text('echo done >> "effects/$KITBAG_SESSION_ID"\n')
-        (self.workspace / "script.json").write_text(json.dumps({"rules": RULES}))
+        for workspace in self.workspaces:
+            (workspace / "effects").mkdir(parents=True)
+            (workspace / "effect.sh").write_text('echo done >> "effects/$KITBAG_SESSION_ID"\n')
+            (workspace / "script.json").write_text(json.dumps({"rules": RULES}))
+        author = ["-c", "user.name=soak", "-c", "user.email=soak@example.com"]
+        for command in (["init", "-q"], ["add", "."], [*author, "commit", "-q", "-m", "Start"]):
+            subprocess.run(["git", *command], cwd=self.workspaces[0], env=self.environment, check=True)
 
     def journal(self) -> Journal:
         return Journal.open(journal_path(self.kitbag_home), Redactor([]))
 
-    def wish(self, kind: str) -> TaskRequest:
-        model = f"scripted:{self.workspace / 'script.json'}"
+    @property
+    def database(self) -> Path:
+        return Path(journal_path(self.kitbag_home))
+
+    def wish(self, kind: str, workspace: Path) -> TaskRequest:
+        model = f"scripted:{workspace / 'script.json'}"
         options = {"only_tools": ["Bash", "Read"]}
         return TaskRequest(
-            agent="doer", prompt=f"{kind} it.", parent_model=model, directory=str(self.workspace), options=options
+            agent="doer", prompt=f"{kind} it.", parent_model=model, directory=str(workspace), options=options
         )
 
     def acknowledged(self) -> list[list[str]]:
@@ -92,9 +107,10 @@ async def begin_tasks(ground: Ground, number: int, seed: int, pause: float) -> N
     with ground.journal() as journal:
         board = Board(journal)
         while True:
-            kind = chance.choice(KINDS)
+            kind, workspace = chance.choice(KINDS), chance.choice(ground.workspaces)
+            request = ground.wish(kind, workspace)
             task = await board.create(
-                new_session_id(), "agent", ground.wish(kind), root="root", parent="", depth=1, background=True
+                new_session_id(), "agent", request, root="root", parent="", depth=1, background=True
             )
             os.write(told, f"created {task.id} {kind}\n".encode())
             mine.append(task.id)
@@ -187,8 +203,8 @@ def _check_task(ground: Ground, board: Board, task: Task) -> list[str]:
         return [f"task {task.id} is still {task.status}"]
     intents = Counter(r.body["call"] for r in board.journal.read(STREAM_PREFIX + task.session) if r.kind == "intent")
     wrong += [f"task {task.id}: {call} was begun {times} times" for call, times in intents.items() if times > 1]
-    file = ground.workspace / "effects" / task.id
-    done = len(file.read_text().splitlines()) if file.exists() else 0
+    files = [workspace / "effects" / task.id for workspace in ground.workspaces]
+    done = sum(len(file.read_text().splitlines()) for file in files if file.exists())
     wanted = 0 if board.request(task.id).prompt.startswith("Reads") else 1
     if done > wanted or (task.status == "completed" and done != wanted):
         wrong.append(f"task {task.id} ({task.status}) did its step {done} times")
@@ -197,6 +213,28 @@ def _check_task(ground: Ground, board: Board, task: Task) -> list[str]:
     if task.status == "completed" and (task.result is None or task.result.text != "Done."):
         wrong.append(f"task {task.id} completed without its answer")
     return wrong
+
+
+async def check_independently(ground: Ground) -> list[str]:
+    """The same promises, and what is left, without Kitbag's code."""
+    deadline = time.monotonic() + LEASE
+    while (processes := soak_checks.processes_left(Path(ground.kitbag_home))) and time.monotonic() < deadline:
+        await asyncio.sleep(0.2)
+    accepted = {line[1] for line in ground.acknowledged() if line[0] == "created"}
+    lost = soak_checks.lost_tasks(ground.database, accepted)
+    reported, unreported = soak_checks.double_executions(ground.database, ground.workspaces)
+    tasks = set(soak_checks.statuses(ground.database))
+    files = soak_checks.files_left(ground.home, ground.workspaces, ground.temporary, tasks)
+    damage = soak_checks.check_journal(ground.database)
+    print(
+        f"checked apart: {len(accepted)} accepted, {len(lost)} lost, {len(unreported)} unreported double executions "
+        f"({len(reported)} reported), {len(processes)} processes and {len(files)} files left, "
+        f"journal {'damaged' if damage else 'ok'}"
+    )
+    wrong = [f"task {task} was accepted and is lost" for task in lost]
+    wrong += [f"task {task} did its step twice, unreported" for task in unreported]
+    wrong += [f"process {process} is left" for process in processes]
+    return wrong + [f"{name} is left" for name in files] + damage
 
 
 async def soak(ground: Ground, kills: int, clients: int, seed: int, pause: float) -> int:
@@ -213,12 +251,14 @@ async def soak(ground: Ground, kills: int, clients: int, seed: int, pause: float
                 await asyncio.sleep(0.05)
             while sum(killed.values()) < kills:
                 await asyncio.sleep(chance.uniform(0, 1.0))
-                if chance.random() < 0.6 and kill_worker(ground):
-                    killed["worker"] += 1
-                    ghosts.append(await ghosts_last(board, ground))
-                else:
+                victims = chance.choices((("worker",), ("client",), ("worker", "client")), (5, 3, 2))[0]
+                if "worker" in victims:
+                    killed["worker"] += kill_worker(ground)
+                if "client" in victims:
                     at_work_now.kill_one()
                     killed["client"] += 1
+                if "worker" in victims:
+                    ghosts.append(await ghosts_last(board, ground))
         finally:
             at_work_now.end()
         await drain(board, ground, 60 + len(board.unfinished()) * 1.0)
@@ -226,6 +266,7 @@ async def soak(ground: Ground, kills: int, clients: int, seed: int, pause: float
         kill_worker(ground)
         left = find_task_processes(*(task.id for task in board.all()))
         wrong += [f"{len(left)} processes are left"] if left else []
+        wrong += await check_independently(ground)
         _tell(board, ground, killed, ghosts, time.monotonic() - begun, seed)
     for problem in wrong[:20]:
         print(f"WRONG: {problem}")

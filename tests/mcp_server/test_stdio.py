@@ -102,6 +102,10 @@ def test_what_is_no_message_is_answered_and_it_goes_on_and_output_stays_pure(wor
         (b"{" * 5_000, -32700),
         (b'{"jsonrpc":"2.0","id":"a","method":7}', -32600),
         (b"[]", -32600),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600),
+        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', -32600),
         (b'"' + b"x" * (MAX_LINE_BYTES + 10) + b'"', -32600),
         (b"\xff\xfe", -32700),
     ):
@@ -111,6 +115,7 @@ def test_what_is_no_message_is_answered_and_it_goes_on_and_output_stays_pure(wor
         assert answer["id"] == ("a" if b'"a"' in line else None)
     assert process.ask(5, "no/such")["error"]["code"] == -32601
     assert process.ask(6, "tools/call", {"name": 7})["error"]["code"] == -32602
+    process.send(b'{"jsonrpc":"2.0","method":"notifications/unknown","params":{"id":1,"_meta":{"id":null}}}')
     assert "LOUD" in process.call(7, "load_skill", skill_name="loud")
     assert "LOUD" not in process.call(8, "load_skill", skill_name="loud").replace("skill loud", "")
     out, _, code = process.end()
@@ -174,3 +179,21 @@ def test_what_makes_no_sense_is_told_before_anything_is_served(world: World) -> 
         assert done.stdout == ""
         assert words in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_errors_say_what_is_wrong_with_a_request(world: World) -> None:
+    process = Process(world)
+    assert process.ask(1, "tools/list")["error"]["message"] == "send initialize before tools/list"
+    process.begin()
+    wrong = {
+        "uri: Field required": ("resources/subscribe", {}),
+        "name: Input should be a valid string": ("tools/call", {"name": 7}),
+        "arguments.a: Input should be a valid string": ("prompts/get", {"name": "x", "arguments": {"a": 7}}),
+        "length <= 20000": ("prompts/get", {"name": "deploy", "arguments": {"arguments": "x" * 20_001}}),
+    }
+    world.skill("~/.kitbag/skills", "deploy")
+    for number, (problem, (method, params)) in enumerate(wrong.items(), 2):
+        error = process.ask(number, method, params)["error"]
+        assert error["code"] == -32602
+        assert problem in error["message"]
+    process.end()

@@ -7,6 +7,7 @@ uses skill_prompts and tool_calls.
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
 from mcp_types import (
@@ -76,6 +77,8 @@ class PromptHandlers:
         invocation = {"skill_name": skill.full_name, "arguments": arguments}
         try:
             output = await self._calls.run(INVOKE, invocation, self._find_client(context), context)
+        except msgspec.ValidationError as error:
+            raise MCPError(INVALID_PARAMS, f"invalid arguments: {error}") from None
         except (KitbagError, OSError) as error:
             raise to_mcp_error(error) from None
         texts = [part.text for part in output.content if isinstance(part, Text)]

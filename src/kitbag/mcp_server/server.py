@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 import anyio
+from mcp import MCPError
 from mcp.server import NotificationOptions, Server, ServerRequestContext
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.models import InitializationOptions
@@ -20,6 +21,8 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated, ToolsListChanged
 from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
     DiscoverResult,
@@ -31,6 +34,7 @@ from mcp_types import (
     SubscriptionsListenResult,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from kitbag.mcp_server.client_sessions import ConnectedClient
 from kitbag.mcp_server.prompts import PromptHandlers
@@ -45,6 +49,7 @@ logger = logging.getLogger(__name__)
 
 NOTIFY_TIMEOUT: Final = 2.0
 """Don't wait for a client that does not read."""
+_SDK_NOT_INITIALIZED: Final = "Invalid request parameters"
 SESSION_HEADER: Final = "mcp-session-id"
 _NOTIFICATIONS: Final = NotificationOptions(tools_changed=True, resources_changed=True, prompts_changed=True)
 Context = ServerRequestContext[Any, Any]
@@ -69,7 +74,7 @@ class KitbagServer(Server[Any]):
         self._streams = ListenHandler(self._bus)
         self.extensions = {EXTENSION: SETTINGS}
         # Replaces the SDK's telemetry, which has no exporter here.
-        self.middleware[:] = [_declare_extension]
+        self.middleware[:] = [_explain_errors, _declare_extension]
         SkillResourceHandlers(state).register(self)
         PromptHandlers(state, self._calls, self._find_client).register(self)
         self._subscriptions = ResourceSubscriptions(state, self._find_client)
@@ -161,6 +166,25 @@ async def _notify(client: ConnectedClient, send: "Callable[[ServerSession], Awai
     if_connected = contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError)
     with if_connected, anyio.move_on_after(NOTIFY_TIMEOUT):
         await send(client.session)
+
+
+async def _explain_errors(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """The SDK's errors don't say what is wrong with the parameters."""
+    method = str(ctx.method)[:100]
+    try:
+        return await call_next(ctx)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "params"
+        raise MCPError(INVALID_PARAMS, f"invalid parameters for {method}: {place}: {first['msg']}"[:500]) from None
+    except MCPError as error:
+        if error.code == INVALID_PARAMS and error.message == _SDK_NOT_INITIALIZED:
+            raise MCPError(INVALID_PARAMS, f"send initialize before {method}") from None
+        raise
+    except Exception as error:
+        logger.exception("%s failed", method)
+        problem = f"{method} failed inside Kitbag ({type(error).__name__}). See Kitbag's error output for details"
+        raise MCPError(INTERNAL_ERROR, problem) from None
 
 
 async def _declare_extension(ctx: Context, call_next: CallNext) -> HandlerResult:

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, JSONRPCNotification, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from kitbag.mcp_server.server import KitbagServer
@@ -86,14 +86,20 @@ def _parse_line(line: bytes | None) -> tuple[Any, bytes]:
     """The message, or an error response for an invalid one."""
     if line is None:
         return None, _error_response(INVALID_REQUEST, f"the message is larger than {MAX_LINE_BYTES:,} bytes", None)
-    try:
-        return jsonrpc_message_adapter.validate_json(line, by_name=False), b""
-    except ValidationError:
-        pass
+    message: Any = None
+    with contextlib.suppress(ValidationError):
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        if not isinstance(message, JSONRPCNotification) or b'"id"' not in line:
+            return message, b""
     try:
         parsed: Any = json.loads(line)
     except (ValueError, RecursionError):
         return None, _error_response(PARSE_ERROR, "the message is not valid JSON", None)
+    if message is not None:
+        if "id" not in parsed:
+            return message, b""
+        # Its sender waits for a response.
+        return None, _error_response(INVALID_REQUEST, "the id of a request must be a string or an integer", None)
     request_id = cast("dict[str, Any]", parsed).get("id") if isinstance(parsed, dict) else None
     known = request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
     return None, _error_response(INVALID_REQUEST, "the message is not a JSON-RPC 2.0 message", known)

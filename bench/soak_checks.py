@@ -1,0 +1,98 @@
+"""Checks for bench/soak.py that share no code with what they check: they read SQLite, /proc and files by themselves.
+
+A task is lost if its id was returned to a client and the journal has no record of its creation, or none of its end. A
+double execution is unreported if its step left more than one line and the task is not reported as interrupted.
+"""
+
+import contextlib
+import json
+import os
+import re
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_TEMPORARY = re.compile(r"(^tmp|^\.copy-|\.tmp|\.new$|\.part$|~$)")
+
+
+class Record(NamedTuple):
+    stream: str
+    kind: str
+    body: dict[str, Any]
+
+
+def read_records(database: Path) -> list[Record]:
+    """From the table that has streams, kinds and bodies, whatever else the schema holds."""
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            columns = {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')}
+            if {"stream", "kind", "body"} <= columns:
+                rows = connection.execute(f'SELECT stream, kind, body FROM "{table}" ORDER BY rowid').fetchall()
+                return [Record(stream, kind, json.loads(body)) for stream, kind, body in rows]
+    raise AssertionError(f"{database} has no table of records: {tables}")
+
+
+def check_journal(database: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
+        found += [f"foreign key {row}" for row in connection.execute("PRAGMA foreign_key_check")]
+    wrong = [f"the journal is damaged: {problem}" for problem in found if problem != "ok"]
+    runs = (one for one in read_records(database) if one.stream == "tasks" and one.kind in ("begun", "ended"))
+    keys = Counter((record.kind, record.body["id"], record.body["run"]) for record in runs)
+    return wrong + [f"recorded {times} times: {key}" for key, times in keys.items() if times > 1]
+
+
+def statuses(database: Path) -> dict[str, str]:
+    """The last status of each task; empty: it has not ended."""
+    found: dict[str, str] = {}
+    for record in read_records(database):
+        if record.stream == "tasks" and record.kind in ("created", "begun", "ended"):
+            found[record.body["id"]] = record.body["status"] if record.kind == "ended" else ""
+    return found
+
+
+def lost_tasks(database: Path, accepted: set[str]) -> list[str]:
+    known = statuses(database)
+    return [task for task in sorted(accepted) if not known.get(task)]
+
+
+def double_executions(database: Path, workspaces: list[Path]) -> tuple[list[str], list[str]]:
+    """Tasks whose step was done more than once: reported and unreported."""
+    known = statuses(database)
+    doubled = [
+        path.name
+        for workspace in workspaces
+        for path in sorted((workspace / "effects").iterdir())
+        if len(path.read_text().splitlines()) > 1
+    ]
+    return (
+        [task for task in doubled if known.get(task) == "interrupted"],
+        [task for task in doubled if known.get(task) != "interrupted"],
+    )
+
+
+def processes_left(kitbag_home: Path) -> list[int]:
+    """Processes with this home in their environment, except this one."""
+    wanted = f"KITBAG_HOME={kitbag_home}".encode()
+    left: list[int] = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0]
+            variables = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
+            if int(name) != os.getpid() and state != "Z" and wanted in variables:
+                left.append(int(name))
+    return left
+
+
+def files_left(home: Path, workspaces: list[Path], temporary: Path, tasks: set[str]) -> list[str]:
+    """Temporary files in the home, anything in the directory for temporary files, and unknown files in a workspace."""
+    expected = {"effect.sh", "script.json", *(f"effects/{task}" for task in tasks)}
+    left = [str(path) for path in home.rglob("*") if path.is_file() and _TEMPORARY.search(path.name)]
+    left += [str(path) for path in temporary.rglob("*")]
+    for workspace in workspaces:
+        files = (path for path in workspace.rglob("*") if path.is_file())
+        names = (str(path.relative_to(workspace)) for path in files)
+        left += [f"{workspace.name}/{name}" for name in names if name not in expected and not name.startswith(".git/")]
+    return left
