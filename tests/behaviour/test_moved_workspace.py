@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from conftest import World
-from kitbag.agent.undo.session_changes import SessionChanges
+from kitbag.agent.undo.plan import read_message_changes
+from kitbag.agent.undo.session_changes import SessionChanges, WorkspaceSnapshots, recover_interrupted_command
 from kitbag.assembly.reload import reload
 from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, KitbagError
@@ -266,6 +268,30 @@ def test_a_command_during_which_the_workspace_moves_is_not_recorded_as_deleting_
     asyncio.run(command())
     assert shop.messages() == []
     assert any(MOVED in notice.text for notice in shop.notices)
+    shop.close()
+
+
+def test_a_killed_command_is_not_recorded_as_deleting_everything_if_its_workspace_was_replaced(world: World) -> None:
+    def shop_with_identity() -> Shop:
+        shop = Shop(world)
+        shop.workspace = msgspec.structs.replace(
+            shop.workspace, identity=WorkspaceIdentity.of_directory(str(shop.root))
+        )
+        shop.changes = SessionChanges(shop.session, shop.workspace, shop.notices.append)
+        return shop
+
+    shop = shop_with_identity()
+    (shop.root / "a.txt").write_text("mine\n")
+    shop.say()
+    snapshots = WorkspaceSnapshots(shop.workspace, shop.session.id, shop.kept)
+    snapshots.before_command("call-1")
+    assert snapshots._running_marker is not None
+    os.close(snapshots._running_marker)  # as if it were killed
+    _delete_and_create(shop.root)
+    shop.close()
+    shop = Shop(world, "other")
+    assert not recover_interrupted_command(shop.journal, "shop", shop.workspace, shop.kept)
+    assert read_message_changes(shop.journal, "shop", shop.kept) == []
     shop.close()
 
 

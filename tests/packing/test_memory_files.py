@@ -32,6 +32,15 @@ def only(world: World, text: str, **files: str) -> str:
     return memory.text
 
 
+def test_rules_in_too_many_directories_or_files_are_reported(world: World) -> None:
+    for number in range(101):
+        world.write(f".claude/rules/d{number:03}/r.txt", "")
+    assert problems(read(world)) == ["rules:0: more than 100 directories; the rest are not read"]
+    for number in range(101):
+        world.write(f"~/.claude/rules/r{number:03}.md", f"Rule {number}.")
+    assert "rules:0: more than 100 rules; the rest are not read" in problems(read(world))
+
+
 # -- which files, in which order ---------------------------------------------------------------------
 
 

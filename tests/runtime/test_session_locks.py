@@ -109,10 +109,6 @@ def test_a_run_does_not_write_to_a_session_that_another_process_has_open(at_home
             assert f"session {session} is open in another window (process {os.getpid()}, since 20" in denied.stderr
             assert "--fork" in denied.stderr
             assert _records(at_home, session) == held
-            with pytest.raises(SessionInUseError):
-                await _converse(at_home, resume=session)
-            with pytest.raises(SessionInUseError):
-                await _converse(at_home, resume="last")
             copied = await asyncio.to_thread(_resume, at_home, session, "--fork")
             assert (copied.returncode, copied.stdout) == (0, "Again.\n"), copied.stderr
             assert _records(at_home, session) == held
@@ -121,6 +117,22 @@ def test_a_run_does_not_write_to_a_session_that_another_process_has_open(at_home
     assert len(_records(at_home, session)) >= len(before)
     assert _resume(at_home, session).returncode == 0
     assert list((at_home.home / ".kitbag/state/open").iterdir()) == []
+
+
+def test_agents_of_one_process_hold_a_session_together_until_the_last_one_is_closed(at_home: World) -> None:
+    home, session = str(at_home.home / ".kitbag"), asyncio.run(_converse(at_home))
+
+    async def hold() -> None:
+        options = Options(directory=str(at_home.workspace), resume=session)
+        async with Agent(options=options, provider=Scripted(RESUMED)):
+            async with Agent(options=options, provider=Scripted(RESUMED)):
+                assert is_session_open(home, session)
+            assert is_session_open(home, session)
+        assert not is_session_open(home, session)
+        with hold_session(home, session), pytest.raises(SessionInUseError):
+            await _converse(at_home, resume="last")
+
+    asyncio.run(hold())
 
 
 def test_a_new_session_is_held_too(at_home: World) -> None:

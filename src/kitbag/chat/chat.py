@@ -137,15 +137,7 @@ class Chat:
         agent = self._open_agent(
             msgspec.structs.replace(options, settings_mode=self.agent.environment.live_rules.settings_mode)
         )
-        is_same = options.resume == self.agent.session.id and not options.fork
-        if is_same:
-            self.agent.release_session()
-        try:
-            await agent.__aenter__()
-        except BaseException:
-            if is_same:
-                self.agent.claim_session(self.agent.environment.places.kitbag_home)
-            raise
+        await agent.__aenter__()
         await run_to_completion(self._switch_to(agent))
 
     async def _switch_to(self, agent: Agent) -> None:

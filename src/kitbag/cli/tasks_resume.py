@@ -50,19 +50,17 @@ def resume_all(board: Board, *, yes: bool, as_json: bool) -> None:
 
 
 def _print_list(found: list[InterruptedTask]) -> None:
+    """Three lines for each task: a table would truncate what the user is asked about."""
     if not found:
-        return output.remark("no interrupted tasks")
-    rows = [
-        (
-            one.task.id,
-            one.task.agent or one.task.kind,
-            ", ".join(one.steps) or "waiting for the model",
-            EFFECT_LABELS[one.effect] + (f": {one.problem}" if one.problem else ""),
-            shorten_path(one.task.directory),
+        output.remark("no interrupted tasks")
+    for one in found:
+        task, effect = one.task, EFFECT_LABELS[one.effect]
+        about = " · ".join(
+            part for part in (task.agent or task.kind, task.description, shorten_path(task.directory)) if part
         )
-        for one in found
-    ]
-    return output.table(("ID", "AGENT", "INTERRUPTED STEP", "ON RESUME", "DIRECTORY"), rows)
+        output.echo(f"{output.style(task.id, 'bold')}  {output.clean(about)}")
+        output.echo(f"  interrupted: {output.clean(', '.join(one.steps) or 'waiting for the model')}")
+        output.echo(f"  on resume:   {output.clean(f'{effect}: {one.problem}' if one.problem else effect)}")
 
 
 def _confirm(count: int) -> bool:

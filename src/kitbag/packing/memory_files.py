@@ -8,7 +8,6 @@ memory_syntax.
 import bisect
 import os
 import re
-from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -69,7 +68,9 @@ class MemoryLocation(msgspec.Struct, frozen=True, kw_only=True):
     """True for a rule file; if its frontmatter limits it to some `paths`, it is not included."""
 
 
-def find_memory_files(places: Places, trusted: bool = True, link_targets: tuple[str, ...] = ()) -> list[MemoryLocation]:
+def find_memory_files(
+    places: Places, trusted: bool, link_targets: tuple[str, ...], problems: list[Diagnostic]
+) -> list[MemoryLocation]:
     """Existing memory files, most general first: the user's, then from the project root down."""
     claude = os.path.join(places.user_home, ".claude")
     project_limits = project_boundary(places)
@@ -80,7 +81,7 @@ def find_memory_files(places: Places, trusted: bool = True, link_targets: tuple[
         MemoryLocation(path=os.path.join(claude, "CLAUDE.md"), scope="user", root=claude, boundary=claude_limits),
         *(
             MemoryLocation(path=path, scope="user", root=claude, boundary=claude_limits, is_rule=True)
-            for path in _list_rule_files(claude, claude_limits)
+            for path in _list_rule_files(claude, claude_limits, problems)
         ),
         MemoryLocation(
             path=os.path.join(places.kitbag_home, "AGENTS.md"),
@@ -97,7 +98,7 @@ def find_memory_files(places: Places, trusted: bool = True, link_targets: tuple[
                 )
             )
             if name == ".claude/CLAUDE.md":
-                rules = _list_rule_files(os.path.join(directory, ".claude"), project_limits)
+                rules = _list_rule_files(os.path.join(directory, ".claude"), project_limits, problems)
                 candidates += [
                     MemoryLocation(
                         path=rule, scope="project", root=places.project, boundary=project_limits, is_rule=True
@@ -107,7 +108,7 @@ def find_memory_files(places: Places, trusted: bool = True, link_targets: tuple[
     return [location for location in candidates if os.path.lexists(location.path)]
 
 
-def _list_rule_files(claude: str, boundary: PathBoundary) -> list[str]:
+def _list_rule_files(claude: str, boundary: PathBoundary, problems: list[Diagnostic]) -> list[str]:
     """`rules/**/*.md`, sorted; symlinked directories are not followed. A directory symlink that leaves the boundary is
     included, so that reading it reports the problem."""
 
@@ -118,11 +119,24 @@ def _list_rule_files(claude: str, boundary: PathBoundary) -> list[str]:
     if os.path.isdir(top) and leaves_boundary(top):
         return [top]
     paths: list[str] = []
-    for directory, folders, names in islice(os.walk(top), _MAX_FOLDERS):
+    for count, (directory, folders, names) in enumerate(os.walk(top)):
+        if count == _MAX_FOLDERS:
+            problems.append(_limit_diagnostic(top, f"more than {_MAX_FOLDERS} directories"))
+            break
+        folders.sort()
         paths += [os.path.join(directory, name) for name in names if name.endswith(".md")]
         linked = (path for name in folders if os.path.islink(path := os.path.join(directory, name)))
         paths += [path for path in linked if leaves_boundary(path)]
+    if len(paths) > _MAX_FILES:
+        problems.append(_limit_diagnostic(top, f"more than {_MAX_FILES} rules"))
     return sorted(paths)[:_MAX_FILES]
+
+
+def _limit_diagnostic(folder: str, limit: str) -> Diagnostic:
+    problem = f"{limit}; the rest are not read"
+    return Diagnostic(
+        severity="warning", code="too-many-rules", file=folder, line=0, problem=problem, fix="merge or remove rules"
+    )
 
 
 def read_memory_files(
@@ -130,7 +144,7 @@ def read_memory_files(
 ) -> MemoryFiles:
     reader = _MemoryReader(places.user_home)
     files: list[MemoryFile] = []
-    for location in find_memory_files(places, trusted, link_targets):
+    for location in find_memory_files(places, trusted, link_targets, reader.problems):
         text = reader.read_location(location)
         if text and all(text != other.text for other in files):  # skips the same text under another name
             files.append(MemoryFile(path=location.path, scope=location.scope, text=text))

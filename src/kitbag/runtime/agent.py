@@ -7,8 +7,6 @@ Entering it opens the journal and chooses the model; leaving it closes both. `as
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 from kitbag.agent.session_list import newest_session
@@ -16,27 +14,21 @@ from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.events import RunEnded
-from kitbag.runtime.session_locks import SessionInUseError, hold_session
+from kitbag.runtime.session_locks import SessionInUseError, share_session
 from kitbag.tasks.delegation import TaskDelegation
 
 __all__ = ["Agent", "Options", "ask", "newest_session"]
 
 
 class Agent(BaseAgent):
-    release_session: Callable[[], None] = staticmethod(lambda: None)
-    """Lets another agent open the session."""
-
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))
 
     def claim_session(self, kitbag_home: str) -> None:
-        """Held until the agent is closed, or until `release_session`."""
+        """Held until the agent is closed."""
         if self.options.resume and not self.options.fork:
             self._check_no_task_runs()
-        lock = ExitStack()
-        lock.enter_context(hold_session(kitbag_home, self.session.id))
-        self.release_session = lock.close
-        self._exit_stack.callback(lock.close)
+        self._exit_stack.enter_context(share_session(kitbag_home, self.session.id))
 
     def _check_no_task_runs(self) -> None:
         """Raises InvalidError if the session is that of a task that has not ended."""

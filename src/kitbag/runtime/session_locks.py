@@ -24,7 +24,7 @@ _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class SessionInUseError(InvalidError):
-    """Another process, or another agent of this one, has the session open."""
+    """Another process has the session open."""
 
 
 @contextlib.contextmanager
@@ -44,6 +44,29 @@ def hold_session(kitbag_home: str, session_id: str) -> Generator[None, None, Non
     finally:
         if descriptor >= 0:
             _release(_lock_path(kitbag_home, session_id), descriptor)
+
+
+_shared: dict[tuple[str, str], tuple[contextlib.ExitStack, int]] = {}
+"""The sessions that agents of this process hold, and how many agents each."""
+
+
+@contextlib.contextmanager
+def share_session(kitbag_home: str, session_id: str) -> Generator[None, None, None]:
+    """As `hold_session`, but agents of this process hold it together: a chat opens a session anew before it closes the
+    old agent."""
+    key = (kitbag_home, session_id)
+    lock, count = _shared.get(key, (contextlib.ExitStack(), 0))
+    if not count:
+        lock.enter_context(hold_session(kitbag_home, session_id))
+    _shared[key] = lock, count + 1
+    try:
+        yield
+    finally:
+        lock, count = _shared.pop(key)
+        if count > 1:
+            _shared[key] = lock, count - 1
+        else:
+            lock.close()
 
 
 def _acquire(inside: int, name: str) -> int:

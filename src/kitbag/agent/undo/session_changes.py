@@ -36,6 +36,7 @@ from kitbag.errors import KitbagError
 from kitbag.events import Notice
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.paths import resolve_links
+from kitbag.permissions.workspace_identity import WorkspaceIdentity
 from kitbag.processes.run_process import run_in_thread
 from kitbag.store.content_store import ContentStore, content_digest
 from kitbag.store.journal import Journal
@@ -221,7 +222,9 @@ class WorkspaceSnapshots:
             self._cache.save(snapshot)
         self._has_snapshot, self._last_snapshot = True, snapshot
         if not self._running_commands:
-            self._running_marker = self._cache.mark_running(call_id)
+            identity = self._workspace.identity
+            record = identity.to_record() if identity is not None else ()
+            self._running_marker = self._cache.mark_running(call_id, record)
         self._running_commands += 1
         return snapshot
 
@@ -247,8 +250,9 @@ class WorkspaceSnapshots:
             self._running_marker = None
 
     def recover_interrupted(self) -> tuple[str, list[PathChange]] | None:
-        """For a command that was killed with its session: its call and the changes since it started. Call `recovered`
-        once they are recorded."""
+        """For a command that was killed with its session: its call and the changes since it started; none if they can't
+        be known, e.g. because another directory has taken the workspace's place. Call `recovered` once they are
+        recorded."""
         if self._has_snapshot or self._running_marker is not None:
             return None
         interrupted = self._cache.find_interrupted()
@@ -256,6 +260,9 @@ class WorkspaceSnapshots:
             return None
         call, self._running_marker = interrupted
         try:
+            identity = WorkspaceIdentity.from_record(self._cache.interrupted_workspace(self._running_marker))
+            if identity is not None and not identity.is_at(self._workspace.root):
+                return call, []
             snapshot = self._cache.load()
             return call, self.after_command(snapshot) if snapshot is not None else []
         except SnapshotLimitError:

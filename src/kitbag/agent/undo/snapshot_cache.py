@@ -68,14 +68,15 @@ class SnapshotCache:
                 return _filter_stored(snapshot.files, stored_digests)
         return {}
 
-    def mark_running(self, call_id: str) -> int | None:
-        """A descriptor that holds the lock until `clear_running`; None if another process runs this session."""
+    def mark_running(self, call_id: str, workspace: Sequence[int] = ()) -> int | None:
+        """A descriptor that holds the lock until `clear_running`; None if another process runs this session.
+        `workspace`: a record of the workspace's identity."""
         try:
             descriptor = private_files.acquire_lock(self._home, self._marker_path, 0.0)
         except StoreError:
             return None
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, json.dumps({"call": call_id}).encode("ascii"))
+        os.write(descriptor, json.dumps({"call": call_id, "workspace": [*workspace]}).encode("ascii"))
         return descriptor
 
     def clear_running(self, descriptor: int) -> None:
@@ -100,6 +101,12 @@ class SnapshotCache:
         if isinstance(call, str) and call:
             return call, descriptor
         self.clear_running(descriptor)
+        return None
+
+    def interrupted_workspace(self, descriptor: int) -> object:
+        """What `mark_running` got, from the descriptor of `find_interrupted`."""
+        with contextlib.suppress(ValueError, OSError, AttributeError):
+            return json.loads(os.pread(descriptor, 4_096, 0)).get("workspace")
         return None
 
     def prune(self) -> None:

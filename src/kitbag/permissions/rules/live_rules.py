@@ -44,7 +44,7 @@ class LiveRules:
         `settings_mode`: the attribute's value when the task was requested, if that was earlier. `removed_restrictions`:
         see `load_permissions`. Raises UsageError for `flags`."""
         self._places = places
-        self.workspace = workspace
+        self._workspace = workspace
         self._trusted = trusted
         self._flags = flags
         self._removed_restrictions = tuple(removed_restrictions)
@@ -70,6 +70,11 @@ class LiveRules:
             self._notices += [problem for problem in _problems(snapshot) if problem not in known]
             self._snapshot = snapshot._replace(loaded=before.loaded) if _is_same(snapshot, before) else snapshot
         return self._snapshot.loaded
+
+    @property
+    def workspace(self) -> Workspace:
+        """As given at the start."""
+        return self._workspace
 
     def setting(self, key: str) -> Any:
         """A value of the last loaded settings."""
@@ -114,7 +119,7 @@ class LiveRules:
         trusted = self._trusted(settings) if callable(self._trusted) else self._trusted
         loaded = load_permissions(
             settings,
-            self.workspace,
+            self._workspace,
             trusted=trusted,
             flags=self._flags,
             removed_restrictions=self._removed_restrictions,
