@@ -140,7 +140,8 @@ class Redactor:
     def _spans(self, text: str) -> Iterator[TextSpan]:
         yield from self._known_spans(text)
         lowered = text.lower()
-        if len(lowered) != len(text):  # a few letters become two in lower case
+        # A few letters become two in lower case, and the Kelvin sign becomes a `k`, which it is not in a name.
+        if len(lowered) != len(text) or "\u212a" in text:
             lowered = text.translate(_ASCII_LOWER)
         yield from find_pattern_secrets(text, lowered)
         yield from find_named_secrets(text, lowered)
