@@ -6,13 +6,14 @@ value starts, one of the first few integers of its bytes is among them. Only val
 
 import sys
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 _PLAIN_SEARCH_LIMIT = 20_000
 """Up to this product of text length and number of values, searching for each value is faster."""
 _MIN_START = 4
 # Bytes of an integer, its format, and the step between integers: of a value at least as long as both, less one,
 # an occurrence contains a whole integer.
-_WORD_CLASSES = ((8, "Q", 8), (4, "I", 4), (4, "I", 2))
+_WORD_CLASSES: tuple[tuple[int, Literal["Q", "I"], int], ...] = ((8, "Q", 8), (4, "I", 4), (4, "I", 2))
 
 
 class KnownValues:
@@ -67,8 +68,9 @@ class _WordClass:
 
     __slots__ = ("_format", "_owners", "_size", "_step", "_words")
 
-    def __init__(self, size: int, letter: str, step: int, values: list[str]) -> None:
-        self._size, self._format, self._step = size, letter, step
+    def __init__(self, size: int, letter: Literal["Q", "I"], step: int, values: list[str]) -> None:
+        self._size, self._step = size, step
+        self._format: Literal["Q", "I"] = letter
         self._owners: dict[int, list[tuple[str, int]]] = {}
         """For the first integer: the values, and their last integer at the same step."""
         for value in values:
