@@ -68,6 +68,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python bench/tasks.py
 	$(BIN)/python bench/stopping.py
 	$(BIN)/python bench/hostile.py
+	$(BIN)/python bench/redaction.py
 	$(BIN)/python bench/mcp.py
 	$(BIN)/python bench/mcp_http.py
 	$(BIN)/python bench/savings.py

@@ -33,6 +33,7 @@ from kitbag.events import (
 )
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage
 from kitbag.store.journal import Journal
+from kitbag.store.known_values import KnownValues
 from kitbag.store.redaction import Redactor
 from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.views.blocks import Block, LinesBlock, NoticeBlock, ReplyBlock, ThinkingBlock, ToolBlock, UserBlock
@@ -128,7 +129,7 @@ def test_a_reply_that_broke_off_is_taken_back() -> None:
 
 
 def test_a_secret_that_comes_in_pieces_is_in_none_of_them() -> None:
-    seen = Watcher(make_redactor=lambda: StreamingRedactor(Redactor((SECRET,)).redact_known, (SECRET,)))
+    seen = Watcher(make_redactor=lambda: StreamingRedactor(Redactor((SECRET,)).redact_known, KnownValues((SECRET,))))
     seen.tell(STARTED, *(TextDelta(char) for char in f"It is {SECRET}."), reply(f"It is {SECRET}."))
     assert seen.blocks == [ReplyBlock("It is [REDACTED].")]
     assert all("tok-" not in picture.tail for picture in seen.pictures)

@@ -4,6 +4,7 @@ import base64
 
 import pytest
 
+from kitbag.store.known_values import KnownValues
 from kitbag.store.redaction import Redactor
 from kitbag.store.streaming_redaction import StreamingRedactor
 
@@ -13,7 +14,7 @@ SECRET = "tok-0123456789abcdef"
 @pytest.mark.parametrize("size", range(1, 25))
 def test_a_secret_in_pieces_is_held_back_until_it_is_known(size: int) -> None:
     text = f"x{SECRET[:5]}{SECRET} and {SECRET}{SECRET[:3]} end {SECRET[:7]}"
-    held = StreamingRedactor(Redactor((SECRET,)).redact_known, (SECRET,))
+    held = StreamingRedactor(Redactor((SECRET,)).redact_known, KnownValues((SECRET,)))
     shown = [held.feed(text[at : at + size]) for at in range(0, len(text), size)]
     whole = "".join(shown) + held.flush()
     assert SECRET not in whole
@@ -42,7 +43,7 @@ def test_where_the_end_of_a_secret_may_begin_another_it_is_held_back_whole(
 
 
 def test_what_can_be_no_secret_is_shown_at_once() -> None:
-    held = StreamingRedactor(Redactor((SECRET,)).redact_known, (SECRET,))
+    held = StreamingRedactor(Redactor((SECRET,)).redact_known, KnownValues((SECRET,)))
     assert held.feed("Hello.") == "Hello."
     assert held.feed("see tok") == "see "
     assert held.feed("yo") == "tokyo"

@@ -31,6 +31,7 @@ from kitbag.events import (
     TurnEnded,
 )
 from kitbag.messages import Message, Thinking
+from kitbag.store.known_values import KnownValues
 from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.text.human_format import format_count
 from kitbag.views.blocks import Block, NoticeBlock, ReplyBlock, ThinkingBlock, ToolBlock, notice_block, text_block
@@ -48,7 +49,7 @@ class ShowBlocks(Protocol):
 
 
 def _no_redaction() -> StreamingRedactor:
-    return StreamingRedactor(lambda text: text, ())
+    return StreamingRedactor(lambda text: text, KnownValues(()))
 
 
 class EventView:

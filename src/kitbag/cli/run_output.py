@@ -34,6 +34,7 @@ from kitbag.events import (
     TurnEnded,
 )
 from kitbag.messages import message_to_json, usage_to_json
+from kitbag.store.known_values import KnownValues
 from kitbag.store.redaction import Redactor
 from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.text.hidden_characters import escape_for_terminal
@@ -254,8 +255,8 @@ class StreamJsonOutput(RunOutput):
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
         super().__init__(secrets)
         self._buffers: dict[type[TextDelta | ThinkingDelta], StreamingRedactor] = {
-            TextDelta: StreamingRedactor(self._redact_text, secrets),
-            ThinkingDelta: StreamingRedactor(self._redact_text, secrets),
+            TextDelta: StreamingRedactor(self._redact_text, KnownValues(secrets)),
+            ThinkingDelta: StreamingRedactor(self._redact_text, KnownValues(secrets)),
         }
 
     def event(self, event: Event) -> None:

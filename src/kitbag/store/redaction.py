@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
+from kitbag.store.known_values import KnownValues
 from kitbag.store.secret_names import has_secret_value
 from kitbag.store.secrets_by_name import NAME_WORDS, find_named_secrets, is_placeholder_value, is_secret_field
 from kitbag.store.secrets_by_pattern import HEADER_WORDS, TOKEN_PREFIXES, TextSpan, find_pattern_secrets
@@ -31,7 +32,7 @@ _ASCII_LOWER = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 
 class Redactor:
     """Safe to share between threads: its matches never change."""
 
-    __slots__ = ("_clean", "_clean_size", "_markers", "_outbound", "_substrings", "_values", "_whole_words")
+    __slots__ = ("_clean", "_clean_size", "_json_values", "_outbound", "_substrings", "_values", "known_values")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         whole_words: set[str] = set()
@@ -41,15 +42,17 @@ class Redactor:
         for value in self._values:
             (whole_words if _is_plain_word(value) else substrings).add(value)
             substrings.update(_encodings(value))
-        self._whole_words = tuple(sorted(whole_words, key=len, reverse=True))
-        self._substrings = tuple(sorted(substrings - whole_words, key=len, reverse=True))
-        self._markers = (
-            *{json.dumps(value)[1:-1] for value in (*self._whole_words, *self._substrings)},
-            *TOKEN_PREFIXES,
-        )
+        self._set_known(frozenset(whole_words | substrings), frozenset(substrings - whole_words))
         self._clean: set[str] = set()
         """Texts without a secret: keys, prompts and others are written repeatedly."""
         self._clean_size = 0
+
+    def _set_known(self, values: frozenset[str], substrings: frozenset[str]) -> None:
+        self.known_values = KnownValues(values)
+        """All known values in every encoding, for redacting a stream."""
+        self._substrings = substrings
+        """Those that also match inside of words."""
+        self._json_values = KnownValues(json.dumps(value)[1:-1] for value in values)
 
     @classmethod
     def from_environment(
@@ -62,15 +65,11 @@ class Redactor:
         """A new redactor that also knows these secrets."""
         combined = Redactor(secrets)
         combined._values |= self._values
-        combined._whole_words = tuple(sorted({*self._whole_words, *combined._whole_words}, key=len, reverse=True))
-        combined._substrings = tuple(sorted({*self._substrings, *combined._substrings}, key=len, reverse=True))
-        combined._markers = tuple({*self._markers, *combined._markers})
+        combined._set_known(
+            frozenset((*self.known_values.values, *combined.known_values.values)),
+            self._substrings | combined._substrings,
+        )
         return combined
-
-    @property
-    def known_values(self) -> tuple[str, ...]:
-        """All known values in every encoding, for redacting a stream."""
-        return (*self._whole_words, *self._substrings)
 
     def reveals_secret(self, texts: Iterable[str]) -> bool:
         """Whether texts that leave this machine together contain a known secret, even encoded or split."""
@@ -82,9 +81,8 @@ class Redactor:
 
     def may_contain_secrets(self, as_json: str) -> bool:
         """Whether an ASCII JSON text is worth a closer look. If not, `redact_value` changes nothing."""
-        for marker in self._markers:
-            if marker in as_json:
-                return True
+        if self._json_values.find_in(as_json) or any(prefix in as_json for prefix in TOKEN_PREFIXES):
+            return True
         lowered = as_json.lower()
         return any(word in lowered for word in _LOWERCASE_MARKERS)
 
@@ -133,18 +131,17 @@ class Redactor:
         return value
 
     def _known_spans(self, text: str) -> Iterator[TextSpan]:
-        for secret in self._substrings:
-            if secret in text:
-                yield from _occurrences(text, secret)
-        for secret in self._whole_words:
+        for secret in self.known_values.find_in(text):
+            inside_words = secret in self._substrings
             for start, end in _occurrences(text, secret):
-                if not text[start - 1 : start].isalnum() and not text[end : end + 1].isalnum():
+                if inside_words or not (text[start - 1 : start].isalnum() or text[end : end + 1].isalnum()):
                     yield start, end
 
     def _spans(self, text: str) -> Iterator[TextSpan]:
         yield from self._known_spans(text)
         lowered = text.lower()
-        if len(lowered) != len(text):  # a few letters become two in lower case
+        # A few letters become two in lower case, and the Kelvin sign becomes a `k`, which it is not in a name.
+        if len(lowered) != len(text) or "\u212a" in text:
             lowered = text.translate(_ASCII_LOWER)
         yield from find_pattern_secrets(text, lowered)
         yield from find_named_secrets(text, lowered)
@@ -200,7 +197,10 @@ def _encodings(value: str) -> Iterator[str]:
     import html
     from urllib.parse import quote, quote_plus
 
-    data = value.encode("utf-8", "surrogateescape")
+    try:
+        data = value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # JSON can hold half of a surrogate pair
+        data = value.encode("utf-8", "surrogatepass")
     percent = quote(data, safe="")
     encodings = {percent, percent.lower(), quote(data), quote_plus(data)}
     for escaped in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):

@@ -6,10 +6,15 @@ types and references as values, so those must also look like a secret. Used by r
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from kitbag.store.secret_names import has_secret_value
-from kitbag.store.secrets_by_pattern import TextSpan, is_secret_reference, mixes_letters_and_digits
+from kitbag.store.secrets_by_pattern import (
+    TextSpan,
+    is_secret_reference,
+    mixes_letters_and_digits,
+    words_with_present_characters,
+)
 
 # Lowercase; every name of a secret contains one of them.
 NAME_WORDS = (
@@ -17,6 +22,7 @@ NAME_WORDS = (
     "signature", "_pat", "dsn", "aws_", "azure_", "gcp_", "google_", "vault_", "database", "webhook",
 )  # fmt: skip
 _MAX_NAME_LENGTH = 64
+_VALUE_SIGNS = "0123456789\"'`?&"
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
 _AFTER_NAME = frozenset("=: \t\"'`\\]")
 _SEPARATOR = re.compile(r"""\\{0,4}["'`]?\]?[ \t]{0,4}(:=|=>|=|:)(?![=:/])[ \t]{0,4}""")
@@ -71,17 +77,46 @@ def _classify_key(name: str) -> str:
 
 
 def find_named_secrets(text: str, lowered: str) -> Iterator[TextSpan]:
-    for word in NAME_WORDS:
-        at = lowered.find(word)
-        while at >= 0:
-            run = _NAME.match(text, at)
-            end = max(run.end() if run else at, at + 1)
-            if end - at <= _MAX_NAME_LENGTH:
-                span = _find_value(text, at, end)
-                if span:
-                    yield span
-                    end = max(end, span[1])
-            at = lowered.find(word, end)
+    if not _may_have_values(text, lowered):
+        return
+    has_flags = "--" in text
+    for word in words_with_present_characters(NAME_WORDS, lowered):
+        if word in lowered:
+            yield from _find_values_after(word, text, lowered, has_flags)
+
+
+def _may_have_values(text: str, lowered: str) -> bool:
+    """Whether any value could be a secret: it has a digit, is quoted, is in a URL or after a flag, or has a name in
+    capitals. Checks for single characters, which costs nothing beside everything else."""
+    if "--" not in text and "=" not in text and ":" not in text:
+        return False
+    return text != lowered or any(char in text for char in _VALUE_SIGNS) or "--" in text
+
+
+def _find_values_after(word: str, text: str, lowered: str, has_flags: bool) -> Iterator[TextSpan]:
+    pattern, begin = _name_pattern(word), 0
+    while begin >= 0:
+        matches = pattern.finditer(lowered, begin)
+        begin = -1
+        for match in matches:
+            kind = match.lastgroup
+            if kind is None or (kind == "blank" and not has_flags):
+                continue
+            at, end = match.start(), match.end("name")
+            span = _find_value(text, at, end) if end - at <= _MAX_NAME_LENGTH else None
+            if span:
+                yield span
+                begin = max(end, span[1])  # no name is looked for inside of a value
+                break
+
+
+@cache
+def _name_pattern(word: str) -> re.Pattern[str]:
+    """A name from this word on, in lower case, and whether a separator, or at least a blank, follows it."""
+    start = re.escape(word.removesuffix("=")) + ("(?==)" if word.endswith("=") else "")
+    return re.compile(
+        rf"""(?P<name>{start}[a-z0-9_.-]*+)(?:(?P<separator>\\{{0,4}}["'`]?\]?[ \t]{{0,4}}[=:])|(?P<blank>[ \t]))?"""
+    )
 
 
 def _find_value(text: str, at: int, end: int) -> TextSpan | None:

@@ -56,16 +56,18 @@ _TOKEN_PATTERNS: dict[str, str] = {
     "hooks.slack.com/services/": r"[A-Za-z0-9/]{16,}",
     "discord.com/api/webhooks/": r"[0-9]+/[A-Za-z0-9_-]{16,}",
 }
-_JWT = re.compile(r"eyJ[A-Za-z0-9_]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){1,3}")
+# Only at the start of a run, so that each run is scanned once.
+_JWT = re.compile(r"eyJ(?<!\weyJ)[A-Za-z0-9_]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){1,3}")
 _PRIVATE_KEY = re.compile(r"-----BEGIN (?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_END = re.compile(r"-----END (?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=\s]|\\+[nr])*")
 _MAX_KEY_LENGTH = 20_000
-_BEARER = re.compile(r"bearer[ \t]{1,4}([A-Za-z0-9._~+/=-]{12,})", re.IGNORECASE)
+# These two are for text in lower case, in which some letters other than ASCII still count as i, s and k.
+_BEARER = re.compile(r"bearer[ \t]{1,4}([a-z\u0130\u0131\u017f\u212a0-9._~+/=-]{12,})")
 _AUTHORIZATION = re.compile(
     r"""authorization\\*["']?[ \t]{0,4}[:=][ \t]{0,4}\\*["']?"""
-    r"""(?:(basic|bearer|token|digest|apikey|bot)[ \t]{1,4})?([^\s"'\\,]{6,4096})""",
-    re.IGNORECASE,
+    r"(?:(ba[s\u017f][i\u0130\u0131]c|bearer|to[k\u212a]en|d[i\u0130\u0131]ge[s\u017f]t|ap[i\u0130\u0131][k\u212a]ey|bot)"
+    r"""[ \t]{1,4})?([^\s"'\\,]{6,4096})"""
 )
 _USERINFO = re.compile(r"""://(?:[^\s/@:"'<>\\?#]{0,128}:([^\s/@"'<>\\?#]{1,256})|([A-Za-z0-9_-]{16,256}))@""")
 _SIGNED = re.compile(r"""[?&]sig=([^\s&"'<>#\\]{8,})""")
@@ -89,43 +91,35 @@ HEADER_WORDS = ("authorization", "bearer")
 def find_pattern_secrets(text: str, lowered: str) -> Iterator[TextSpan]:
     """Spans of secrets. `lowered` is the text in lower case, with the same offsets."""
     # Substring checks first: most texts contain none of the prefixes.
-    for prefix in _TOKEN_PATTERNS:
+    for prefix in words_with_present_characters(tuple(_TOKEN_PATTERNS), text):
         if prefix in text:
-            yield from _find_prefixed_tokens(text, prefix, _token_pattern(prefix))
+            yield from (match.span() for match in _token_pattern(prefix).finditer(text))
     if "eyJ" in text:
-        yield from _find_jwts(text)
+        yield from (match.span() for match in _JWT.finditer(text))
     if "-----BEGIN " in text:
         yield from _find_private_keys(text)
     if "authorization" in lowered or "bearer" in lowered:
         yield from _find_authorization_values(text, lowered)
-    if "://" in text or "sig=" in text:
+    if ("://" in text and "@" in text) or "sig=" in text:
         yield from _find_url_secrets(text)
+
+
+def words_with_present_characters(words: tuple[str, ...], text: str) -> list[str]:
+    """The words whose characters all occur in the text: finding one character is much faster than finding a word."""
+    absent = {char for char in _distinct_characters(words) if char not in text}
+    return [word for word in words if absent.isdisjoint(word)] if absent else list(words)
+
+
+@cache
+def _distinct_characters(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set("".join(words))))
 
 
 @cache
 def _token_pattern(start: str) -> re.Pattern[str]:
-    """Compiled on first use: few texts need any, and compiling all takes longer than starting Python."""
-    return re.compile(re.escape(start) + _TOKEN_PATTERNS[start])
-
-
-def _find_prefixed_tokens(text: str, prefix: str, pattern: re.Pattern[str]) -> Iterator[TextSpan]:
-    at = text.find(prefix)
-    while at >= 0:
-        match = None if at and text[at - 1].isalnum() else pattern.match(text, at)
-        if match:
-            yield match.span()
-        at = text.find(prefix, match.end() if match else at + len(prefix))
-
-
-def _find_jwts(text: str) -> Iterator[TextSpan]:
-    at = text.find("eyJ")
-    while at >= 0:
-        # Only at the start of a run, so that each run is scanned once.
-        inside = at > 0 and (text[at - 1].isalnum() or text[at - 1] == "_")
-        match = None if inside else _JWT.match(text, at)
-        if match:
-            yield match.span()
-        at = text.find("eyJ", match.end() if match else at + 3)
+    """Compiled on first use: few texts need any, and compiling all takes longer than starting Python. The prefix comes
+    first, so that it is searched for like a substring; what precedes it is checked after that."""
+    return re.compile(rf"{re.escape(start)}(?<![^\W_]{re.escape(start)}){_TOKEN_PATTERNS[start]}")
 
 
 def _find_private_keys(text: str) -> Iterator[TextSpan]:
@@ -147,18 +141,13 @@ def _find_private_keys(text: str) -> Iterator[TextSpan]:
 
 
 def _find_authorization_values(text: str, lowered: str) -> Iterator[TextSpan]:
-    at = lowered.find("authorization")
-    while at >= 0:
-        match = _AUTHORIZATION.match(text, at)
-        if match and _is_credential((match[1] or "").lower(), match[2]):
-            yield match.span(2)
-        at = lowered.find("authorization", match.end() if match else at + 13)
-    at = lowered.find("bearer")
-    while at >= 0:
-        match = _BEARER.match(text, at)
-        if match and mixes_letters_and_digits(match[1]):
+    for match in _AUTHORIZATION.finditer(lowered):
+        start, end = match.span(2)
+        if _is_credential(match[1] or "", text[start:end]):
+            yield start, end
+    for match in _BEARER.finditer(lowered):
+        if mixes_letters_and_digits(match[1]):
             yield match.span(1)
-        at = lowered.find("bearer", match.end() if match else at + 6)
 
 
 def _is_credential(scheme: str, value: str) -> bool:
@@ -170,13 +159,9 @@ def _is_credential(scheme: str, value: str) -> bool:
 
 
 def _find_url_secrets(text: str) -> Iterator[TextSpan]:
-    at = text.find("://")
-    while at >= 0:
-        match = _USERINFO.match(text, at)
-        if match:
-            group = 1 if match[1] is not None else 2
-            if not is_secret_reference(match[group]) and (group == 1 or mixes_letters_and_digits(match[group])):
-                yield match.span(group)
-        at = text.find("://", at + 3)
+    for match in _USERINFO.finditer(text):
+        group = 1 if match[1] is not None else 2
+        if not is_secret_reference(match[group]) and (group == 1 or mixes_letters_and_digits(match[group])):
+            yield match.span(group)
     for match in _SIGNED.finditer(text):
         yield match.span(1)
