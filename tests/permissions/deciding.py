@@ -1,6 +1,7 @@
 """What the tests of decisions share: permissions over real folders."""
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -45,3 +46,9 @@ def permissions(
         for rule in parse_rules(text, effect, f"{effect}.toml:1", "user", workspace.kitbag_home)
     ]
     return Permissions(workspace, mode, PermissionRules(rules), protection, **more)
+
+
+def git(directory: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=x", "-c", "user.email=x@localhost", "-c", "protocol.file.allow=always")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run(["git", *identity, *arguments], cwd=directory, env=environment, check=True, capture_output=True)

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from kitbag.permissions.git_index import read_index
 from kitbag.text.source_files import SourceError, open_regular_file
 
 _MAX_CONFIG_BYTES: Final = 1 << 20
-_MAX_INDEX_BYTES: Final = 256 << 20
 _MAX_FILES: Final = 300
 _MAX_DEPTH: Final = 4
 _PROGRAM = re.compile(
@@ -26,11 +26,6 @@ _WHEN_READING: Final = frozenset({"clean", "process", "textconv", "external", "c
 _INCLUDE = re.compile(r"(?:^|\])\s*path[ \t]*=[ \t]*(.*)", re.IGNORECASE | re.MULTILINE)
 _ALIAS = re.compile(r"(?:^|\])\s*([\w-]+|command)[ \t]*=[ \t]*\"?!", re.IGNORECASE | re.MULTILINE)
 _LFS = re.compile(r"git-lfs (?:clean|smudge|filter-process|pre-auto-fetch)\b")
-_GITLINK_MODE: Final = b"\x00\x00\xe0\x00"
-_MODE_OFFSET: Final = 24
-_FLAGS_OFFSET: Final = 60
-_NAME_OFFSET: Final = 62
-_EXTENDED: Final = 0x4000
 
 
 class GitRepository(NamedTuple):
@@ -66,7 +61,7 @@ def find_programs(repository: GitRepository, subcommand: str, only_reads: bool) 
     budget = [_MAX_FILES]
     for git in _git_directories(repository, budget, 0):
         if not git:
-            yield ConfiguredProgram("too many submodules to check", repository.git_directory)
+            yield ConfiguredProgram("its submodules cannot be checked", repository.git_directory)
             return
         for name in ("config", "config.worktree"):
             for program in _programs_in_file(os.path.join(git, name), subcommand, budget, 0):
@@ -93,17 +88,14 @@ def _git_directories(repository: GitRepository, budget: list[int], depth: int) -
             if "config" in files or "config.worktree" in files:
                 folders[:] = [name for name in folders if name == "modules"]
                 yield folder
-    if repository.work_tree:
-        for path in _gitlinks(git):
-            inner = _git_directory(os.path.join(repository.work_tree, path)) if path else None
-            if inner == "":
-                continue
-            if inner is None:
-                yield ""
-                return
-            yield from _git_directories(
-                GitRepository(inner, os.path.join(repository.work_tree, path)), budget, depth + 1
-            )
+    entries = read_index(git) if repository.work_tree else ()
+    if entries is None:
+        yield ""
+        return
+    for entry in entries:
+        work_tree = os.path.join(repository.work_tree, entry.path)
+        if entry.is_submodule and (inner := _git_directory(work_tree)):
+            yield from _git_directories(GitRepository(inner, work_tree), budget, depth + 1)
 
 
 def _git_directory(work_tree: str) -> str:
@@ -144,44 +136,11 @@ def _programs_in_file(path: str, subcommand: str, budget: list[int], depth: int)
             yield ConfiguredProgram(f"path = {value[:100]}", path)
 
 
-def _gitlinks(git: str) -> Iterator[str]:
-    """Paths of the submodules in the index; an empty string if they can't be determined."""
-    names = ["index", *sorted(name for name in _list(git) if name.startswith("sharedindex."))]
-    for name in names:
-        data = _read_bytes(os.path.join(git, name), _MAX_INDEX_BYTES)
-        at = data.find(_GITLINK_MODE)
-        if at < 0:
-            continue
-        if data[4:8] not in (b"\x00\x00\x00\x02", b"\x00\x00\x00\x03"):
-            yield ""
-            return
-        while at >= 0:
-            start = at - _MODE_OFFSET
-            flags = int.from_bytes(data[start + _FLAGS_OFFSET : start + _NAME_OFFSET], "big")
-            begins = start + _NAME_OFFSET + (2 if flags & _EXTENDED else 0)
-            ends = data.find(b"\0", begins)
-            path = os.fsdecode(data[begins:ends])
-            if start >= 12 and 0 < len(path) < 4096 and path.isprintable():
-                yield path
-            at = data.find(_GITLINK_MODE, at + 1)
-
-
-def _list(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
 def _read_text(path: str) -> str:
-    return _read_bytes(path, _MAX_CONFIG_BYTES).decode("utf-8", "surrogateescape")
-
-
-def _read_bytes(path: str, limit: int) -> bytes:
-    """Up to `limit` bytes of a regular file; empty if it can't be read, as for git."""
+    """The text of a regular file; empty if it can't be read, as for git."""
     try:
         descriptor, _ = open_regular_file(path, None)
     except SourceError:
-        return b""
+        return ""
     with open(descriptor, "rb") as file:
-        return file.read(limit)
+        return file.read(_MAX_CONFIG_BYTES).decode("utf-8", "surrogateescape")

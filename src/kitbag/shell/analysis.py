@@ -264,6 +264,7 @@ def _fallback_part(text: str) -> SimpleCommand:
         reads=(),
         writes=(),
         network=False,
+        shows_environment=False,
         directory=None,
         uncertainties=("cannot be parsed reliably",),
     )

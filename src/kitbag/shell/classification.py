@@ -26,6 +26,8 @@ class Classification(msgspec.Struct, frozen=True, kw_only=True):
     kind: CommandKind
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    shows_environment: bool = False
+    """Whether it prints environment variables, like `env`."""
 
 
 OTHER: Final = Classification(kind="other")

@@ -20,7 +20,8 @@ _CODE_SEPARATORS = re.compile(r"""[\s'"`,;:|&(){}\[\]<>=!$@+]+""")
 _MAX_CODE_WORDS: Final = 5_000
 _WORDS_PER_COMMAND: Final = 6
 _ATTACHED_FILE = re.compile(r"-f|--?\w+=")
-_INFORMATION = frozenset({"-V", "-v", "-h", "--version", "--help", "-version", "-help"})
+_INFORMATION = frozenset({"-V", "-v", "-h", "-i", "-m", "--version", "--help", "--info", "-version", "-help"})
+_ENVIRONMENT = re.compile(r"\bgetenv\b|\benviron\b|\bENV(?:IRON)?\b|\bprocess\.env\b|\bphpinfo\b")
 _UNKNOWN: Final = "runs code that is only known at run time"
 
 
@@ -68,6 +69,8 @@ def find_code(words: Sequence[ShellWord], values: Sequence[str | None], given: C
 
 def commands_in_code(code: str) -> Iterator[str]:
     """Every text in code that could be a command: the words from each position on, without punctuation."""
+    if _ENVIRONMENT.search(code):
+        yield from ("env", "printenv")
     words = _CODE_SEPARATORS.split(code)[:_MAX_CODE_WORDS]
     for at, word in enumerate(words):
         name = word.rsplit("/", 1)[-1].lstrip("\\")

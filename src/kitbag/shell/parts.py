@@ -29,6 +29,7 @@ _DESCRIPTOR = re.compile(r"[0-9]*-?")
 _DEFAULT = re.compile(r"\$\{\w+(?:\[[^\]]*\])?:?[-=+?]([^{}]*)\}")
 _PLAIN = re.compile(r"[\w.,:@+-]+", re.ASCII)
 _EXPANSION_START = re.compile(r"[$`{]|[<>]\(")
+_VARIABLE = re.compile(r"(?<!\\)\$(?:\{|[A-Za-z_])")
 _CONNECTION = re.compile(r"/+dev/+(?:tcp|udp)(?:/|$)")
 # Builtins that evaluate their arguments: a subscript can run a command even inside single quotes.
 _EVALUATING_BUILTINS: Final = frozenset(
@@ -66,6 +67,8 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     writes: tuple[str, ...]
     """Named paths as written (`~` is not expanded), relative to `directory`."""
     network: bool
+    shows_environment: bool
+    """Whether it prints environment variables: `jq -n env`, `cat <<< "$X"`. For `env` itself, look at its name."""
     directory: str | None
     """Working directory, relative to where the text starts (""), or absolute; None: unknown."""
     uncertainties: tuple[str, ...]
@@ -153,6 +156,9 @@ def build_command(
     name = values[0] if values else ""
     if name in _EVALUATING_BUILTINS:
         hints += [value for value in values if value is not None and _has_expansion(value)]
+    if classification.shows_environment:
+        forms.add("env")
+        forms.add("printenv")
     part = SimpleCommand(
         raw=raw,
         words=values[unwrapped.innermost_start :],
@@ -172,6 +178,7 @@ def build_command(
                 for start, _ in (*unwrapped.spans, *unwrapped.possible_spans)
             )
         ),
+        shows_environment=classification.shows_environment or _expands_variables(text, command),
         directory=directory,
         uncertainties=(
             *_find_uncertainties(words, unwrapped, assignments, connects, len(hints) > len(unwrapped.hints)),
@@ -186,6 +193,16 @@ def build_command(
         code=tuple(text for one in code for text in one.texts),
         runs_unknown=unwrapped.reads_shell_text or runs_unknown or any(one.reads_input for one in code),
     )
+
+
+def _expands_variables(text: str, command: ScannedCommand) -> bool:
+    """In a here-document or here-string."""
+    strings = [text[start:end] for operator, (start, end) in command.redirects if operator == "<<<"]
+    given = [
+        *(command.input if command.expands_input else ()),
+        *(one for one in strings if parse_word(one).value is None),
+    ]
+    return any(_VARIABLE.search(one) for one in given)
 
 
 def _find_code(

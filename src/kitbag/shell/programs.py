@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from kitbag.shell.classification import OTHER, Classification, ParsedArguments, ProgramCheck
 
 # --- sed: checks every command; r, R, w, W, e and the flags of `s` that write or run make it "other" ---
@@ -137,8 +139,21 @@ _AWK_UNSAFE = re.compile(
 
 
 def _awk(arguments: ParsedArguments, classification: Classification) -> Classification:
-    programs = [value for _, value in arguments.options if value is not None]
-    return OTHER if any(_AWK_UNSAFE.search(text) for text in (*programs, arguments.operands[0])) else classification
+    programs = [*(value for _, value in arguments.options if value is not None), arguments.operands[0]]
+    if any(_AWK_UNSAFE.search(text) for text in programs):
+        return OTHER
+    shows_environment = any("ENVIRON" in text for text in programs)
+    return msgspec.structs.replace(classification, shows_environment=shows_environment)
+
+
+# --- jq: `env` and `$ENV` are the environment; `.env` and `"env"` are not ---
+
+_JQ_ENVIRONMENT = re.compile(r"""(?<![.\w$"])env(?![\w"]|\s*:)|\$\s*ENV\b""")
+
+
+def _jq(arguments: ParsedArguments, classification: Classification) -> Classification:
+    shows_environment = _JQ_ENVIRONMENT.search(arguments.operands[0]) is not None
+    return msgspec.structs.replace(classification, shows_environment=shows_environment)
 
 
 # --- find: operators of the expression are not paths ---
@@ -244,6 +259,7 @@ def _first(*words: str, alone: bool) -> ProgramCheck:
 CHECKS: Final[Mapping[str, ProgramCheck]] = {
     "sed": _sed,
     "awk": _awk,
+    "jq": _jq,
     "find": _find,
     "test": _test,
     "copy": _copy,

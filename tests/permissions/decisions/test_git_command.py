@@ -10,7 +10,7 @@ from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Effect
 from kitbag.sandbox.git_environment import git_environment
-from permissions.deciding import permissions
+from permissions.deciding import git, permissions
 
 UNAPPROVED: tuple[PermissionMode, ...] = ("plan", "default", "acceptEdits")
 READING = [
@@ -18,12 +18,6 @@ READING = [
     "git show", "git show --stat HEAD", "git blame a.py", "git ls-files -m", "git grep x", "git describe --always --dirty", "git stash list",
     "git diff-files", "git diff-index HEAD", "git log --format=%H", "git reflog", "git branch -a", "git rev-parse HEAD",
 ]  # fmt: skip
-
-
-def git(directory: Path, *arguments: str) -> None:
-    identity = ("-c", "user.name=x", "-c", "user.email=x@localhost", "-c", "protocol.file.allow=always")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "GIT_CONFIG_NOSYSTEM": "1"}
-    subprocess.run(["git", *identity, *arguments], cwd=directory, env=environment, check=True, capture_output=True)
 
 
 def repository(path: Path) -> Path:

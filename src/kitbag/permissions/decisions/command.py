@@ -145,7 +145,8 @@ def _decide_by_analysis(policy: PermissionPolicy, simple: SimpleCommand) -> Part
         return make_verdict("ask", what, simple.uncertainties[0])
     if simple.network:
         return make_verdict("ask", what, "uses the network")
-    if simple.words and simple.words[0] is not None and os.path.basename(simple.words[0]) in _USER_INFO_COMMANDS:
+    name = os.path.basename(simple.words[0] or "") if simple.words else ""
+    if simple.shows_environment or name in _USER_INFO_COMMANDS:
         return make_verdict("ask", what, "shows information about you or this machine")
     if simple.kind == "read":
         return make_verdict("allow", what, "read-only")

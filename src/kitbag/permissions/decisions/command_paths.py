@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 
 from kitbag.permissions.decisions.git_command import is_git
-from kitbag.permissions.decisions.path import PathAccess, decide_path, find_restricting_rule
+from kitbag.permissions.decisions.git_reads import decide_git_reads
+from kitbag.permissions.decisions.path import PathAccess, decide_path, find_restricting_rule, rule_naming_path
 from kitbag.permissions.decisions.policy import PartVerdict, PermissionPolicy, make_verdict, verdict_by_rule
 from kitbag.permissions.model import DecisionPart, is_inside
 from kitbag.permissions.paths import examine_path
@@ -78,7 +79,7 @@ def decide_command_paths(
         directory = None
     context = _CommandContext(policy=policy, directory=directory, allow_rule=allow_rule, budget=budget)
     if directory is not None and directory != policy.workspace.root:
-        naming_rule = _rule_naming_path(allow_rule, simple.directory or "")
+        naming_rule = rule_naming_path(allow_rule, simple.directory or "")
         access = PathAccess(
             path=directory,
             directory=start,
@@ -101,6 +102,7 @@ def decide_command_paths(
         yield from _decide_words(context, simple)
     if simple.kind == "other" and _is_search(simple) and _has_path_rules(policy, "Read"):
         yield from _decide_named_path(context, ".", writes=False, contents=True)
+    yield from decide_git_reads(policy, simple, directory, allow_rule)
     yield from _decide_unknown_words(context, simple)
 
 
@@ -126,7 +128,7 @@ def _decide_redirect(context: _CommandContext, redirect: ShellRedirect) -> Itera
     if redirect.target is None:
         yield make_verdict("ask", f"{verb} via {redirect.operator}", "redirection target is only known at run time")
         return
-    allow_rule, naming_rule = context.allow_rule, _rule_naming_path(context.allow_rule, redirect.target)
+    allow_rule, naming_rule = context.allow_rule, rule_naming_path(context.allow_rule, redirect.target)
     if redirect.writes and not _allows_all_commands(allow_rule):
         allow_rule = None  # a rule for specific commands allows the command, not the file that its output goes to
     yield from _decide_named_path(
@@ -152,7 +154,7 @@ def _decide_named_path(
         return
     tool = "Write" if writes else "Read"
     start = context.directory or policy.workspace.root
-    naming_rule = naming_rule or _rule_naming_path(context.allow_rule, path)
+    naming_rule = naming_rule or rule_naming_path(context.allow_rule, path)
     unrestricted_rule = context.allow_rule if not writes and _allows_all_commands(context.allow_rule) else None
     access = PathAccess(
         path=full,
@@ -273,7 +275,7 @@ def _decide_words(context: _CommandContext, simple: SimpleCommand) -> Iterator[P
         if context.budget.remaining > 0 and _is_directory(access):
             context.budget.remaining -= 1
             yield from _decide_directory_contents(policy, access)
-        if exposed and context.budget.remaining > 0 and not _rule_naming_path(context.allow_rule, text):
+        if exposed and context.budget.remaining > 0 and not rule_naming_path(context.allow_rule, text):
             context.budget.remaining -= 1
             control = examine_path(access.path, policy.workspace, start).control_reason
             if control:
@@ -311,10 +313,3 @@ def _decide_unknown_words(context: _CommandContext, simple: SimpleCommand) -> It
 def _allows_all_commands(allow_rule: PermissionRule | None) -> bool:
     """Whether a person allowed every command."""
     return allow_rule is not None and allow_rule.specifier is None and allow_rule.scope != "skill"
-
-
-def _rule_naming_path(allow_rule: PermissionRule | None, path: str) -> PermissionRule | None:
-    """Return the rule if a person wrote this path into it exactly as the command has it."""
-    if allow_rule is None or not allow_rule.specifier or not path or allow_rule.scope == "skill":
-        return None
-    return allow_rule if path in allow_rule.specifier.removesuffix(":*").split() else None

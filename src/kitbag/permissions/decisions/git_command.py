@@ -6,6 +6,7 @@ approval, see `sandbox/git_environment`.
 
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from kitbag.permissions.decisions.policy import PartVerdict, make_verdict
 from kitbag.permissions.git_repository import GitRepository, find_programs, find_repository
@@ -17,16 +18,24 @@ def is_git(simple: SimpleCommand) -> bool:
     return bool(simple.words) and simple.words[0] is not None and os.path.basename(simple.words[0]) == "git"
 
 
-def decide_git_repository(simple: SimpleCommand, directory: str | None, home: str) -> Iterator[PartVerdict]:
-    """`directory`: where it runs, absolute; None if unknown, which `command_paths` asks about."""
-    if not is_git(simple) or directory is None:
-        return
+class GitCommand(NamedTuple):
+    raw: str
+    subcommand: str
+    arguments: tuple[str | None, ...]
+    directory: str
+    """Where git works, absolute."""
+    git_directory: str
+    """What `--git-dir` names; empty if git looks for the repository."""
+
+
+def parse_git_command(simple: SimpleCommand, directory: str | None, home: str) -> GitCommand | None:
+    """None if it is not git, or if it is unclear which repository it uses. `directory`: where it runs, if known."""
+    if not is_git(simple) or directory is None or any(name.startswith("GIT_") for name, _ in simple.assignments):
+        return None
     parsed = parse_leading_options(simple.words, command_table().global_options["git"], 1)
-    if parsed is None or any(name.startswith("GIT_") for name, _ in simple.assignments):
-        yield make_verdict("ask", simple.raw, "cannot tell which git repository it uses")
-        return
+    if parsed is None:
+        return None
     at, options = parsed
-    subcommand = (simple.words[at] or "") if at < len(simple.words) else ""
     git = ""
     for name, value in options:
         path = home + value[1:] if value and value.startswith("~/") else value or ""
@@ -34,14 +43,28 @@ def decide_git_repository(simple: SimpleCommand, directory: str | None, home: st
             directory = os.path.join(directory, path)
         elif name == "--git-dir":
             git = path
-    repository = GitRepository(os.path.join(directory, git), directory) if git else find_repository(directory)
+    subcommand = (simple.words[at] or "") if at < len(simple.words) else ""
+    git = os.path.join(directory, git) if git else ""
+    return GitCommand(simple.raw, subcommand, simple.words[at + 1 :], directory, git)
+
+
+def decide_git_repository(simple: SimpleCommand, directory: str | None, home: str) -> Iterator[PartVerdict]:
+    """`directory`: where it runs, absolute; None if unknown, which `command_paths` asks about."""
+    if not is_git(simple) or directory is None:
+        return
+    command = parse_git_command(simple, directory, home)
+    if command is None:
+        yield make_verdict("ask", simple.raw, "cannot tell which git repository it uses")
+        return
+    git = command.git_directory
+    repository = GitRepository(git, command.directory) if git else find_repository(command.directory)
     if repository is None:
         return
     if not repository.work_tree:
         reason = f"{repository.git_directory} is a bare git repository, whose configuration can run programs"
         yield make_verdict("ask", simple.raw, reason)
         return
-    program = next(find_programs(repository, subcommand, simple.kind == "read"), None)
+    program = next(find_programs(repository, command.subcommand, simple.kind == "read"), None)
     if program is not None:
         reason = f"the configuration of the git repository can run programs: {program.setting} in {program.file}"
         yield make_verdict("ask", simple.raw, reason)

@@ -92,6 +92,13 @@ def find_restricting_rule(policy: PermissionPolicy, access: PathAccess) -> Permi
     return None
 
 
+def rule_naming_path(allow_rule: PermissionRule | None, path: str) -> PermissionRule | None:
+    """Return the rule if a person wrote this path into it exactly as the command has it."""
+    if allow_rule is None or not allow_rule.specifier or not path or allow_rule.scope == "skill":
+        return None
+    return allow_rule if path in allow_rule.specifier.removesuffix(":*").split() else None
+
+
 def _exists(path: str) -> bool:
     try:
         return os.path.lexists(path)
