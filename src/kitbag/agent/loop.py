@@ -20,7 +20,7 @@ from kitbag.agent.reply_checks import (
     MAX_INVALID_TURNS,
     cut_off_notice,
     describe_failure,
-    make_call_ids_unique,
+    normalize_call_ids,
     refuse_calls,
 )
 from kitbag.agent.session import Session
@@ -198,7 +198,8 @@ class Loop:
         except asyncio.CancelledError:
             await self._record_partial_reply("".join(text_parts), "cancelled")
             raise
-        message = make_call_ids_unique(refuse_calls(reply), self.session.calls, self.executor.toolset, self.emit)
+        redact = self.session.journal.redactor.redact_text
+        message = normalize_call_ids(refuse_calls(reply), self.session.calls, self.executor.toolset, self.emit, redact)
         message = refuse_calls_over_limit(message, self.limits.calls, self.emit)
         cost = config.price(reply.usage)
         message = await self.session.add_reply(message, reply.usage, cost, reply.model or config.model)

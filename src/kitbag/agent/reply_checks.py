@@ -1,12 +1,13 @@
 """Checks a reply before it is recorded, so that the result also holds when the session is resumed: refuses the tool
-calls of a cut-off reply, even if their arguments can be read, and gives each call of a session a unique id.
+calls of a cut-off reply, even if their arguments can be read, and gives each call of a session a unique id that every
+provider accepts.
 
 Used by loop. The model adapters decide which replies are complete, by a list of known stop reasons (models/provider).
 Providers repeat ids by mistake, and some restart numbering in every reply.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from kitbag.agent.ask_model import Emit
 from kitbag.events import Notice
 from kitbag.messages import Message, Part, ToolCall
+from kitbag.models.portable_names import portable_id
 from kitbag.models.provider import ModelReply
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.tools.toolset import AbstractToolset
@@ -76,33 +78,51 @@ def describe_failure(reply: ModelReply) -> tuple[str, str] | None:
     return None
 
 
-def make_call_ids_unique(
-    message: Message, earlier: Mapping[str, ToolCall], toolset: AbstractToolset, emit: Emit
+def normalize_call_ids(
+    message: Message,
+    earlier: Mapping[str, ToolCall],
+    toolset: AbstractToolset,
+    emit: Emit,
+    redact: Callable[[str], str],
 ) -> Message:
-    """A repeated id within one reply: the second call is dropped. An id from an earlier reply: the call gets a new id,
-    and an identical call with side effects is not run again."""
+    """Replaces ids that a provider would refuse, that repeat, or that the journal would redact. A call that repeats
+    another one of the same reply is dropped; an id from an earlier reply with the same call is not run again if it has
+    side effects."""
     if not message.calls:
         return message
-    used: set[str] = set()
+    used: dict[str, ToolCall] = {}
     parts: list[Part] = []
     for part in message.parts:
         if isinstance(part, ToolCall):
-            if part.id in used:
-                problem = f"the model used the same call ID twice; the second call ({part.name}) was omitted"
+            call_id = portable_id(part.id) if part.id else _new_id()
+            if call_id in used and _is_same_call(part, used[call_id]):
+                problem = (
+                    f"the model sent the same tool call twice in one reply; the second one ({part.name}) was omitted"
+                )
                 emit(Notice(severity="warning", text=problem))
                 continue
-            used.add(part.id)
-            if part.id in earlier or not part.id:
-                part = _with_new_id(part, earlier.get(part.id), toolset)
+            if call_id in earlier:
+                part = _refuse_repetition(part, earlier[call_id], toolset)
+            if call_id in used or call_id in earlier or redact(call_id) != call_id:
+                call_id = _new_id()
+            part = msgspec.structs.replace(part, id=call_id)
+            used[call_id] = part
         parts.append(part)
     return Message(message.role, tuple(parts))
 
 
-def _with_new_id(call: ToolCall, earlier: ToolCall | None, toolset: AbstractToolset) -> ToolCall:
+def _new_id() -> str:
+    return f"call_{os.urandom(8).hex()}"
+
+
+def _is_same_call(call: ToolCall, other: ToolCall) -> bool:
+    return (call.name, call.arguments, call.raw) == (other.name, other.arguments, other.raw)
+
+
+def _refuse_repetition(call: ToolCall, earlier: ToolCall, toolset: AbstractToolset) -> ToolCall:
+    """A call with side effects that was already run under the same id."""
     tool = toolset.get(call.name)
-    problem = call.problem
-    executed = earlier if earlier is not None and not earlier.problem else None
-    is_identical = executed is not None and (call.name, call.arguments) == (executed.name, executed.arguments)
-    if is_identical and not problem and tool is not None and not tool.read_only:
-        problem = "duplicate call ID: this call is not run again; its result is above"
-    return msgspec.structs.replace(call, id=f"call_{os.urandom(8).hex()}", problem=problem)
+    if call.problem or earlier.problem or tool is None or tool.read_only or not _is_same_call(call, earlier):
+        return call
+    problem = "duplicate call ID: this call is not run again; its result is above"
+    return msgspec.structs.replace(call, problem=problem)

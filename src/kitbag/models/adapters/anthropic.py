@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult, Usage
 from kitbag.models.adapters.encoded_messages import MessageEncoder
-from kitbag.models.adapters.wire import ApiClient, ApiEndpoint, parse_tool_call, stream_error, stream_reply
+from kitbag.models.adapters.wire import ApiClient, ApiEndpoint, parse_tool_call, stream_error, stream_reply, text_field
+from kitbag.models.portable_names import portable_id, portable_name
 from kitbag.models.provider import (
     ModelError,
     ModelReply,
@@ -104,11 +105,21 @@ def _encode_part(part: Part, provider: str) -> dict[str, Any] | None:
                 return {"type": "redacted_thinking", "data": opaque.removeprefix("redacted:")}
             return {"type": "thinking", "thinking": text, "signature": opaque}
         case ToolCall():
-            return {"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments}
+            return {
+                "type": "tool_use",
+                "id": portable_id(part.id),
+                "name": portable_name(part.name),
+                "input": part.arguments,
+            }
         case ToolResult():
             content_blocks = [block for piece in part.content if (block := _encode_part(piece, provider)) is not None]
             content = content_blocks or [{"type": "text", "text": "(no output)"}]
-            return {"type": "tool_result", "tool_use_id": part.call_id, "content": content, "is_error": part.is_error}
+            return {
+                "type": "tool_result",
+                "tool_use_id": portable_id(part.call_id),
+                "content": content,
+                "is_error": part.is_error,
+            }
 
 
 class _Block:
@@ -164,7 +175,7 @@ class _StreamParser:
         block = self._blocks[index] = _Block(fields)
         match fields.get("type"):
             case "tool_use":
-                return [ToolCallBegun(str(fields.get("id", "")), str(fields.get("name", "")))]
+                return [ToolCallBegun(text_field(fields, "id"), text_field(fields, "name"))]
             case "text" if fields.get("text"):
                 block.pieces.append(str(fields["text"]))
                 return [TextChunk(str(fields["text"]))]
@@ -224,8 +235,7 @@ class _StreamParser:
             case "redacted_thinking":
                 return Thinking(text="", provider=self.provider, opaque=f"redacted:{block.fields.get('data', '')}")
             case "tool_use":
-                call_id, name = str(block.fields.get("id", "")), str(block.fields.get("name", ""))
-                return parse_tool_call(call_id, name, text)
+                return parse_tool_call(text_field(block.fields, "id"), text_field(block.fields, "name"), text)
             case _:
                 return None
 

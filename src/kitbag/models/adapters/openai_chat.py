@@ -4,13 +4,13 @@ A reply is complete only if it has a finish reason. Created by model_selection; 
 """
 
 import json
-import os
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 from kitbag.messages import Image, Message, Part, Text, Thinking, Usage
 from kitbag.models.adapters.encoded_messages import MessageEncoder
-from kitbag.models.adapters.wire import ApiClient, ApiEndpoint, parse_tool_call, stream_error, stream_reply
+from kitbag.models.adapters.wire import ApiClient, ApiEndpoint, parse_tool_call, stream_error, stream_reply, text_field
+from kitbag.models.portable_names import portable_id, portable_name
 from kitbag.models.provider import (
     ModelError,
     ModelReply,
@@ -79,7 +79,7 @@ def _encode_message(message: Message, provider: str) -> list[dict[str, Any]]:
         images = [part for part in result.content if isinstance(part, Image)]
         all_images += images
         note = "(see the image below)" if images else "(no output)"
-        items.append({"role": "tool", "tool_call_id": result.call_id, "content": text or note})
+        items.append({"role": "tool", "tool_call_id": portable_id(result.call_id), "content": text or note})
     content = [_encode_content(part) for part in (*all_images, *message.parts) if isinstance(part, Text | Image)]
     if content and all(block["type"] == "text" for block in content):
         items.append({"role": "user", "content": "\n".join(block["text"] for block in content)})
@@ -98,9 +98,12 @@ def _encode_assistant(message: Message, provider: str) -> dict[str, Any]:
     item: dict[str, Any] = {"role": "assistant", "content": message.text or None}
     calls = [
         {
-            "id": call.id,
+            "id": portable_id(call.id),
             "type": "function",
-            "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+            "function": {
+                "name": portable_name(call.name),
+                "arguments": json.dumps(call.arguments, ensure_ascii=False),
+            },
         }
         for call in message.calls
     ]
@@ -172,9 +175,9 @@ class _StreamParser:
         call = self._calls.setdefault(index if isinstance(index, int) else at, _Call())
         function = _dict(part.get("function"))
         was_started = bool(call.name)
-        call.id = call.id or str(part.get("id") or "")
+        call.id = call.id or text_field(part, "id")
         # Some servers repeat the whole name in every delta; none splits it.
-        call.name = call.name or str(function.get("name") or "")
+        call.name = call.name or text_field(function, "name")
         arguments = function.get("arguments")
         if isinstance(arguments, dict):  # older Ollama versions
             call.pieces = [json.dumps(arguments)]
@@ -192,8 +195,7 @@ class _StreamParser:
         if self._text:
             parts.append(Text("".join(self._text)))
         for _, call in sorted(self._calls.items()):
-            call_id = call.id or f"call_{os.urandom(8).hex()}"
-            parts.append(parse_tool_call(call_id, call.name, "".join(call.pieces)))
+            parts.append(parse_tool_call(call.id, call.name, "".join(call.pieces)))
         stop = "tools" if self._calls and self._stop == "stop" else _STOP_REASONS.get(self._stop, "other")
         return ModelReply(
             message=Message("assistant", tuple(parts)),

@@ -10,7 +10,8 @@ from typing import Any, cast
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
 from kitbag.models.adapters.encoded_messages import MessageEncoder
 from kitbag.models.adapters.openai_chat import parse_usage
-from kitbag.models.adapters.wire import ApiClient, ApiEndpoint, parse_tool_call, stream_error, stream_reply
+from kitbag.models.adapters.wire import ApiClient, ApiEndpoint, parse_tool_call, stream_error, stream_reply, text_field
+from kitbag.models.portable_names import portable_id, portable_name
 from kitbag.models.provider import (
     ModelError,
     ModelReply,
@@ -89,13 +90,20 @@ def _encode_part(part: Thinking | ToolCall | ToolResult, provider: str) -> list[
             return [cast("dict[str, Any]", json.loads(opaque))] if author == provider and opaque else []
         case ToolCall():
             arguments = json.dumps(part.arguments, ensure_ascii=False)
-            return [{"type": "function_call", "call_id": part.id, "name": part.name, "arguments": arguments}]
+            return [
+                {
+                    "type": "function_call",
+                    "call_id": portable_id(part.id),
+                    "name": portable_name(part.name),
+                    "arguments": arguments,
+                }
+            ]
         case ToolResult():
             if any(isinstance(piece, Image) for piece in part.content):
                 output: Any = [_encode_content(piece, "user") for piece in part.content]
             else:
                 output = "".join(piece.text for piece in part.content if isinstance(piece, Text)) or "(no output)"
-            return [{"type": "function_call_output", "call_id": part.call_id, "output": output}]
+            return [{"type": "function_call_output", "call_id": portable_id(part.call_id), "output": output}]
 
 
 def _encode_content(part: Text | Image, role: str) -> dict[str, Any]:
@@ -125,7 +133,7 @@ class _StreamParser:
                 self._begun.add(index)
                 item = _dict(event.get("item"))
                 if item.get("type") == "function_call":
-                    return [ToolCallBegun(str(item.get("call_id", "")), str(item.get("name", "")))]
+                    return [ToolCallBegun(text_field(item, "call_id"), text_field(item, "name"))]
             case "response.output_item.done" if isinstance(index, int):
                 self._items.setdefault(index, _dict(event.get("item")))
             case "response.output_text.delta" | "response.refusal.delta" if index not in self._items:
@@ -183,8 +191,8 @@ class _StreamParser:
                     )
                 ]
             case "function_call":
-                call_id, name = str(item.get("call_id") or ""), str(item.get("name") or "")
-                return [parse_tool_call(call_id, name, str(item.get("arguments") or ""))]
+                arguments = str(item.get("arguments") or "")
+                return [parse_tool_call(text_field(item, "call_id"), text_field(item, "name"), arguments)]
             case _:
                 return []
 

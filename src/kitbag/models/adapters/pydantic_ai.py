@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from kitbag.errors import InvalidError
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, Usage
 from kitbag.models.adapters.wire import IDLE_TIMEOUT, parse_tool_call, shorten_message
+from kitbag.models.portable_names import portable_id, portable_name
 from kitbag.models.provider import (
     FailureKind,
     ModelError,
@@ -174,7 +175,7 @@ def _request_parameters(request: ModelRequest) -> Any:
 
 def _encode_messages(request: ModelRequest, provider: str) -> list[Any]:
     library: Any = import_module("pydantic_ai.messages")
-    names = {call.id: call.name for message in request.messages for call in message.calls}
+    names = {call.id: portable_name(call.name) for message in request.messages for call in message.calls}
     instructions = "\n\n".join(text for block in request.system if (text := block.text.strip())) or None
     encoded: list[Any] = []
     for message in request.messages:
@@ -192,7 +193,7 @@ def _user_parts(message: Message, names: dict[str, str], library: Any) -> Iterat
         yield library.ToolReturnPart(
             tool_name=names.get(result.call_id, "unknown"),
             content="\n".join(content) if all(isinstance(item, str) for item in content) else content,
-            tool_call_id=result.call_id,
+            tool_call_id=portable_id(result.call_id),
             outcome="failed" if result.is_error else "success",
         )
     content = [_encode_content(part, library) for part in message.parts if isinstance(part, Text | Image)]
@@ -225,7 +226,10 @@ def _assistant_parts(message: Message, provider: str, library: Any) -> Iterator[
             case ToolCall():
                 extra_fields = details.pop(part.id, {})
                 yield library.ToolCallPart(
-                    tool_name=part.name, args=part.arguments, tool_call_id=part.id, **extra_fields
+                    tool_name=portable_name(part.name),
+                    args=part.arguments,
+                    tool_call_id=portable_id(part.id),
+                    **extra_fields,
                 )
             case _:
                 pass

@@ -17,6 +17,7 @@ import msgspec
 from kitbag.messages import ToolCall
 from kitbag.models.adapters.server_sent_events import EventTooLongError, event_data
 from kitbag.models.http.post import HttpResponse, HttpTransport, TransportError, has_proxy
+from kitbag.models.portable_names import INVALID_TOOL_NAME, is_portable_name
 from kitbag.models.provider import FailureKind, ModelError, ModelReply, StreamItem
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.text.safe_json import parse_json
@@ -24,7 +25,6 @@ from kitbag.text.safe_json import parse_json
 IDLE_TIMEOUT: Final = 180.0
 """Seconds without data after which a stream is given up."""
 CONNECT_TIMEOUT: Final = 15.0
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _ERROR_BYTES = 1 << 16
 _MAX_MESSAGE = 600
 _TOO_LONG = re.compile(
@@ -257,12 +257,18 @@ def _display_address(endpoint: ApiEndpoint) -> str:
         return "its URL"
 
 
+def text_field(fields: Mapping[str, Any], name: str) -> str:
+    """Empty if the field is missing or not a string."""
+    value = fields.get(name)
+    return value if isinstance(value, str) else ""
+
+
 def parse_tool_call(call_id: str, name: str, text: str) -> ToolCall:
     """Strict: arguments that are not exactly one JSON object never run."""
-    if not _NAME.fullmatch(name):
+    if not is_portable_name(name):
         # The name is sent back with every later request, and providers reject invalid names.
         problem = f"{shorten_message(repr(name[:80]))} is not a valid tool name; call an available tool"
-        return ToolCall(id=call_id, name="invalid_tool_name", arguments={}, problem=problem, raw=text[:2_000])
+        return ToolCall(id=call_id, name=INVALID_TOOL_NAME, arguments={}, problem=problem, raw=text[:2_000])
     arguments, problem = parse_arguments(text)
     if problem:
         return ToolCall(
