@@ -14,12 +14,13 @@ import msgspec
 
 from kitbag.agent.ask_model import Emit
 from kitbag.events import Notice
-from kitbag.messages import Message, Part, ToolCall
+from kitbag.messages import Message, Part, Text, ToolCall
 from kitbag.models.portable_names import portable_id
 from kitbag.models.provider import ModelReply
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.tools.toolset import AbstractToolset
 
+CUT_OFF_MARKER: Final = "[The reply was truncated here.]"
 MAX_INVALID_TURNS: Final = 3
 """Consecutive replies without a single valid call: the first and two corrections."""
 _MAX_STOP_REASON_CHARS = 60
@@ -29,11 +30,16 @@ def cut_off_reason(reply: ModelReply) -> str:
     """Empty for a complete reply."""
     if reply.is_complete:
         return ""
-    if reply.stop == "length":
-        return "the reply was truncated at the output limit"
-    if reply.stop == "refusal":
-        return "the reply was stopped by a refusal or a content filter"
     stop_reason = collapse_whitespace(reply.stop_reason)[:_MAX_STOP_REASON_CHARS]
+    known = {
+        "length": "the reply was truncated at the output limit",
+        "context": "the reply was truncated because the context window is full",
+        "refusal": "the reply was stopped by a refusal or a content filter",
+        "pause": "the provider paused the reply",
+        "limit": f"Kitbag cut the reply because {stop_reason}",
+    }
+    if reply.stop in known:
+        return known[reply.stop]
     return (
         f"the reply ended with an unknown stop reason ({stop_reason})"
         if stop_reason
@@ -47,7 +53,9 @@ def refuse_calls(reply: ModelReply) -> Message:
     if not reason or not message.calls:
         return message
     retry_hint = (
-        "send the call again, shorter or in parts" if reply.stop == "length" else "send the call again if needed"
+        "send the call again, shorter or in parts"
+        if reply.stop in ("length", "limit")
+        else "send the call again if needed"
     )
     problem = f"{reason}, so none of its tool calls were run; {retry_hint}"
     parts = (
@@ -57,11 +65,18 @@ def refuse_calls(reply: ModelReply) -> Message:
 
 
 def cut_off_notice(reply: ModelReply) -> Notice | None:
-    """For the user. None for a cut-off or refused text: that ends the run, and RunEnded reports it."""
+    """For the user. None for a text without calls: that ends the run, and RunEnded reports it."""
     reason = cut_off_reason(reply)
     if reason and reply.message.calls:
         return Notice(severity="warning", text=f"{reason}; none of its tool calls were run")
-    return Notice(severity="warning", text=f"{reason}; the answer may be incomplete") if reply.stop == "other" else None
+    return None
+
+
+def mark_cut(message: Message, reply: ModelReply) -> Message:
+    """Tells the model that its reply was cut, where no result of a call does."""
+    if reply.stop != "limit" or message.calls:
+        return message
+    return Message(message.role, (*message.parts, Text(f"\n\n{CUT_OFF_MARKER}")))
 
 
 def describe_failure(reply: ModelReply) -> tuple[str, str] | None:
@@ -70,8 +85,16 @@ def describe_failure(reply: ModelReply) -> tuple[str, str] | None:
     if reply.stop == "length":
         fix = "ask for less at once, or resume with --continue"
         return "the reply was truncated at the model's output limit", fix
+    if reply.stop == "refusal" and reply.stop_reason == "content_filter":
+        return "the provider's content filter stopped the reply", "rephrase the prompt, or use another model"
     if reply.stop == "refusal":
         return "the model declined to answer", "rephrase the prompt, or use another model"
+    if reply.stop == "context":
+        return cut_off_reason(reply), "start a new session, compact this one, or use a model with a larger window"
+    if reply.stop == "limit":
+        return cut_off_reason(reply), "resume with --continue, or raise `limits.reply` or `timeouts.reply`"
+    if reply.stop in ("pause", "other") and not reply.message.calls:
+        return f"{cut_off_reason(reply)}; the answer may be incomplete", "resume with --continue, or use another model"
     if reply.message.calls:
         problem = cut_off_reason(reply) or f"{MAX_INVALID_TURNS} replies in a row contained only invalid tool calls"
         return problem, "use another model, or rephrase the prompt"

@@ -29,13 +29,14 @@ from kitbag.events import (
     ToolProgress,
     ToolStarted,
     TurnEnded,
+    Waiting,
 )
 from kitbag.messages import Message, Thinking
 from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.text.human_format import format_count
 from kitbag.views.blocks import Block, NoticeBlock, ReplyBlock, ThinkingBlock, ToolBlock, notice_block, text_block
 from kitbag.views.rendering.markdown_stream import MarkdownPiece, MarkdownStream
-from kitbag.views.run_outcome import describe_outcome
+from kitbag.views.run_outcome import describe_outcome, describe_wait
 
 _WAITING: Final = "waiting for the model"
 _MAX_DETAILS: Final = 100
@@ -276,6 +277,8 @@ class EventView:
             case Retrying(seconds=seconds, reason=reason):
                 self._show(NoticeBlock("warning", f"{reason}; retrying in {seconds:.0f}s"))
                 self._update(f"retrying in {seconds:.0f}s")
+            case Waiting():
+                self._update(describe_wait(event))
             case Notice():
                 self._show(notice_block(event))
             case _:

@@ -18,7 +18,8 @@ from typing import Any, Final, cast
 
 from kitbag.errors import InvalidError
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, Usage
-from kitbag.models.adapters.wire import IDLE_TIMEOUT, parse_tool_call, shorten_message
+from kitbag.models.adapters.api_errors import shorten_message
+from kitbag.models.adapters.wire import parse_tool_call
 from kitbag.models.portable_names import portable_id, portable_name
 from kitbag.models.provider import (
     FailureKind,
@@ -31,6 +32,7 @@ from kitbag.models.provider import (
     ThinkingChunk,
     ToolCallBegun,
 )
+from kitbag.models.reply_limits import ContentBudget, ReplyLimitError, ReplyLimits, StalledError, StreamWatch
 
 INSTALL: Final = "pip install 'kitbag[models]'"
 _NAMES: Final = {"gemini": "google", "vertex": "google-cloud", "xai": "xai", "grok": "xai", "moonshot": "moonshotai"}
@@ -77,7 +79,7 @@ def _check_provider(provider: str) -> None:
 
 
 class PydanticAI:
-    def __init__(self, provider: str, model: Any = None, idle_timeout: float = IDLE_TIMEOUT) -> None:
+    def __init__(self, provider: str, model: Any = None, limits: ReplyLimits = ReplyLimits()) -> None:  # noqa: B008 - immutable
         """`model`: a ready pydantic-ai model, for callers that create one. Raises InvalidError without pydantic-ai."""
         if find_spec("pydantic_ai") is None:
             problem = f"{provider} models require pydantic-ai, which is not installed"
@@ -85,7 +87,7 @@ class PydanticAI:
         if model is None:
             _check_provider(provider)
         self.name = provider
-        self._idle_timeout = idle_timeout
+        self._limits = limits
         self._given_model = model
         self._models: dict[str, Any] = {}
         self._exit_stack = AsyncExitStack()
@@ -108,19 +110,24 @@ class PydanticAI:
             )
             async with opened as streamed:
                 events = aiter(streamed)
-                while True:
-                    async with asyncio.timeout(self._idle_timeout):
-                        event = await anext(events, None)
-                    if event is None:
-                        break
+                watch, budget = StreamWatch(self._limits, is_local=False), ContentBudget(self._limits)
+                while (event := await watch.wait(anext(events, None))) is not None:
+                    watch.received(1, is_event=True)
                     piece = _stream_item(event)
+                    if isinstance(piece, TextChunk | ThinkingChunk):
+                        budget.take(piece.text)
+                        budget.check()
                     if piece is not None:
                         yield piece
                 response = streamed.get()
         except ModelError:
             raise
-        except TimeoutError as error:
-            raise ModelError("cut", f"{self.name} sent no data for {self._idle_timeout:.0f} s", "retry") from error
+        except StalledError as error:
+            problem = f"{self.name} sent no data for {error.seconds:.0f} s"
+            raise ModelError("stalled", problem, f"retry, or raise `{error.setting}`") from error
+        except ReplyLimitError as error:
+            fix = f"retry, or raise `{error.setting}`"
+            raise ModelError("limit", f"the reply from {self.name} was cut: {error.reason}", fix) from error
         except ImportError as error:
             problem = f"{self.name} models require a package that is not installed: {shorten_message(str(error))}"
             raise ModelError("bad-request", problem, f"pip install 'pydantic-ai-slim[{self.name}]'") from error
