@@ -134,6 +134,12 @@ SETTINGS: tuple[Setting, ...] = (
         description="characters at which a model's reply is cut; 0: no limit",
     ),
     Setting(
+        key="limits.skill",
+        kind="count",
+        default=25_000,
+        description="tokens above which a skill is loaded in parts; 0: never",
+    ),
+    Setting(
         key="timeouts.first_byte",
         kind="count",
         default=300,
