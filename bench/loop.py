@@ -22,9 +22,9 @@ from typing import Any
 from kitbag.agent.loop import Limits
 from kitbag.messages import Message, Text, ToolCall, Usage
 from kitbag.models.adapters.anthropic import Anthropic
+from kitbag.models.adapters.api_errors import ApiEndpoint
 from kitbag.models.adapters.openai_chat import OpenAIChat
 from kitbag.models.adapters.openai_responses import OpenAIResponses
-from kitbag.models.adapters.wire import ApiEndpoint
 from kitbag.models.provider import ModelReply, ModelRequest, StreamItem
 from kitbag.runtime.agent import Agent, Options
 from kitbag.store.journal import Journal

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ToolFinished,
         ToolStarted,
         TurnEnded,
+        Waiting,
     )
     from kitbag.ledger import Entry, Ledger
     from kitbag.library.agents import AgentFile
@@ -95,6 +96,7 @@ __all__ = [
     "TurnEnded",
     "UsageError",
     "Verdict",
+    "Waiting",
     "ask",
     "check_output",
     "estimate_tokens",
@@ -123,6 +125,7 @@ _EXPORTS = {
         "ToolFinished",
         "ToolStarted",
         "TurnEnded",
+        "Waiting",
     ),
     "ledger": ("Entry", "Ledger"),
     "library.personas": ("Persona",),

@@ -105,6 +105,16 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Still waiting for the model; emitted from time to time, not stored."""
+
+    provider: str
+    seconds: float
+    """Since the last output."""
+    retry_in: float = 0.0
+    """Seconds until the next attempt; 0: a request is running."""
+
+
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
     severity: Literal["error", "warning", "info"]
     text: str
@@ -143,6 +153,7 @@ Event = (
     | Switched
     | Compacted
     | Retrying
+    | Waiting
     | Notice
     | TurnEnded
     | RunEnded

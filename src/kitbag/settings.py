@@ -151,6 +151,48 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     *_budget_settings(),
     Setting(
+        key="limits.reply",
+        kind="count",
+        default=2_000_000,
+        description="characters at which a model's reply is cut; 0: no limit",
+    ),
+    Setting(
+        key="limits.skill",
+        kind="count",
+        default=25_000,
+        description="tokens above which a skill is loaded in parts; 0: never",
+    ),
+    Setting(
+        key="timeouts.first_byte",
+        kind="count",
+        default=300,
+        description="seconds to wait for the first byte of a reply; 0: no timeout",
+    ),
+    Setting(
+        key="timeouts.first_byte_local",
+        kind="count",
+        default=900,
+        description="the same for a model server on this machine, which may take long to read the prompt",
+    ),
+    Setting(
+        key="timeouts.event",
+        kind="count",
+        default=60,
+        description="seconds to wait for the next event of a reply, pings included; 0: no timeout",
+    ),
+    Setting(
+        key="timeouts.reply",
+        kind="count",
+        default=3600,
+        description="seconds after which a reply is cut; 0: no timeout",
+    ),
+    Setting(
+        key="timeouts.retry",
+        kind="count",
+        default=120,
+        description="longest time to wait before a retry when a provider says when to retry, in seconds",
+    ),
+    Setting(
         key="permissions.mode",
         kind="plan|locked|default|acceptEdits|autonomous",
         default="default",

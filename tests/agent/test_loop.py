@@ -1,5 +1,6 @@
 """The loop: from a request to its end, through every way in which a turn can go."""
 
+import json
 from itertools import pairwise
 
 import msgspec
@@ -204,13 +205,22 @@ class TestCutOffReplies:
 
 
 class TestIdsThatComeAgain:
-    def test_twice_in_one_reply_the_second_is_left_out(self, talk) -> None:
-        calls = (call("same", FREE["a"], '{"text": "x"}'), call("same", FREE["a"], '{"text": "y"}'))
+    def test_the_same_call_twice_in_one_reply_is_run_once(self, talk) -> None:
+        calls = (call("same", FREE["a"], '{"text": "x"}'), call("same", FREE["a"], '{"text": "x"}'))
         one: Talk = talk(script(Step(calls=calls), "Done."))
         assert one.run("Hi").status == "completed"
         assert one.results() == ["heard x"]
-        assert any("ID twice" in notice.text for notice in one.of(Notice))
+        assert any("same tool call twice" in notice.text for notice in one.of(Notice))
         assert_valid(one.session.messages())
+
+    @pytest.mark.parametrize("call_id", ["same", "", "a b", "x" * 41])
+    def test_different_calls_of_one_reply_that_share_an_id_all_run(self, talk, call_id: str) -> None:
+        calls = tuple(call(call_id, FREE["a"], json.dumps({"text": text})) for text in "xyz")
+        one: Talk = talk(script(Step(calls=calls), "Done."))
+        assert one.run("Hi").status == "completed"
+        assert one.results() == ["heard x", "heard y", "heard z"]
+        assert_valid(one.session.messages())
+        assert one.resumed().messages() == one.session.messages()
 
     def test_in_a_later_reply_it_is_another_call(self, talk) -> None:
         again = Step(calls=(call("c1", FREE["a"], '{"text": "two"}'),))

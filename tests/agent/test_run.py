@@ -92,7 +92,7 @@ def test_cancelled_while_it_waits_to_try_again(talk) -> None:
         async def stream(self, request):
             from kitbag.models.provider import ModelError
 
-            raise ModelError("overloaded", "come back later", retry_after=3_600)
+            raise ModelError("overloaded", "come back later", retry_after=100)
             yield
 
     one.provider = Waits()

@@ -128,12 +128,50 @@ def test_after_two_corrections_in_a_row_the_run_ends_as_one_that_reached_the_lim
         assert len(results_in(server.requests[0])) == 6
 
 
-def test_a_text_that_ends_for_an_unknown_reason_is_an_answer_and_the_user_is_told(world: World) -> None:
-    with ModelServer(script(Step(text="So far.", stop_reason="pause_turn"))) as server:
+TEXT_ENDS = [
+    ("anthropic", "never_heard_of", "unknown stop reason (never_heard_of)"),
+    ("anthropic", "max_tokens", "output limit"),
+    ("anthropic", "model_context_window_exceeded", "context window is full"),
+    ("anthropic", "refusal", "declined to answer"),
+    ("chat", "never_heard_of", "unknown stop reason (never_heard_of)"),
+    ("chat", "length", "output limit"),
+    ("chat", "content_filter", "content filter stopped the reply"),
+    ("responses", "never_heard_of", "unknown stop reason (never_heard_of)"),
+    ("responses", "max_output_tokens", "output limit"),
+    ("responses", "content_filter", "content filter stopped the reply"),
+]
+
+
+@pytest.mark.parametrize(("protocol", "reason", "problem"), TEXT_ENDS)
+def test_a_text_that_is_not_complete_is_kept_and_the_run_fails(
+    world: World, protocol: str, reason: str, problem: str
+) -> None:
+    with ModelServer(script(Step(text="So far.", stop_reason=reason))) as server:
+        point(world, server, protocol)
+        done = ask(world, "Hi")
+        assert len(server.requests) == 1
+    assert (done.returncode, done.stdout) == (7, "So far.\n")
+    assert problem in done.stderr
+
+
+def test_a_reply_that_the_provider_paused_is_continued(world: World) -> None:
+    steps = (Step(text="So far.", stop_reason="pause_turn"), "And done.")
+    with ModelServer(script(*steps)) as server:
         point(world, server)
         done = ask(world, "Hi")
-    assert (done.returncode, done.stdout) == (0, "So far.\n")
-    assert "pause_turn" in done.stderr
+        messages = server.requests[1].body["messages"]
+    assert (done.returncode, done.stdout) == (0, "And done.\n")
+    assert [message["role"] for message in messages] == ["user", "assistant", "user"]
+    assert "Continue where it stopped" in messages[-1]["content"][0]["text"]
+
+
+def test_a_provider_that_pauses_forever_is_given_up(world: World) -> None:
+    with ModelServer(script(*[Step(text="So far.", stop_reason="pause_turn")] * 99)) as server:
+        point(world, server)
+        done = ask(world, "Hi")
+        assert len(server.requests) == 11
+    assert (done.returncode, done.stdout) == (7, "So far.\n")
+    assert "the provider paused the reply" in done.stderr
 
 
 def test_in_an_agent_that_another_one_started(built: World) -> None:

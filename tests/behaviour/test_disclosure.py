@@ -130,3 +130,32 @@ def test_the_prompt_and_all_tools_take_at_most_12000_characters(world: World) ->
     tools = sum(len(json.dumps(tool, ensure_ascii=False, separators=(",", ":"))) for tool in body["tools"])
     assert len(body["tools"]) >= 16
     assert tools + sum(len(block["text"]) for block in body["system"]) <= 12_000
+
+
+def test_a_long_skill_is_loaded_in_parts_and_the_ledger_stays_exact(world: World) -> None:
+    body = "".join(f"# Chapter {number}\n\n" + "Do it with care.\n" * 40 + "\n" for number in range(12))
+    world.skill("~/.kitbag/skills", "manual", body=body)
+    world.write("~/.kitbag/settings.toml", "[limits]\nskill = 800\n")
+    calls = [
+        {"skill": "manual"},
+        {"skill": "manual", "part": 2},
+        {"skill": "manual", "part": 2},
+        {"skill": "manual", "part": 9},
+    ]
+    steps = [Step(calls=((f"c{at}", "Skill", json.dumps(call)),)) for at, call in enumerate(calls)]
+    with ModelServer(Script([Rule([*steps, Step(text="Done.")])])) as server:
+        world.env |= server.environment()
+        done = world.run("-p", "Go.", "--model", "anthropic/claude-sonnet-4-5")
+        assert done.returncode == 0, done.stderr
+        messages = server.requests[-1].body["messages"]
+    results = [block for message in messages for block in message["content"] if block["type"] == "tool_result"]
+    texts = [block["content"][0]["text"] for block in results]
+    assert 'part="1"' in texts[0]
+    assert "Outline:\nPart 1:\n- Chapter 0\n" in texts[0]
+    assert 'part="2"' in texts[1]
+    assert "already loaded" in texts[2]
+    assert "and no part 9" in texts[3]
+    report = world.json("context")
+    pieces = [piece for piece in report["pieces"] if piece["kind"] == "skill"]
+    assert [piece["name"] for piece in pieces] == ["manual"] * 3
+    assert [piece["bytes"] for piece in pieces] == [len(text.encode()) for text in texts[:3]]

@@ -1,11 +1,13 @@
 """Limits of the agent loop: the real program against a model that does too much, in each wire protocol."""
 
 import json
+import re
 
 import pytest
 
 from conftest import World
 from kitbag.testing import ModelServer, Rule, Script, Seen, Step
+from models.test_portable_names import call_ids
 from support.headless import PROTOCOLS, ask, point, script
 
 
@@ -82,3 +84,43 @@ def test_the_turn_limit_is_a_setting_and_counts_anew_for_each_prompt(world: Worl
     report = json.loads(first.stdout)
     assert (report["status"], report["turns"]) == ("max-turns", 3)
     assert "stopped after 3 model requests" in report["error"]
+
+
+HOSTILE_IDS = ("functions.Glob:0", "x" * 500, "call 1", "test-key-anthropic", "ghp_" + "a1B2" * 9, "")
+
+
+@pytest.mark.parametrize("second", PROTOCOLS)
+@pytest.mark.parametrize("first", PROTOCOLS)
+def test_ids_that_a_provider_would_refuse_are_replaced_for_good_also_for_another_provider(
+    world: World, first: str, second: str
+) -> None:
+    calls = tuple((call_id, "Glob", json.dumps({"pattern": f"{at}.none"})) for at, call_id in enumerate(HOSTILE_IDS))
+    with ModelServer(script(Step(calls=calls), "Done.", "Again.")) as server:
+        point(world, server, first)
+        assert ask(world, "Look").returncode == 0
+        if second == "chat":
+            world.write("~/.kitbag/settings.toml", "")
+        point(world, server, second)
+        done = ask(world, "More", "--continue", "--model", world.env["KITBAG_MODEL"])
+        assert (done.returncode, done.stdout) == (0, "Again.\n")
+        live, resumed = (call_ids(server.requests[at].body) for at in (1, 2))
+    assert live == resumed
+    sent, answered, _ = live
+    assert sent == answered
+    assert len(set(sent)) == len(HOSTILE_IDS)
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,40}", call_id) for call_id in sent)
+    assert "test-key-anthropic" not in sent
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_tool_name_that_a_provider_would_refuse_is_replaced_and_the_model_is_told(
+    world: World, protocol: str
+) -> None:
+    calls = (("c1", "read the file", "{}"), ("c2", "x" * 65, "{}"), ("c3", "Glob", '{"pattern": "*"}'))
+    with ModelServer(script(Step(calls=calls), "Done.")) as server:
+        point(world, server, protocol)
+        assert ask(world, "Look").returncode == 0
+        _, _, names = call_ids(server.requests[1].body)
+        texts = [text for _, text in results_of(server.requests[1].body)]
+    assert names == ["invalid_tool_name", "invalid_tool_name", "Glob"]
+    assert "'read the file' is not a valid tool name" in texts[0]

@@ -311,3 +311,19 @@ def test_a_description_can_not_break_out_of_the_header(world: World) -> None:
             assert given.count("\n---\n") == 1
 
     run(work)
+
+
+def test_a_long_skill_arrives_in_parts(world: World) -> None:
+    body = "".join(f"# Chapter {number}\n\n" + "Do it with care.\n" * 40 + "\n" for number in range(12))
+    world.skill(MINE, "manual", body=body)
+    world.write("~/.kitbag/settings.toml", "[limits]\nskill = 800\n")
+
+    async def work() -> None:
+        async with served(world) as server, server.client() as client:
+            first = await text(client, "load_skill", skill_name="manual", reason="r")
+            assert "## Skill Loaded" in first
+            assert "Outline:\nPart 1:\n- Chapter 0\n" in first
+            assert 'part="2"' in await text(client, "load_skill", skill_name="manual", part=2)
+            assert "already loaded" in await text(client, "load_skill", skill_name="manual", part=2)
+
+    run(work)

@@ -23,6 +23,7 @@ from kitbag.models.provider import (
     ToolCallBegun,
     ToolSpec,
 )
+from kitbag.models.reply_limits import ReplyLimits
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
 from models.conftest import adapter
 from support.waiting import TEST_TIMEOUT
@@ -197,7 +198,7 @@ def test_a_stream_that_falls_silent_is_given_up(connect: Connect) -> None:
     step = Step(text="half of this " * 20, fault=Fault(kind="idle", seconds=30))
     with ModelServer(script(step)) as server, pytest.raises(ModelError) as failure:
         collect(connect(server, 0.3), ask())
-    assert failure.value.kind == "cut"
+    assert failure.value.kind == "stalled"
     assert "sent no data" in failure.value.problem
 
 
@@ -285,7 +286,7 @@ def test_a_reply_that_is_cut_off_says_so(connect: Connect, stop: StopReason, arg
 STOPS: dict[str, dict[str, StopReason]] = {
     "anthropic": {
         "tool_use": "tools", "end_turn": "end", "stop_sequence": "end", "max_tokens": "length",
-        "model_context_window_exceeded": "length", "refusal": "refusal", "pause_turn": "other", "stop": "other",
+        "model_context_window_exceeded": "context", "refusal": "refusal", "pause_turn": "pause", "stop": "other",
     },
     "chat": {
         "tool_calls": "tools", "stop": "tools", "function_call": "tools", "length": "length",
@@ -327,7 +328,7 @@ RUN: dict[str, Any] = {"type": "function_call", "call_id": "c1", "name": "Bash",
 def test_a_response_is_complete_only_where_nothing_in_it_says_otherwise(
     kind: str, status: str | None, details: dict[str, str] | None, item: str | None, stop: str
 ) -> None:
-    reader = openai_responses._StreamParser("openai")
+    reader = openai_responses._StreamParser("openai", ReplyLimits())
     end = {"status": status, "incomplete_details": details}
     reader.read({"type": "response.output_item.added", "output_index": 0, "item": RUN})
     reader.read({"type": "response.output_item.done", "output_index": 0, "item": {**RUN, "status": item}})
@@ -337,7 +338,7 @@ def test_a_response_is_complete_only_where_nothing_in_it_says_otherwise(
 
 def test_the_item_at_the_cut_may_be_in_the_last_event_only_or_nowhere() -> None:
     for output, calls in (([RUN], 1), ([], 0)):
-        reader = openai_responses._StreamParser("openai")
+        reader = openai_responses._StreamParser("openai", ReplyLimits())
         reader.read({"type": "response.output_item.added", "output_index": 0, "item": RUN})
         reader.read({"type": "response.incomplete", "response": {"status": "incomplete", "output": output}})
         reply = reader.reply()
@@ -345,7 +346,7 @@ def test_the_item_at_the_cut_may_be_in_the_last_event_only_or_nowhere() -> None:
 
 
 def test_a_message_that_stops_without_a_reason_is_not_complete() -> None:
-    reader = anthropic._StreamParser("anthropic")
+    reader = anthropic._StreamParser("anthropic", ReplyLimits())
     block = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {}}
     reader.read({"type": "content_block_start", "index": 0, "content_block": block})
     reader.read({"type": "content_block_stop", "index": 0})

@@ -18,13 +18,15 @@ from kitbag.agent.compact import CompactionRequest, ContextMeter, compact_sessio
 from kitbag.agent.execute import Executor
 from kitbag.agent.model_config import ModelConfig
 from kitbag.agent.reply_checks import (
+    CUT_OFF_MARKER,
     MAX_INVALID_TURNS,
     cut_off_notice,
     describe_failure,
-    make_call_ids_unique,
+    mark_cut,
+    normalize_call_ids,
     refuse_calls,
 )
-from kitbag.agent.session import Session
+from kitbag.agent.session import CONTINUATION_PREFIX, Session
 from kitbag.agent.shield import run_to_completion
 from kitbag.errors import UsageError
 from kitbag.events import MessageAdded, RunEnded, RunStatus, TurnEnded
@@ -32,7 +34,9 @@ from kitbag.messages import Message, Text, Usage
 from kitbag.models.provider import ModelReply, ModelRequest, SystemBlock
 from kitbag.text.tokens import estimate_tokens
 
-CUT_OFF_MARKER: Final = "[The reply was truncated here.]"
+MAX_PAUSES: Final = 10
+"""Replies in a row that the provider pauses."""
+CONTINUE_NOTE: Final = f"{CONTINUATION_PREFIX}Your reply was paused. Continue where it stopped.</continuation>"
 
 RenewPrompt = Callable[[], Awaitable[tuple[SystemBlock, ...]]]
 """Rebuilds the system prompt after a compaction."""
@@ -96,7 +100,7 @@ class Loop:
             raise
 
     async def _run_turns(self) -> RunEnded:
-        invalid_turns, is_halved = 0, False
+        invalid_turns, pauses, is_halved = 0, 0, False
         while True:
             if self._has_reached_turn_limit():
                 return self._end_at_turn_limit()
@@ -112,6 +116,10 @@ class Loop:
                 return await self._end_with_error(error)
             is_halved = False
             calls = reply.message.calls
+            pauses = pauses + 1 if reply.stop == "pause" else 0
+            if not calls and 0 < pauses <= MAX_PAUSES:
+                await self.session.add_note(CONTINUE_NOTE)
+                continue
             if not calls:
                 return self._end_with_reply(reply)
             valid = await self.executor.run(calls)
@@ -205,13 +213,15 @@ class Loop:
         except asyncio.CancelledError:
             await self._record_partial_reply("".join(text_parts), "cancelled")
             raise
-        message = make_call_ids_unique(refuse_calls(reply), self.session.calls, self.executor.toolset, self.emit)
+        redact = self.session.journal.redactor.redact_text
+        message = normalize_call_ids(refuse_calls(reply), self.session.calls, self.executor.toolset, self.emit, redact)
         message = refuse_calls_over_limit(message, self.limits.calls, self.emit)
+        text, message = message.text, mark_cut(message, reply)
         cost = config.price(reply.usage)
         message = await self.session.add_reply(message, reply.usage, cost, reply.model or config.model)
         self.meter.record_usage(reply.usage, len(messages))
         self._last_usage = reply.usage
-        self._last_text = message.text or self._last_text
+        self._last_text = text or self._last_text
         self.emit(MessageAdded(message))
         self.emit(TurnEnded(turn=self.session.totals.turns, usage=reply.usage, cost=cost))
         if notice := cut_off_notice(reply):

@@ -78,7 +78,9 @@ def _unloaded_stub(skill: str) -> Text:
 STREAM_PREFIX = "session/"
 """Journal streams of sessions start with this."""
 NOTIFICATION_PREFIX = "<task-notification "
-"""Messages that the user did not write start with this."""
+CONTINUATION_PREFIX = "<continuation>"
+_NOTE_PREFIXES = (NOTIFICATION_PREFIX, CONTINUATION_PREFIX)
+"""Messages that the user did not write start with one of these."""
 _MAX_ABOUT_CHARS = 120
 
 
@@ -176,7 +178,7 @@ class Session:
         await self._write("user", body, lambda seq: self._apply_user(message, seq, one_turn_skills))
 
     async def add_note(self, text: str) -> None:
-        """A message to the model that the user did not write; it starts with NOTIFICATION_PREFIX."""
+        """A message to the model that the user did not write; it starts with one of `_NOTE_PREFIXES`."""
         message = Message("user", (Text(replace_surrogates(text)),))
         body = {"message": message_to_json(message)}
         await self._write("note", body, lambda seq: self._append(RecordedMessage(message=message, seq=seq)))
@@ -459,7 +461,7 @@ def _read_use(body: Mapping[str, Any]) -> SkillUse:
 
 def is_user_message(message: Message) -> bool:
     """True for what the user wrote; False for tool results and notifications."""
-    return message.role == "user" and not message.results and not message.text.startswith(NOTIFICATION_PREFIX)
+    return message.role == "user" and not message.results and not message.text.startswith(_NOTE_PREFIXES)
 
 
 def new_session_id() -> str:

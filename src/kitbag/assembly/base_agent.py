@@ -355,7 +355,7 @@ class BaseAgent(AgentResources):
             system=self.system_blocks,
             limits=limits,
             emit=emit,
-            retry_policy=self._retry_policy,
+            retry_policy=msgspec.structs.replace(self._retry_policy, max_wait=settings.get("timeouts.retry")),
             renew_prompt=self._renew_prompt,
             take_notifications=self._take_notifications,
             budget=self._open_budget(),

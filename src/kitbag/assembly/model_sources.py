@@ -12,6 +12,7 @@ import msgspec
 from kitbag.errors import Diagnostic
 from kitbag.models.catalog import check_model_settings
 from kitbag.models.model_selection import ModelSources, ProviderSettings, key_variable, known_providers
+from kitbag.models.reply_limits import ReplyLimits
 from kitbag.settings import Settings
 from kitbag.store.api_keys import KEYS_FILE, read_keys
 
@@ -40,8 +41,19 @@ def load_model_sources(settings: Settings, *, probe: bool = True) -> tuple[Model
         models=models,
         probe_local=probe,
         stored_keys=stored.keys,
+        reply_limits=_read_reply_limits(settings),
     )
     return with_stored_keys(sources), problems
+
+
+def _read_reply_limits(settings: Settings) -> ReplyLimits:
+    return ReplyLimits(
+        first_byte=settings.get("timeouts.first_byte"),
+        first_byte_local=settings.get("timeouts.first_byte_local"),
+        event=settings.get("timeouts.event"),
+        reply=settings.get("timeouts.reply"),
+        characters=settings.get("limits.reply"),
+    )
 
 
 def with_stored_keys(sources: ModelSources) -> ModelSources:

@@ -28,7 +28,10 @@ def build_session_skills(
     """`mode`: returns the current mode. `stop`: ends the commands of a skill that is being loaded."""
     prepare = _make_prepare(environment, options, mode, stop)
     return SessionSkills(
-        environment.library, prepare, deny_grant=deny_grant_by_trust(environment.trust, environment.places)
+        environment.library,
+        prepare,
+        deny_grant=deny_grant_by_trust(environment.trust, environment.places),
+        max_tokens=environment.library.settings.get("limits.skill"),
     )
 
 

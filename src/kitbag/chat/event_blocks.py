@@ -29,6 +29,7 @@ from kitbag.events import (
     ToolProgress,
     ToolStarted,
     TurnEnded,
+    Waiting,
 )
 from kitbag.messages import Message, Thinking
 from kitbag.store.known_values import KnownValues
@@ -36,7 +37,7 @@ from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.text.human_format import format_count
 from kitbag.views.blocks import Block, NoticeBlock, ReplyBlock, ThinkingBlock, ToolBlock, notice_block, text_block
 from kitbag.views.rendering.markdown_stream import MarkdownPiece, MarkdownStream
-from kitbag.views.run_outcome import describe_outcome
+from kitbag.views.run_outcome import describe_outcome, describe_wait
 
 _WAITING: Final = "waiting for the model"
 _MAX_DETAILS: Final = 100
@@ -277,6 +278,8 @@ class EventView:
             case Retrying(seconds=seconds, reason=reason):
                 self._show(NoticeBlock("warning", f"{reason}; retrying in {seconds:.0f}s"))
                 self._update(f"retrying in {seconds:.0f}s")
+            case Waiting():
+                self._update(describe_wait(event))
             case Notice():
                 self._show(notice_block(event))
             case _:

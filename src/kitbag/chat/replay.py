@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kitbag.agent.context_ledger import split_user_text
-from kitbag.agent.session import NOTIFICATION_PREFIX, STREAM_PREFIX, Session, is_user_message
+from kitbag.agent.session import CONTINUATION_PREFIX, NOTIFICATION_PREFIX, STREAM_PREFIX, Session, is_user_message
 from kitbag.chat.tool_titles import call_summary, call_title, parse_todos
 from kitbag.errors import KitbagError
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, usage_from_record
@@ -115,6 +115,8 @@ def _user_blocks(message: Message) -> Iterator[Block]:
     if message.text.startswith(NOTIFICATION_PREFIX):
         for task, status, agent in _NOTIFICATION.findall(message.text):
             yield text_block(html.unescape(f"task {task} ({agent}): {status}"), "dim")
+        return
+    if message.text.startswith(CONTINUATION_PREFIX):
         return
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     images = sum(isinstance(part, Image) for part in message.parts)

@@ -32,13 +32,14 @@ from kitbag.events import (
     ToolProgress,
     ToolStarted,
     TurnEnded,
+    Waiting,
 )
 from kitbag.messages import message_to_json, usage_to_json
 from kitbag.store.known_values import KnownValues
 from kitbag.store.redaction import Redactor
 from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.text.hidden_characters import escape_for_terminal
-from kitbag.views.run_outcome import describe_outcome
+from kitbag.views.run_outcome import describe_outcome, describe_wait
 
 _EVENT_TYPES: Final = {
     "RunStarted": "start",
@@ -158,7 +159,9 @@ class TextOutput(RunOutput):
                     rights = f"; {event.rights}" if event.rights else ""
                     self._print_dim(f"  skill {event.name}, {event.tokens} tokens{rights}")
             case Retrying():
-                self._print_dim(f"  {event.reason}; retrying in {event.seconds:.0f} s")
+                self._print_status(f"{event.reason}; retrying in {event.seconds:.0f} s")
+            case Waiting():
+                self._print_status(describe_wait(event))
             case Switched():
                 if event.what != "skills":
                     changed = f"{event.what}: {event.before or 'none'} -> {event.after or 'none'}"
@@ -177,6 +180,10 @@ class TextOutput(RunOutput):
         if sys.stderr.isatty():
             indent = text[: len(text) - len(text.lstrip())]
             output.remark(output.style(indent + output.clean(self.redactor.redact_text(text)), "dim", sys.stderr))
+
+    def _print_status(self, text: str) -> None:
+        """Why nothing else is printed; also where stderr is no terminal."""
+        output.remark(output.style(f"  {output.clean(self.redactor.redact_text(text))}", "dim", sys.stderr))
 
     def _on_tool_finished(self, event: ToolFinished) -> None:
         """With concurrent calls, a result carries the title of its call unless it directly follows it."""
@@ -228,6 +235,9 @@ class JsonOutput(RunOutput):
             case Notice():
                 fields = {"severity": event.severity, "text": event.text, "fix": event.fix}
                 self._notices.append({name: self.redactor.redact_text(value) for name, value in fields.items()})
+            case Retrying():
+                text = f"{event.reason}; retried after {event.seconds:.0f} s"
+                self._notices.append({"severity": "info", "text": self.redactor.redact_text(text), "fix": ""})
             case ToolFinished(is_error=True):
                 self._failed_calls.append({"tool": event.name, "problem": self.redactor.redact_text(event.summary)})
             case RunEnded():

@@ -31,6 +31,7 @@ class LoadSkillArguments(Arguments, frozen=True):
     skill_name: Name
     reason: Annotated[str, Meta(max_length=2_000, description="Why it is needed, in a few words.")] = ""
     arguments: Annotated[str, Meta(max_length=20_000, description="Arguments for the skill, if it takes any.")] = ""
+    part: Annotated[int, Meta(ge=0, le=10_000, description="The part of a long skill; its first part lists them.")] = 0
 
 
 class InvokeSkillArguments(Arguments, frozen=True):
@@ -62,7 +63,7 @@ def _load_or_fork(arguments: LoadSkillArguments, context: ToolContext) -> SkillF
     fork = context.skills.fork(name, arguments.arguments)
     if fork is not None:
         return fork
-    delivered = context.skills.load(name, arguments.arguments)
+    delivered = context.skills.load(name, arguments.arguments, part=arguments.part)
     # A receipt for a loaded skill has no header.
     return delivered.text if delivered.loaded is None else _with_header(delivered, arguments.reason, context)
 

@@ -14,6 +14,7 @@ from kitbag.errors import InvalidError, UsageError
 from kitbag.models.catalog import ModelInfo, look_up_model, model_aliases
 from kitbag.models.local_servers import LOCAL_PORTS, first_local_model, local_address
 from kitbag.models.provider import Provider
+from kitbag.models.reply_limits import ReplyLimits
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 OPENAI_URL: Final = "https://api.openai.com/v1"
@@ -47,6 +48,7 @@ class ModelSources(msgspec.Struct, frozen=True, kw_only=True):
     models: Mapping[str, Mapping[str, Any]] = {}
     probe_local: bool = True
     """Whether to probe for model servers on this machine."""
+    reply_limits: ReplyLimits = ReplyLimits()
     stored_keys: Mapping[str, str] = {}
     """Keys stored by setup, by variable name; those of known providers are also in `environment`."""
 
@@ -229,7 +231,7 @@ def known_providers(sources: ModelSources) -> list[str]:
 
 def connect_provider(provider: str, sources: ModelSources) -> Provider:
     """The adapter for a provider, with its key. Raises InvalidError if the key is missing."""
-    from kitbag.models.adapters import wire
+    from kitbag.models.adapters.api_errors import ApiEndpoint
 
     endpoint = provider_endpoint(provider, sources)
     if not endpoint.address:
@@ -239,9 +241,12 @@ def connect_provider(provider: str, sources: ModelSources) -> Provider:
         from kitbag.models.adapters.anthropic import API_VERSION, Anthropic
 
         headers = {"anthropic-version": API_VERSION, **({"x-api-key": key} if key else {})}
-        return Anthropic(wire.ApiEndpoint(provider=provider, base_url=endpoint.address, headers=headers))
-    api_endpoint = wire.ApiEndpoint(
-        provider=provider, base_url=endpoint.address, headers={"authorization": f"Bearer {key}"} if key else {}
+        return Anthropic(
+            ApiEndpoint(provider=provider, base_url=endpoint.address, headers=headers, limits=sources.reply_limits)
+        )
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    api_endpoint = ApiEndpoint(
+        provider=provider, base_url=endpoint.address, headers=headers, limits=sources.reply_limits
     )
     if endpoint.protocol == "responses":
         from kitbag.models.adapters.openai_responses import OpenAIResponses
@@ -270,7 +275,7 @@ def _pydantic_ai_provider(provider: str, sources: ModelSources) -> Provider:
     from kitbag.models.adapters.pydantic_ai import PydanticAI
 
     try:
-        return PydanticAI(provider)
+        return PydanticAI(provider, limits=sources.reply_limits)
     except InvalidError as error:
         known = ", ".join(known_providers(sources))
         hint = f"for a compatible API, add [providers.{provider}] base_url = … to your settings"

@@ -54,8 +54,10 @@ class ToolCallBegun(msgspec.Struct, frozen=True):
     name: str
 
 
-StopReason = Literal["end", "tools", "length", "refusal", "other"]
-"""A reply is complete only after `end` and `tools`; `other` is any reason that an adapter does not know."""
+StopReason = Literal["end", "tools", "length", "context", "refusal", "pause", "limit", "other"]
+"""A reply is complete only after `end` and `tools`. `context`: the window is full; `pause`: the provider expects the
+conversation again, to continue; `limit`: Kitbag cut the reply; `other`: no reason, or one that an adapter does not
+know."""
 
 
 class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +69,7 @@ class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     """The model that the provider reports; empty if it reports none."""
     stop_reason: str = ""
-    """The provider's own stop reason; empty if it gave none."""
+    """The provider's own stop reason; empty if it gave none. For `limit`: which limit."""
 
     @property
     def is_complete(self) -> bool:
@@ -76,8 +78,10 @@ class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
 
 StreamItem = TextChunk | ThinkingChunk | ToolCallBegun | ModelReply
 
-FailureKind = Literal["transient", "overloaded", "cut", "auth", "too-long", "spent", "bad-request", "unreachable"]
-"""transient, overloaded, cut and unreachable are worth a retry; the others are not."""
+FailureKind = Literal[
+    "transient", "overloaded", "cut", "auth", "too-long", "spent", "bad-request", "unreachable", "stalled", "limit"
+]
+"""transient, overloaded, cut, stalled and unreachable are worth a retry; the others are not."""
 
 
 class ModelError(KitbagError):
@@ -95,7 +99,7 @@ class ModelError(KitbagError):
 
     @property
     def is_retryable(self) -> bool:
-        return self.kind in ("transient", "overloaded", "cut", "unreachable")
+        return self.kind in ("transient", "overloaded", "cut", "stalled", "unreachable")
 
 
 class Provider(Protocol):

@@ -44,6 +44,8 @@ class SkillDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """Set if this delivery loaded the skill; None for a receipt and for a skill that holds for one turn only."""
     rendered: RenderedSkill | None = None
     """The whole skill as it is now."""
+    part: str = ""
+    """`part 2 of 4`, if the skill is delivered in parts."""
     permissions: SkillPermissions | None = None
     """Changes to tool permissions until the user's next message."""
 
@@ -79,6 +81,12 @@ class LoadedSkill(msgspec.Struct, frozen=True, kw_only=True):
     """The block as it is in the session."""
 
 
+class _RenderedVersion(msgspec.Struct, frozen=True, kw_only=True):
+    stamp: tuple[int, int]
+    arguments: str
+    rendered: RenderedSkill
+
+
 class SessionSkills:
     """Thread-safe."""
 
@@ -88,8 +96,13 @@ class SessionSkills:
         prepare: PrepareSkill | None = None,
         clock: Callable[[], float] = time.time,
         deny_grant: DenyGrant = deny_grant_by_scope,
+        max_tokens: int = 0,
     ) -> None:
-        """`deny_grant`: why a skill does not get what its `allowed-tools` request."""
+        """`deny_grant`: why a skill does not get what its `allowed-tools` request. `max_tokens`: a larger skill is
+        delivered in parts; 0: never."""
+        self._max_tokens = max_tokens
+        self._rendered: dict[str, _RenderedVersion] = {}
+        """The skills that are delivered in parts, so that their commands run once."""
         self.library = library
         self.session_id = ""
         """Value of `${CLAUDE_SESSION_ID}` in skills."""
@@ -116,21 +129,88 @@ class SessionSkills:
         with self._lock:
             return tuple(self._active_permissions)
 
-    def load(self, name: str, arguments: str = "", by: RequestedBy = "model") -> SkillDelivery:
-        """Raises NotFoundError or AmbiguousError for the name, InvalidError if the skill may not be loaded or can't be
-        read, and the errors of its PrepareSkill."""
+    def load(self, name: str, arguments: str = "", by: RequestedBy = "model", part: int = 0) -> SkillDelivery:
+        """`part`: of a long skill, from 1; 0: the first. Raises NotFoundError or AmbiguousError for the name,
+        InvalidError if the skill may not be loaded or can't be read, and the errors of its PrepareSkill."""
         with self._lock:
             skill = self.find(name, by)
         metadata = read_skill_details(skill).metadata
         permissions, problems = read_skill_permissions(skill, metadata, self.library.places, self._deny_grant, by)
-        delivery = self._render(skill, arguments, metadata)  # outside the lock: commands may take long
+        # Outside the lock: commands may take long.
+        delivery = self._render_for_part(skill, arguments, metadata, part)
         delivery = msgspec.structs.replace(delivery, problems=(*delivery.problems, *problems))
         with self._lock:
             if permissions and not any(map(permissions.equals_ignoring_requester, self._active_permissions)):
                 self._active_permissions.append(permissions)
             return msgspec.structs.replace(
-                self._record(skill.full_name, delivery, arguments, by), permissions=permissions or None
+                self._deliver(skill, delivery, arguments, by, part), permissions=permissions or None
             )
+
+    def _deliver(
+        self, skill: Skill, rendered: RenderedSkill, arguments: str, by: RequestedBy, part: int
+    ) -> SkillDelivery:
+        name, blocks = skill.full_name, self._split(skill, rendered)
+        if not 0 <= part <= max(len(blocks), 1):
+            count = f"{len(blocks)} parts" if blocks else "one part"
+            fix = f"use part=1 to part={len(blocks)}" if blocks else "omit `part`"
+            raise InvalidError(f"the skill {name} has {count}, and no part {part}", fix)
+        if not blocks:
+            self._rendered.pop(name, None)
+            return self._record(name, rendered, arguments, by)
+        self._rendered[name] = _RenderedVersion(stamp=_file_stamp(skill), arguments=arguments, rendered=rendered)
+        delivery = self._record_part(name, rendered, blocks, arguments, by, part or 1)
+        return msgspec.structs.replace(delivery, part=f"part {part or 1} of {len(blocks)}")
+
+    def _split(self, skill: Skill, rendered: RenderedSkill) -> tuple[str, ...]:
+        """The blocks of a long skill. None if the model may not load it, because it could not load the other parts."""
+        if not self._max_tokens or estimate_tokens(rendered.text) <= self._max_tokens:
+            return ()
+        if rendered.text in self._preloaded or not self.library.evaluate(skill).model:
+            return ()
+        from kitbag.packing.skill_parts import split_skill
+
+        return split_skill(skill.full_name, rendered, self._max_tokens)
+
+    def _record_part(
+        self,
+        name: str,
+        rendered: RenderedSkill,
+        blocks: tuple[str, ...],
+        arguments: str,
+        by: RequestedBy,
+        part: int,
+    ) -> SkillDelivery:
+        """Loaded parts are one loaded skill whose text is their blocks, in order."""
+        from kitbag.packing.skill_parts import join_blocks, split_blocks
+
+        previous = self._loaded.get(name)
+        earlier = split_blocks(previous.text) if previous is not None else {}
+        valid = {at: block for at, block in earlier.items() if at <= len(blocks) and blocks[at - 1] == block}
+        text = blocks[part - 1]
+        digest = _digest(text)
+        if part in valid:
+            self._loaded[name] = self._loaded.pop(name)  # most recently requested last
+            receipt = f"Part {part} of {len(blocks)} of the skill {name} is already loaded and unchanged. Follow it."
+            return _make_delivery(name, receipt, digest, rendered)
+        if by == "user":  # for one turn only
+            return _make_delivery(name, text, digest, rendered)
+        outdated = sorted(earlier.keys() - valid.keys() - {part})
+        if outdated:
+            numbers = ", ".join(map(str, outdated))
+            problem = f"The skill {name} has changed or was truncated"
+            text = f"{problem}; load again what you need of part {numbers}.\n\n{text}"
+        whole = join_blocks({**valid, part: blocks[part - 1]})
+        self._loaded.pop(name, None)
+        loaded = self._loaded[name] = LoadedSkill(
+            name=name,
+            tokens=estimate_tokens(whole),
+            loaded_at=self._now(),
+            loaded_by=by,
+            digest=_digest(whole),
+            arguments=arguments,
+            text=whole,
+        )
+        return msgspec.structs.replace(_make_delivery(name, text, digest, rendered), loaded=loaded)
 
     def fork(self, name: str, arguments: str = "", by: RequestedBy = "model") -> SkillFork | None:
         """None if the skill does not fork. Raises the same errors as `load`."""
@@ -198,6 +278,15 @@ class SessionSkills:
             raise InvalidError(f"{skill.full_name!r} cannot be loaded by {_REQUESTER_NAMES[by]}: {verdict.reason}")
         return skill
 
+    def _render_for_part(self, skill: Skill, arguments: str, metadata: Metadata, part: int) -> RenderedSkill:
+        """A further part comes from the same text as the parts before it, if the file is unchanged."""
+        with self._lock:
+            version = self._rendered.get(skill.full_name)
+        is_current = version is not None and version.stamp == _file_stamp(skill)
+        if part > 0 and version is not None and is_current and arguments in ("", version.arguments):
+            return version.rendered
+        return self._render(skill, arguments, metadata)
+
     def _render(self, skill: Skill, arguments: str, metadata: Metadata) -> RenderedSkill:
         from kitbag.packing.substitutions import InvocationArguments
 
@@ -228,6 +317,7 @@ class SessionSkills:
             found = self.loaded_name(name)
             if found is not None:
                 del self._loaded[found]
+                self._rendered.pop(found, None)
                 # Its tool limits stay, or unloading would bypass them.
                 remaining = (
                     msgspec.structs.replace(permissions, grants=()) if permissions.skill == found else permissions
@@ -322,6 +412,14 @@ def _reload_reason(previous: LoadedSkill, arguments: str) -> str:
 
 def _is_allowed(verdict: Verdict, by: RequestedBy) -> bool:
     return verdict.user if by == "user" else verdict.preload if by == "preload" else verdict.model
+
+
+def _file_stamp(skill: Skill) -> tuple[int, int]:
+    try:
+        status = os.stat(skill.path)
+    except OSError:
+        return (0, 0)
+    return (status.st_mtime_ns, status.st_size)
 
 
 def _last_part(name: str) -> str:

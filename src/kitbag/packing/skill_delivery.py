@@ -23,6 +23,10 @@ class RenderedSkill(msgspec.Struct, frozen=True, kw_only=True):
     """The whole block."""
     body: str
     """The instructions alone, with path variables replaced."""
+    header: str
+    """The lines before the body in the block."""
+    content: str
+    """The body in the block: the tags of blocks in it are escaped."""
     resources: tuple[SkillResource, ...]
     problems: tuple[Diagnostic, ...]
 
@@ -60,9 +64,20 @@ def render_skill(skill: Skill, arguments: str = "", prepare: Callable[[str, int]
     header += _file_list("References (open with Read)", "references", resources)
     if more:
         header.append(f"(The skill has more than {len(resources)} files; list its directory to see the others.)")
-    content_text = _RESERVED_TAG.sub("&lt;", "\n".join([*header, "", body]))
-    text = f'<skill-invocation name="{_escape_attribute(skill.full_name)}">\n{content_text}\n{CLOSING_TAG}'
-    return RenderedSkill(text=text, body=body, resources=tuple(resources), problems=tuple(problems))
+    header_text, content = (_RESERVED_TAG.sub("&lt;", text) for text in ("\n".join(header), body))
+    return RenderedSkill(
+        text=f"{opening_tag(skill.full_name)}\n{header_text}\n\n{content}\n{CLOSING_TAG}",
+        body=body,
+        header=header_text,
+        content=content,
+        resources=tuple(resources),
+        problems=tuple(problems),
+    )
+
+
+def opening_tag(name: str, part: int = 0, parts: int = 0) -> str:
+    attributes = f' part="{part}" parts="{parts}"' if part else ""
+    return f'<skill-invocation name="{_escape_attribute(name)}"{attributes}>'
 
 
 def path_variables(skill: Skill) -> dict[str, str]:

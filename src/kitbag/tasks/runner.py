@@ -18,7 +18,7 @@ from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import KitbagError
-from kitbag.events import Event, Notice, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded
+from kitbag.events import Event, Notice, Retrying, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded, Waiting
 from kitbag.tasks.agent_permissions import check_agent_unchanged, check_start_still_allowed
 from kitbag.tasks.board import Board
 from kitbag.tasks.missing_needs import request_with_missing_needs
@@ -254,6 +254,12 @@ class TaskRunner:
             case Notice(severity="warning", text=text):
                 self._progress(f"{self.task.agent}: {text}")
                 self._warnings[text] = None
+            case Retrying(reason=reason, seconds=seconds):
+                self._watchdog.touch()
+                self._progress(f"{self.task.agent}: {reason}; retrying in {seconds:.0f} s")
+            case Waiting(provider=provider, seconds=seconds):
+                self._watchdog.touch()  # the request has timeouts of its own
+                self._progress(f"{self.task.agent}: no output from {provider} for {seconds:.0f} s")
             case RunEnded(text=text):
                 self._text = text
             case _:

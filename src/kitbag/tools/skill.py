@@ -23,6 +23,8 @@ class SkillArguments(Arguments, frozen=True):
     skill: Annotated[str, Meta(min_length=1, max_length=300)]
     args: Annotated[str, Meta(max_length=20_000, description="Arguments, if any.")] = ""
     reason: Annotated[str, Meta(max_length=2_000, description="Why, briefly.")] = ""
+    part: int = 0
+    """Explained by the first part of a long skill."""
 
 
 class SearchSkillsArguments(Arguments, frozen=True):
@@ -43,10 +45,11 @@ async def _load_skill(arguments: SkillArguments, context: ToolContext) -> ToolOu
         fork = await asyncio.to_thread(context.skills.fork, name, arguments.args)
         if fork is not None:
             return await run_forked_skill(fork, context, context.delegation)
-    delivered = await asyncio.to_thread(context.skills.load, arguments.skill.lstrip("/"), arguments.args)
+    delivered = await asyncio.to_thread(context.skills.load, name, arguments.args, part=arguments.part)
     warnings = [problem.problem for problem in delivered.problems if problem.severity != "info"]
     already_loaded = "" if delivered.loaded else " (already loaded)"
-    summary = f"{delivered.name}, {delivered.tokens} tokens{already_loaded}" + (f"; {warnings[0]}" if warnings else "")
+    shown = f"{delivered.name}, {delivered.part}" if delivered.part else delivered.name
+    summary = f"{shown}, {delivered.tokens} tokens{already_loaded}" + (f"; {warnings[0]}" if warnings else "")
     limits = delivered.permissions.model_notice() if delivered.permissions is not None else ""
     text = f"{delivered.text}\n\n{limits}" if limits else delivered.text
     return structs.replace(text_output(text, summary), loaded_skill=delivered.loaded)

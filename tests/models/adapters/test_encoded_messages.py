@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from kitbag.messages import Message, Text, ToolCall, ToolResult
 from kitbag.models.adapters.anthropic import Anthropic
+from kitbag.models.adapters.api_errors import ApiEndpoint
 from kitbag.models.adapters.encoded_messages import MAX_CONVERSATIONS, MessageEncoder
 from kitbag.models.adapters.openai_chat import OpenAIChat
 from kitbag.models.adapters.openai_responses import OpenAIResponses
-from kitbag.models.adapters.wire import ApiEndpoint
 from kitbag.models.provider import ModelRequest, SystemBlock, ToolSpec
 
 ENDPOINT = ApiEndpoint(provider="p", base_url="http://127.0.0.1:9/v1", headers={})

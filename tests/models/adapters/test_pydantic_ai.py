@@ -30,6 +30,7 @@ from kitbag.models.provider import (
     ToolCallBegun,
     ToolSpec,
 )
+from kitbag.models.reply_limits import ReplyLimits
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
 from support import needs
 from support.waiting import TEST_TIMEOUT
@@ -383,7 +384,7 @@ def over_sockets(server: ModelServer, idle: float = 20.0) -> PydanticAI:
     from pydantic_ai.providers.openai import OpenAIProvider
 
     model = OpenAIChatModel("some-model", provider=OpenAIProvider(base_url=f"{server.url}/v1", api_key="k"))
-    return PydanticAI("openai", model, idle)
+    return PydanticAI("openai", model, ReplyLimits(first_byte=idle, event=idle))
 
 
 def script(*steps: Step) -> Script:
@@ -436,7 +437,7 @@ def test_a_stream_that_falls_silent_is_given_up() -> None:
     step = Step(text="half of this " * 20, fault=Fault(kind="idle", seconds=30))
     with ModelServer(script(step)) as server, pytest.raises(ModelError) as failure:
         collect(over_sockets(server, 1.0), ask())
-    assert failure.value.kind == "cut"
+    assert failure.value.kind == "stalled"
     assert "sent no data" in failure.value.problem
 
 

@@ -72,9 +72,9 @@ async def fetch(post: DirectTransport, url: str, body: bytes = b"{}") -> tuple[i
         return answer.status, b"".join([chunk async for chunk in answer.chunks()])
 
 
-def run(server: Server, *, idle: float = TEST_TIMEOUT, times: int = 1) -> list[tuple[int, bytes]]:
+def run(server: Server, *, times: int = 1) -> list[tuple[int, bytes]]:
     async def go() -> list[tuple[int, bytes]]:
-        post = DirectTransport(idle, TEST_TIMEOUT)
+        post = DirectTransport(TEST_TIMEOUT)
         async with serving(server) as url:
             try:
                 return [await fetch(post, url) for _ in range(times)]
@@ -84,9 +84,9 @@ def run(server: Server, *, idle: float = TEST_TIMEOUT, times: int = 1) -> list[t
     return asyncio.run(asyncio.wait_for(go(), TEST_TIMEOUT))
 
 
-def failure(server: Server, idle: float = TEST_TIMEOUT) -> TransportError:
+def failure(server: Server) -> TransportError:
     with pytest.raises(TransportError) as caught:
-        run(server, idle=idle)
+        run(server)
     return caught.value
 
 
@@ -125,7 +125,7 @@ def test_a_connection_that_ends_with_its_answer_is_not_used_again(answer: bytes)
 
 def test_a_connection_that_the_server_left_meanwhile_is_not_used_again() -> None:
     async def go() -> int:
-        server, post = Server(OK, OK, close=True), DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT)
+        server, post = Server(OK, OK, close=True), DirectTransport(TEST_TIMEOUT)
         async with serving(server) as url:
             assert await fetch(post, url) == (200, b"hi")
             await asyncio.wait_for(server.gone.wait(), TEST_TIMEOUT)
@@ -140,7 +140,7 @@ def test_a_connection_that_the_server_left_meanwhile_is_not_used_again() -> None
 def test_an_answer_of_which_the_end_was_not_read_leaves_its_connection_usable() -> None:
     async def go() -> int:
         chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\ndone\r\n0\r\n\r\n"
-        server, post = Server(chunked, OK), DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT)
+        server, post = Server(chunked, OK), DirectTransport(TEST_TIMEOUT)
         async with serving(server) as url:
             async with post.post(url, {}, b"{}") as answer:
                 async for chunk in answer.chunks():
@@ -155,7 +155,7 @@ def test_an_answer_of_which_the_end_was_not_read_leaves_its_connection_usable() 
 
 def test_several_requests_run_at_once() -> None:
     async def go() -> int:
-        server, post = Server(*[OK] * 6), DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT)
+        server, post = Server(*[OK] * 6), DirectTransport(TEST_TIMEOUT)
         async with serving(server) as url:
             found = await asyncio.gather(*(fetch(post, url) for _ in range(3)))
             assert found == [(200, b"hi")] * 3
@@ -184,7 +184,7 @@ def test_a_server_that_refuses_before_it_has_read_all_is_heard() -> None:
             self.gone.set()
 
     async def go() -> tuple[int, bytes]:
-        server, post = Refusing(), DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT)
+        server, post = Refusing(), DirectTransport(TEST_TIMEOUT)
         async with serving(server) as url:
             found = await fetch(post, url, b"x" * 5_000_000)
             await asyncio.wait_for(server.gone.wait(), TEST_TIMEOUT)
@@ -208,7 +208,6 @@ def test_a_server_that_refuses_before_it_has_read_all_is_heard() -> None:
         b"HTTP/1.1 200 OK\r\ncontent-length: \xb2\r\n\r\nhi",
         b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ncontent-encoding: br\r\ncontent-length: 2\r\n\r\nhi",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0x2\r\nhi\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n+2\r\nhi\r\n0\r\n\r\n",
@@ -221,10 +220,15 @@ def test_what_is_no_whole_answer_is_an_error(answer: bytes) -> None:
     assert failure(Server(answer, close=True)).kind == "broken"
 
 
-def test_a_server_that_says_nothing_more_is_given_up() -> None:
-    assert failure(Server(None), idle=0.05).kind == "silent"
-    begun = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n"
-    assert failure(Server(begun), idle=0.05).kind == "silent"
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 1_000 + OK,
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" + b"x: y\r\n" * 1_000 + b"\r\n",
+    ],
+)  # fmt: skip
+def test_what_could_go_on_forever_ends(answer: bytes) -> None:
+    assert failure(Server(answer)).reason.startswith("too many")
 
 
 def test_where_nobody_listens_nothing_is_reached() -> None:
@@ -233,7 +237,7 @@ def test_where_nobody_listens_nothing_is_reached() -> None:
         async with serving(server):
             pass
         with pytest.raises(TransportError) as caught:
-            await fetch(DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT), f"http://127.0.0.1:{server.port}/")
+            await fetch(DirectTransport(TEST_TIMEOUT), f"http://127.0.0.1:{server.port}/")
         return caught.value
 
     assert asyncio.run(go()).kind == "unreachable"
@@ -243,7 +247,7 @@ def test_leaving_an_answer_that_goes_on_ends_the_connection() -> None:
     async def go() -> None:
         server, post = (
             Server(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n"),
-            DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT),
+            DirectTransport(TEST_TIMEOUT),
         )
         async with serving(server) as url:
             async with post.post(url, {}, b"{}") as answer:
@@ -258,7 +262,7 @@ def test_leaving_an_answer_that_goes_on_ends_the_connection() -> None:
 
 def test_cancelling_ends_the_connection_at_once() -> None:
     async def go() -> None:
-        server, post = Server(None), DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT)
+        server, post = Server(None), DirectTransport(TEST_TIMEOUT)
         async with serving(server) as url:
             task = asyncio.create_task(fetch(post, url))
             await until_true(lambda: server.requests)
@@ -290,9 +294,7 @@ def test_an_address_is_taken_apart() -> None:
 
 def test_a_header_can_not_bring_another() -> None:
     async def go() -> None:
-        async with DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT).post(
-            "http://127.0.0.1:9/", {"x-key": "a\r\nevil: b"}, b""
-        ):
+        async with DirectTransport(TEST_TIMEOUT).post("http://127.0.0.1:9/", {"x-key": "a\r\nevil: b"}, b""):
             pass
 
     with pytest.raises(TransportError) as caught:
@@ -320,7 +322,7 @@ def over_tls(certificate: tuple[Path, Path]) -> Callable[[], list[tuple[int, byt
         async def both() -> list[tuple[int, bytes]]:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*certificate)
-            post = DirectTransport(TEST_TIMEOUT, TEST_TIMEOUT)
+            post = DirectTransport(TEST_TIMEOUT)
             async with serving(Server(OK, OK), context) as url:
                 try:
                     return [await fetch(post, url), await fetch(post, url)]

@@ -6,16 +6,14 @@ import pytest
 
 from kitbag.messages import user_message
 from kitbag.models.adapters.anthropic import Anthropic
-from kitbag.models.adapters.wire import ApiEndpoint
+from kitbag.models.adapters.api_errors import ApiEndpoint
 from kitbag.models.provider import ModelError, ModelReply, ModelRequest
 from kitbag.testing import ModelServer, Rule, Script, Step
 
 
 def ask(url: str) -> list[object]:
     async def go() -> list[object]:
-        adapter = Anthropic(
-            ApiEndpoint(provider="anthropic", base_url=url, headers={"x-api-key": "k"}, idle_timeout=20.0)
-        )
+        adapter = Anthropic(ApiEndpoint(provider="anthropic", base_url=url, headers={"x-api-key": "k"}))
         try:
             return [
                 piece

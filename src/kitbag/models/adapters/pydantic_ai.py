@@ -18,7 +18,9 @@ from typing import Any, Final, cast
 
 from kitbag.errors import InvalidError
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, Usage
-from kitbag.models.adapters.wire import IDLE_TIMEOUT, parse_tool_call, shorten_message
+from kitbag.models.adapters.api_errors import shorten_message
+from kitbag.models.adapters.wire import parse_tool_call
+from kitbag.models.portable_names import portable_id, portable_name
 from kitbag.models.provider import (
     FailureKind,
     ModelError,
@@ -30,6 +32,7 @@ from kitbag.models.provider import (
     ThinkingChunk,
     ToolCallBegun,
 )
+from kitbag.models.reply_limits import ContentBudget, ReplyLimitError, ReplyLimits, StalledError, StreamWatch
 
 INSTALL: Final = "pip install 'kitbag[models]'"
 _NAMES: Final = {"gemini": "google", "vertex": "google-cloud", "xai": "xai", "grok": "xai", "moonshot": "moonshotai"}
@@ -76,7 +79,7 @@ def _check_provider(provider: str) -> None:
 
 
 class PydanticAI:
-    def __init__(self, provider: str, model: Any = None, idle_timeout: float = IDLE_TIMEOUT) -> None:
+    def __init__(self, provider: str, model: Any = None, limits: ReplyLimits = ReplyLimits()) -> None:  # noqa: B008 - immutable
         """`model`: a ready pydantic-ai model, for callers that create one. Raises InvalidError without pydantic-ai."""
         if find_spec("pydantic_ai") is None:
             problem = f"{provider} models require pydantic-ai, which is not installed"
@@ -84,7 +87,7 @@ class PydanticAI:
         if model is None:
             _check_provider(provider)
         self.name = provider
-        self._idle_timeout = idle_timeout
+        self._limits = limits
         self._given_model = model
         self._models: dict[str, Any] = {}
         self._exit_stack = AsyncExitStack()
@@ -107,19 +110,24 @@ class PydanticAI:
             )
             async with opened as streamed:
                 events = aiter(streamed)
-                while True:
-                    async with asyncio.timeout(self._idle_timeout):
-                        event = await anext(events, None)
-                    if event is None:
-                        break
+                watch, budget = StreamWatch(self._limits, is_local=False), ContentBudget(self._limits)
+                while (event := await watch.wait(anext(events, None))) is not None:
+                    watch.received(1, is_event=True)
                     piece = _stream_item(event)
+                    if isinstance(piece, TextChunk | ThinkingChunk):
+                        budget.take(piece.text)
+                        budget.check()
                     if piece is not None:
                         yield piece
                 response = streamed.get()
         except ModelError:
             raise
-        except TimeoutError as error:
-            raise ModelError("cut", f"{self.name} sent no data for {self._idle_timeout:.0f} s", "retry") from error
+        except StalledError as error:
+            problem = f"{self.name} sent no data for {error.seconds:.0f} s"
+            raise ModelError("stalled", problem, f"retry, or raise `{error.setting}`") from error
+        except ReplyLimitError as error:
+            fix = f"retry, or raise `{error.setting}`"
+            raise ModelError("limit", f"the reply from {self.name} was cut: {error.reason}", fix) from error
         except ImportError as error:
             problem = f"{self.name} models require a package that is not installed: {shorten_message(str(error))}"
             raise ModelError("bad-request", problem, f"pip install 'pydantic-ai-slim[{self.name}]'") from error
@@ -174,7 +182,7 @@ def _request_parameters(request: ModelRequest) -> Any:
 
 def _encode_messages(request: ModelRequest, provider: str) -> list[Any]:
     library: Any = import_module("pydantic_ai.messages")
-    names = {call.id: call.name for message in request.messages for call in message.calls}
+    names = {call.id: portable_name(call.name) for message in request.messages for call in message.calls}
     instructions = "\n\n".join(text for block in request.system if (text := block.text.strip())) or None
     encoded: list[Any] = []
     for message in request.messages:
@@ -192,7 +200,7 @@ def _user_parts(message: Message, names: dict[str, str], library: Any) -> Iterat
         yield library.ToolReturnPart(
             tool_name=names.get(result.call_id, "unknown"),
             content="\n".join(content) if all(isinstance(item, str) for item in content) else content,
-            tool_call_id=result.call_id,
+            tool_call_id=portable_id(result.call_id),
             outcome="failed" if result.is_error else "success",
         )
     content = [_encode_content(part, library) for part in message.parts if isinstance(part, Text | Image)]
@@ -225,7 +233,10 @@ def _assistant_parts(message: Message, provider: str, library: Any) -> Iterator[
             case ToolCall():
                 extra_fields = details.pop(part.id, {})
                 yield library.ToolCallPart(
-                    tool_name=part.name, args=part.arguments, tool_call_id=part.id, **extra_fields
+                    tool_name=portable_name(part.name),
+                    args=part.arguments,
+                    tool_call_id=portable_id(part.id),
+                    **extra_fields,
                 )
             case _:
                 pass

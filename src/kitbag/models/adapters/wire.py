@@ -1,50 +1,49 @@
-"""What the adapters share: the streaming API client, error classification, strict parsing of tool arguments.
+"""What the adapters share: the streaming API client, and strict parsing of tool arguments.
 
 Follows no redirects, so an API key never goes to another host. Used by anthropic, openai_chat, openai_responses and
-scripted; uses http and server_sent_events.
+scripted; uses http, server_sent_events, reply_limits and api_errors.
 """
 
+import asyncio
 import json
 import math
 import os
-import re
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, aclosing
 from typing import Any, Final, Protocol, cast
 
 import msgspec
 
 from kitbag.messages import ToolCall
-from kitbag.models.adapters.server_sent_events import EventTooLongError, event_data
+from kitbag.models.adapters.api_errors import (
+    ApiEndpoint,
+    compressed_response,
+    empty_response,
+    error_in_reply,
+    html_response,
+    is_html,
+    shorten_message,
+    status_error,
+    transport_error,
+    unreadable_response,
+)
+from kitbag.models.adapters.server_sent_events import EventParser, EventTooLongError
 from kitbag.models.http.post import HttpResponse, HttpTransport, TransportError, has_proxy
-from kitbag.models.provider import FailureKind, ModelError, ModelReply, StreamItem
-from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.models.portable_names import INVALID_TOOL_NAME, is_portable_name
+from kitbag.models.provider import ModelError, ModelReply, StreamItem
+from kitbag.models.reply_limits import ContentBudget, ReplyLimitError, StalledError, StreamWatch
 from kitbag.text.safe_json import parse_json
 
-IDLE_TIMEOUT: Final = 180.0
-"""Seconds without data after which a stream is given up."""
 CONNECT_TIMEOUT: Final = 15.0
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
-_ERROR_BYTES = 1 << 16
-_MAX_MESSAGE = 600
-_TOO_LONG = re.compile(
-    r"context.{0,20}(?:length|window|limit)|too long|too many tokens|maximum.{0,20}tokens"
-    r"|exceeds? .{0,40}(?:tokens|context)",
-    re.IGNORECASE,
-)
-_QUOTA = re.compile(r"quota|billing|credit|insufficient|spend|payment", re.IGNORECASE)
-_NO_CREDIT = re.compile(r"credit balance|insufficient (?:funds|balance|credits?)", re.IGNORECASE)
-"""Some providers report this with status 400."""
-_TRANSIENT = frozenset((408, 409, 425, 500, 502, 503, 504))
+_ERROR_BYTES: Final = 1 << 16
+_ERROR_SECONDS: Final = 10.0
+"""How long to read the body of an error response."""
+_DOCUMENT_BYTES: Final = 8 << 20
+_EXCERPT_BYTES: Final = 4_096
+_EVENT_STREAM_STARTS: Final = (b":", b"data", b"event", b"id", b"retry")
 
-
-class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Base URL and headers of a provider's API."""
-
-    provider: str
-    base_url: str
-    headers: Mapping[str, str]
-    idle_timeout: float = IDLE_TIMEOUT
+UnpackDocument = Callable[[dict[str, Any]], Iterable[dict[str, Any]]]
+"""The events for a reply that was sent as one JSON document; none if the document is no reply."""
 
 
 class ApiClient:
@@ -54,27 +53,40 @@ class ApiClient:
         self.endpoint = endpoint
         self._transport: HttpTransport | None = None
 
-    async def events(self, path: str, body: bytes) -> AsyncGenerator[dict[str, Any], None]:
-        """Sends a POST request and yields the data of each event. Raises ModelError."""
+    async def events(
+        self, path: str, body: bytes, watch: StreamWatch, unpack: UnpackDocument
+    ) -> AsyncGenerator[dict[str, Any] | None, None]:
+        """Sends a POST request and yields the data of each event, and None for the marker that ends a stream. Raises
+        ModelError and ReplyLimitError."""
         endpoint = self.endpoint
-        headers = {"content-type": "application/json", "accept": "text/event-stream", **endpoint.headers}
+        headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream",
+            "accept-encoding": "identity",
+            **endpoint.headers,
+        }
         try:
-            async with (
-                self._open_transport().post(endpoint.base_url.rstrip("/") + path, headers, body) as answer,
-                aclosing(answer.chunks()) as chunks,
-            ):
+            async with AsyncExitStack() as stack:
+                post = self._open_transport().post(endpoint.base_url.rstrip("/") + path, headers, body)
+                answer = await watch.wait(stack.enter_async_context(post))
+                chunks = await stack.enter_async_context(aclosing(answer.chunks()))
+                encoding = answer.headers.get("content-encoding", "identity").strip().lower()
+                if encoding not in ("", "identity"):
+                    raise compressed_response(endpoint, encoding)
                 if answer.status != 200:
-                    raise await _status_error(answer, chunks, endpoint.provider)
-                async with aclosing(event_data(chunks)) as events:
-                    async for data in events:
-                        if data.strip() == "[DONE]":
-                            return
-                        if data:
-                            yield _parse_event(data, endpoint.provider)
+                    error_body = await _read_error_body(chunks)
+                    raise status_error(endpoint, answer.status, answer.headers, error_body)
+                reader = _BodyReader(answer, chunks, watch, endpoint)
+                events = await stack.enter_async_context(aclosing(reader.events(unpack)))
+                async for event in events:
+                    yield event
         except TransportError as error:
-            raise _transport_error(error, endpoint) from error
+            raise transport_error(error, endpoint) from error
+        except StalledError as error:
+            problem = f"{endpoint.provider} sent no data for {error.seconds:.0f} s"
+            raise ModelError("stalled", problem, f"retry, or raise `{error.setting}`") from error
         except EventTooLongError as error:
-            raise ModelError("cut", f"cannot read the reply from {endpoint.provider}: {error}", "retry") from error
+            raise ReplyLimitError(f"it has an {error}", "") from error
 
     def _open_transport(self) -> HttpTransport:
         if self._transport is None:
@@ -82,7 +94,7 @@ class ApiClient:
                 from kitbag.models.http.proxied import ProxiedTransport as Transport
             else:
                 from kitbag.models.http.direct import DirectTransport as Transport
-            self._transport = Transport(self.endpoint.idle_timeout, CONNECT_TIMEOUT)
+            self._transport = Transport(CONNECT_TIMEOUT)
         return self._transport
 
     async def close(self) -> None:
@@ -91,178 +103,201 @@ class ApiClient:
             self._transport = None
 
 
+class _BodyReader:
+    """Reads the body of a successful response, which should be an event stream."""
+
+    def __init__(
+        self, answer: HttpResponse, chunks: AsyncGenerator[bytes, None], watch: StreamWatch, endpoint: ApiEndpoint
+    ) -> None:
+        self._chunks = chunks
+        self._watch = watch
+        self._endpoint = endpoint
+        self._content_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    async def events(self, unpack: UnpackDocument) -> AsyncGenerator[dict[str, Any] | None, None]:
+        start = await self._read_start()
+        text = start.lstrip(b"\xef\xbb\xbf \t\r\n")
+        if not text:
+            raise empty_response(self._endpoint)
+        # No line of an event stream starts like this, whatever the content type says.
+        if text.startswith((b"{", b"[", b"<")):
+            for event in await self._read_document(start, unpack):
+                yield event
+            return
+        async with aclosing(self._read_stream(start)) as events:
+            async for event in events:
+                yield event
+
+    async def _next(self) -> bytes | None:
+        """Raises StalledError and ReplyLimitError."""
+        return await self._watch.wait(anext(self._chunks, None))
+
+    async def _read_start(self) -> bytes:
+        """The body up to its first visible character."""
+        start = b""
+        while not start.strip(b"\xef\xbb\xbf \t\r\n"):
+            chunk = await self._next()
+            if chunk is None:
+                break
+            self._watch.received(len(chunk), is_event=True)
+            start = start[-_EXCERPT_BYTES:] + chunk
+        return start
+
+    async def _read_stream(self, start: bytes) -> AsyncGenerator[dict[str, Any] | None, None]:
+        parser = EventParser()
+        chunk: bytes | None = start
+        count = 0
+        while chunk is not None:
+            for data in parser.feed(chunk):
+                count += 1
+                if data.strip() == "[DONE]":
+                    yield None
+                    return
+                if data:
+                    yield self._parse_event(data)
+            chunk = await self._next()
+            if chunk is not None:
+                self._watch.received(len(chunk), is_event=b"\n" in chunk or b"\r" in chunk)
+        first_line = start.lstrip(b"\xef\xbb\xbf \t\r\n")
+        if not count and not first_line.startswith(_EVENT_STREAM_STARTS):
+            body = start[:_EXCERPT_BYTES].decode("utf-8", "replace")
+            raise unreadable_response(self._endpoint, self._content_type or "a response without content type", body)
+
+    def _parse_event(self, data: str) -> dict[str, Any]:
+        provider = self._endpoint.provider
+        try:
+            value = parse_json(data)
+        except (ValueError, RecursionError) as error:
+            excerpt = self._endpoint.clean_excerpt(data[:_EXCERPT_BYTES])
+            raise ModelError("cut", f"{provider} sent an event that is not valid JSON: {excerpt!r}", "retry") from error
+        if not isinstance(value, dict):
+            raise ModelError("cut", f"{provider} sent an event that is not a JSON object", "retry")
+        return cast("dict[str, Any]", value)
+
+    async def _read_document(self, start: bytes, unpack: UnpackDocument) -> list[dict[str, Any] | None]:
+        """A whole JSON reply, from a gateway that does not stream. Raises ModelError for anything else."""
+        data = bytearray(start)
+        is_page = start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
+        while len(data) <= (_ERROR_BYTES if is_page else _DOCUMENT_BYTES):
+            chunk = await self._next()
+            if chunk is None:
+                break
+            self._watch.received(len(chunk), is_event=True)
+            data += chunk
+        text = data[:_DOCUMENT_BYTES].decode("utf-8-sig", "replace")
+        excerpt = text[:_ERROR_BYTES]
+        if is_page:
+            named = html_response(self._endpoint, excerpt) if is_html(excerpt) else None
+            raise named or unreadable_response(self._endpoint, self._content_type or "markup", excerpt)
+        try:
+            value = parse_json(text)
+        except (ValueError, RecursionError) as error:
+            what = f"JSON larger than {_DOCUMENT_BYTES >> 20} MB" if len(data) > _DOCUMENT_BYTES else "invalid JSON"
+            raise unreadable_response(self._endpoint, what, excerpt[:_EXCERPT_BYTES]) from error
+        document = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        if document.get("error"):
+            raise error_in_reply(self._endpoint.provider, document["error"])
+        events: list[dict[str, Any] | None] = list(unpack(document))
+        if not events:
+            raise unreadable_response(self._endpoint, "JSON that is not a reply", excerpt[:_EXCERPT_BYTES])
+        return [*events, None]
+
+
+async def _read_error_body(chunks: AsyncGenerator[bytes, None]) -> str:
+    """As much as arrives soon: an error response may end as slowly as it likes."""
+    body = b""
+    try:
+        async with asyncio.timeout(_ERROR_SECONDS):
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > _ERROR_BYTES:
+                    break
+    except (TimeoutError, TransportError):
+        pass
+    return body[:_ERROR_BYTES].decode("utf-8", "replace")
+
+
 class StreamParser(Protocol):
     """Turns the events of one protocol into stream items and a reply."""
+
+    budget: ContentBudget
 
     @property
     def is_over(self) -> bool:
         """True if the rest of the stream can be ignored."""
         ...
 
+    @property
+    def may_think(self) -> bool:
+        """Whether the model may think without sending anything."""
+        ...
+
     def read(self, event: dict[str, Any]) -> list[StreamItem]: ...
+
+    def end(self) -> None:
+        """The stream has ended with its marker."""
+        ...
+
+    def unpack(self, document: dict[str, Any]) -> Iterable[dict[str, Any]]:
+        """The events for a reply that was sent as one document; none if it is no reply."""
+        ...
 
     def reply(self) -> ModelReply:
         """The complete reply. Raises ModelError if it is incomplete."""
+        ...
+
+    def partial_reply(self) -> ModelReply:
+        """What has arrived so far."""
         ...
 
 
 async def stream_reply(
     client: ApiClient, path: str, body: bytes, parser: StreamParser
 ) -> AsyncGenerator[StreamItem, None]:
-    """Sends one request and yields its stream items, the reply last."""
-    async with aclosing(client.events(path, body)) as events:
-        async for event in events:
-            for piece in parser.read(event):
-                yield piece
-            if parser.is_over:
-                break
+    """Sends one request and yields its stream items, the reply last. A reply beyond a limit is cut there."""
+    endpoint = client.endpoint
+    watch = StreamWatch(endpoint.limits, endpoint.is_local)
+    watch.may_think = lambda: parser.may_think
+    try:
+        async with aclosing(client.events(path, body, watch, parser.unpack)) as events:
+            async for event in events:
+                if event is None:
+                    parser.end()
+                    break
+                for piece in parser.read(event):
+                    yield piece
+                parser.budget.check()
+                if parser.is_over:
+                    break
+    except ReplyLimitError as error:
+        reply = parser.partial_reply()
+        if not reply.message.parts:
+            fix = f"retry, or raise `{error.setting}`" if error.setting else "use another provider"
+            problem = f"{endpoint.provider} sent no usable reply: {error.reason}"
+            raise ModelError("limit", problem, fix) from error
+        yield msgspec.structs.replace(reply, stop="limit", stop_reason=error.reason)
+        return
     yield parser.reply()
 
 
-def _parse_event(data: str, provider: str) -> dict[str, Any]:
-    try:
-        value = parse_json(data)
-    except (ValueError, RecursionError) as error:
-        raise ModelError("cut", f"{provider} sent an event that is not valid JSON", "retry") from error
-    if not isinstance(value, dict):
-        raise ModelError("cut", f"{provider} sent an event that is not a JSON object", "retry")
-    return cast("dict[str, Any]", value)
+def count_field(fields: Mapping[str, Any], name: str) -> int:
+    """A number of tokens; 0 if the field is missing or nonsense."""
+    value = fields.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 53 else 0
 
 
-async def _status_error(answer: HttpResponse, chunks: AsyncIterable[bytes], provider: str) -> ModelError:
-    body = b""
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > _ERROR_BYTES:
-            break
-    message = extract_error_message(body[:_ERROR_BYTES].decode("utf-8", "replace"))
-    status = answer.status
-    wait = _retry_after(answer.headers.get("retry-after-ms"), answer.headers.get("retry-after"))
-    limited = wait is not None or any("ratelimit" in name for name in answer.headers)
-    kind = _classify_status(status, message, limited)
-    problem = f"{provider} returned {status}" + (f": {message}" if message else "")
-    return ModelError(kind, problem, _suggest_fix(kind, provider), retry_after=wait, status=status)
-
-
-def stream_error(provider: str, kind: str, message: str) -> ModelError:
-    """For an error event in a stream that started successfully."""
-    lower = f"{kind} {message}".lower()
-    if "overloaded" in lower or "rate" in lower.split("_") or "rate_limit" in lower:
-        failure: FailureKind = "overloaded"
-    elif _TOO_LONG.search(message):
-        failure = "too-long"
-    elif "authentication" in lower or "permission" in lower:
-        failure = "auth"
-    elif "invalid_request" in lower:
-        failure = "bad-request"
-    else:
-        failure = "transient"
-    problem = f"{provider} aborted the reply: {shorten_message(message or kind or 'no reason given')}"
-    return ModelError(failure, problem, _suggest_fix(failure, provider))
-
-
-def _classify_status(status: int, message: str, limited: bool) -> FailureKind:
-    if status in (401, 403):
-        return "auth"
-    if status == 402 or (status == 400 and _NO_CREDIT.search(message)):
-        return "spent"
-    if status == 413 or (status == 400 and _TOO_LONG.search(message)):
-        return "too-long"
-    if status == 429:
-        # Without a retry time it may be the account's limit, which waiting does not lift.
-        return "overloaded" if limited and not _QUOTA.search(message) else "spent"
-    if status == 529:
-        return "overloaded"
-    if status in _TRANSIENT or status > 504:
-        return "transient"
-    return "bad-request"
-
-
-def _suggest_fix(kind: FailureKind, provider: str) -> str:
-    return {
-        "auth": f"check the API key for {provider} in your environment, or run `kitbag setup`",
-        "spent": f"check the limits of your {provider} account; waiting may not help",
-        "too-long": "start a new session, or choose a model with a larger context window",
-        "bad-request": "check the model name (`kitbag models`) and its settings",
-    }.get(kind, "retry")
-
-
-def extract_error_message(body: str) -> str:
-    """The provider's message in an error response body, on one line."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return shorten_message(body)
-    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    error = fields.get("error", fields.get("detail", fields))
-    if isinstance(error, dict):
-        error = cast("dict[str, Any]", error).get("message", "")
-    return shorten_message(error if isinstance(error, str) else body)
-
-
-def shorten_message(text: str) -> str:
-    line = collapse_whitespace(text)
-    return line if len(line) <= _MAX_MESSAGE else f"{line[:_MAX_MESSAGE]}…"
-
-
-def _retry_after(milliseconds: str | None, header: str | None) -> float | None:
-    """Parses seconds or a date; None for anything else."""
-    for text, unit in ((milliseconds, 0.001), (header, 1.0)):
-        try:
-            seconds = float(text) * unit if text else math.nan
-        except ValueError:
-            continue
-        if math.isfinite(seconds):
-            return max(seconds, 0.0)
-    if not header:
-        return None
-    import time
-    from email.utils import parsedate_to_datetime
-
-    try:
-        return max(parsedate_to_datetime(header).timestamp() - time.time(), 0.0)
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
-def _transport_error(error: TransportError, endpoint: ApiEndpoint) -> ModelError:
-    reason, provider = shorten_message(error.reason), endpoint.provider
-    match error.kind:
-        case "address":
-            return ModelError(
-                "bad-request", f"{shorten_message(endpoint.base_url)} is not a valid URL", "fix the base URL"
-            )
-        case "no-answer":
-            return ModelError("unreachable", f"cannot reach {provider}: no response from {_display_address(endpoint)}")
-        case "unreachable":
-            problem = f"cannot reach {provider} at {_display_address(endpoint)}: {reason}"
-            return ModelError("unreachable", problem, "check the URL and the network connection")
-        case "certificate":
-            problem = f"the certificate of {_display_address(endpoint)} is not valid: {reason}"
-            return ModelError("bad-request", problem, "check the URL and this machine's CA certificates")
-        case "silent":
-            return ModelError("cut", f"{provider} sent no data for {endpoint.idle_timeout:.0f} s", "retry")
-        case "broken":
-            return ModelError("cut", f"the connection to {provider} was lost: {reason}", "retry")
-
-
-def _display_address(endpoint: ApiEndpoint) -> str:
-    """The base URL without user, password and query."""
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(endpoint.base_url)
-        return f"{parts.scheme}://{parts.hostname or ''}" + (f":{parts.port}" if parts.port else "")
-    except ValueError:
-        return "its URL"
+def text_field(fields: Mapping[str, Any], name: str) -> str:
+    """Empty if the field is missing or not a string."""
+    value = fields.get(name)
+    return value if isinstance(value, str) else ""
 
 
 def parse_tool_call(call_id: str, name: str, text: str) -> ToolCall:
     """Strict: arguments that are not exactly one JSON object never run."""
-    if not _NAME.fullmatch(name):
+    if not is_portable_name(name):
         # The name is sent back with every later request, and providers reject invalid names.
         problem = f"{shorten_message(repr(name[:80]))} is not a valid tool name; call an available tool"
-        return ToolCall(id=call_id, name="invalid_tool_name", arguments={}, problem=problem, raw=text[:2_000])
+        return ToolCall(id=call_id, name=INVALID_TOOL_NAME, arguments={}, problem=problem, raw=text[:2_000])
     arguments, problem = parse_arguments(text)
     if problem:
         return ToolCall(

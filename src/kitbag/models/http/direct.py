@@ -27,6 +27,9 @@ _IDLE_CONNECTION_SECONDS = 15.0
 """An idle connection is not reused after this time: the server may have closed it."""
 _DRAIN_SECONDS = 0.1
 """How long to wait for the rest of a response whose remaining data is not needed, to reuse its connection."""
+_MAX_INTERIM_RESPONSES = 16
+"""Responses with a status of 1xx before the response itself."""
+_MAX_TRAILERS = 64
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n]*)?")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
 _HEADER = re.compile(r"[\x20-\x7e\t]*")
@@ -106,8 +109,7 @@ class _Connection:
 class DirectTransport:
     """Keeps connections alive for further requests. Supports concurrent requests."""
 
-    def __init__(self, idle_timeout: float, connect_timeout: float) -> None:
-        self._idle_timeout = idle_timeout
+    def __init__(self, connect_timeout: float) -> None:
         self._connect_timeout = connect_timeout
         self._idle_connections: list[_Connection] = []
         self._ssl_context: ssl.SSLContext | None = None
@@ -130,7 +132,7 @@ class DirectTransport:
             connection.writer.write(head + body)
             # A server that stops reading the request may have sent an error response.
             with contextlib.suppress(ConnectionError):
-                await self._with_timeout(connection.writer.drain())
+                await self._mapped(connection.writer.drain())
             response = await self._read_response(connection.reader)
             try:
                 yield response
@@ -182,13 +184,10 @@ class DirectTransport:
             self._ssl_context = context
         return self._ssl_context
 
-    async def _with_timeout(self, operation: Coroutine[Any, Any, T]) -> T:
-        """Applies the idle timeout and maps errors to TransportError."""
+    async def _mapped(self, operation: Coroutine[Any, Any, T]) -> T:
+        """Maps errors to TransportError."""
         try:
-            async with asyncio.timeout(self._idle_timeout):
-                return await operation
-        except TimeoutError as error:
-            raise TransportError("silent", "") from error
+            return await operation
         except asyncio.LimitOverrunError as error:
             raise TransportError("broken", "the response headers are too long") from error
         except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError) as error:
@@ -197,18 +196,19 @@ class DirectTransport:
             raise TransportError("broken", error.strerror or str(error)) from error
 
     async def _read_response(self, reader: asyncio.StreamReader) -> "_Response":
-        while True:
-            lines = (await self._with_timeout(reader.readuntil(b"\r\n\r\n")))[:-4].split(b"\r\n")
+        for _ in range(_MAX_INTERIM_RESPONSES):
+            lines = (await self._mapped(reader.readuntil(b"\r\n\r\n")))[:-4].split(b"\r\n")
             status = _STATUS.fullmatch(lines[0])
             if status is None:
                 raise TransportError("broken", "invalid HTTP response")
             if not status[2].startswith(b"1"):
                 return _Response(self, reader, int(status[2]), _parse_headers(lines[1:]), status[1] == b"1")
+        raise TransportError("broken", "too many interim responses")
 
     async def read_body(self, reader: asyncio.StreamReader, framing: "_Framing") -> AsyncGenerator[bytes, None]:
         """The body without its framing. Raises TransportError if it ends early."""
         if framing.kind == "open":
-            while data := await self._with_timeout(reader.read(_BUFFER)):
+            while data := await self._mapped(reader.read(_BUFFER)):
                 yield data
         elif framing.kind == "length":
             async for data in self._exactly(reader, framing.length):
@@ -217,21 +217,23 @@ class DirectTransport:
             while size := await self._chunk_size(reader):
                 async for data in self._exactly(reader, size):
                     yield data
-                if await self._with_timeout(reader.readexactly(2)) != b"\r\n":
+                if await self._mapped(reader.readexactly(2)) != b"\r\n":
                     raise TransportError("broken", "invalid chunked encoding")
-            while await self._with_timeout(reader.readuntil(b"\r\n")) != b"\r\n":
-                pass  # trailers are ignored
+            for _ in range(_MAX_TRAILERS):  # trailers are ignored
+                if await self._mapped(reader.readuntil(b"\r\n")) == b"\r\n":
+                    return
+            raise TransportError("broken", "too many trailers")
 
     async def _exactly(self, reader: asyncio.StreamReader, size: int) -> AsyncGenerator[bytes, None]:
         while size:
-            data = await self._with_timeout(reader.read(min(size, _BUFFER)))
+            data = await self._mapped(reader.read(min(size, _BUFFER)))
             if not data:
                 raise TransportError("broken", "the response ended early")
             size -= len(data)
             yield data
 
     async def _chunk_size(self, reader: asyncio.StreamReader) -> int:
-        line = _CHUNK.fullmatch(await self._with_timeout(reader.readuntil(b"\r\n")))
+        line = _CHUNK.fullmatch(await self._mapped(reader.readuntil(b"\r\n")))
         if line is None:
             raise TransportError("broken", "invalid chunked encoding")
         return int(line[1], 16)
@@ -283,8 +285,6 @@ async def _drain(response: _Response) -> bool:
 
 
 def _body_framing(status: int, headers: Mapping[str, str]) -> _Framing:
-    if headers.get("content-encoding", "identity").lower() != "identity":
-        raise TransportError("broken", "unexpected content encoding")
     encoding, length = headers.get("transfer-encoding", "").lower(), headers.get("content-length", "")
     if status in (204, 304):
         return _Framing("length")
@@ -315,7 +315,6 @@ def _encode_head(url: RequestUrl, headers: Mapping[str, str], length: int) -> by
     all_headers = {
         "host": url.host_header,
         "user-agent": "kitbag",
-        "accept-encoding": "identity",
         "content-length": str(length),
         **({"authorization": url.authorization} if url.authorization else {}),
         **{name.lower(): value for name, value in headers.items()},

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
-TransportFailure = Literal["address", "no-answer", "unreachable", "certificate", "silent", "broken"]
+TransportFailure = Literal["address", "no-answer", "unreachable", "certificate", "broken"]
 
 
 class TransportError(Exception):
@@ -34,7 +34,7 @@ class HttpResponse(Protocol):
 
 class HttpTransport(Protocol):
     def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AbstractAsyncContextManager[HttpResponse]:
-        """Raises TransportError. Follows no redirects. Leaving the block ends the request."""
+        """Raises TransportError. Follows no redirects, decodes nothing. Leaving the block ends the request."""
         ...
 
     async def close(self) -> None: ...

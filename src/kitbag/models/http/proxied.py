@@ -9,8 +9,8 @@ from kitbag.models.http.post import HttpResponse, TransportError
 
 
 class ProxiedTransport:
-    def __init__(self, idle_timeout: float, connect_timeout: float) -> None:
-        timeout = httpx2.Timeout(idle_timeout, connect=connect_timeout, pool=connect_timeout)
+    def __init__(self, connect_timeout: float) -> None:
+        timeout = httpx2.Timeout(None, connect=connect_timeout, pool=connect_timeout)
         self._client = httpx2.AsyncClient(timeout=timeout, follow_redirects=False)
 
     async def close(self) -> None:
@@ -31,7 +31,7 @@ class _Response:
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         with _map_errors():
-            async for chunk in self._response.aiter_bytes():
+            async for chunk in self._response.aiter_raw():
                 yield chunk
 
 
@@ -41,8 +41,6 @@ def _map_errors() -> Generator[None, None, None]:
         yield
     except (httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
         raise TransportError("no-answer", "") from error
-    except httpx2.TimeoutException as error:
-        raise TransportError("silent", "") from error
     except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
         raise TransportError("address", "") from error
     except httpx2.HTTPError as error:
