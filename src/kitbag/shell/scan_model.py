@@ -19,7 +19,7 @@ class ScanFrame:
     # fmt: off
     __slots__ = (
         "body", "can_end", "cases", "closer", "command", "compound", "connector", "filled", "function", "heredocs",
-        "loop", "mode", "number", "open", "outer", "quoted", "redirect", "subshell", "test", "timed",
+        "loop", "loops", "mode", "number", "open", "outer", "quoted", "redirect", "subshell", "test", "timed",
         "word",
     )
     # fmt: on
@@ -51,6 +51,8 @@ class ScanFrame:
         self.timed = False
         """After the word `time`."""
         self.loop = ""
+        self.loops: list[ScannedLoop | None] = []
+        """Loops whose `done` is still to come; None for those without a variable."""
         self.function = False
         """After the word `function`."""
         self.body = False
@@ -61,10 +63,30 @@ class ScanFrame:
         """Open brackets in arithmetic."""
 
 
+class ScannedLoop:
+    """A `for` or `select` loop, which gives a variable each of its words."""
+
+    __slots__ = ("body", "end", "frame", "name", "words")
+
+    def __init__(self, name: str, at: int, frame: ScanFrame) -> None:
+        self.name = name
+        self.body = at
+        """Where its words end."""
+        self.end = at
+        """Where its body ends."""
+        self.frame = frame
+        self.words: list[Span] | None = None
+        """None: the positional parameters."""
+
+
 class ScannedCommand:
     """One simple command as spans of the text."""
 
-    __slots__ = ("after", "assignments", "connector", "end", "frame", "input", "redirects", "start", "words")
+    # fmt: off
+    __slots__ = (
+        "after", "assignments", "connector", "end", "frame", "input", "redirects", "start", "unconditional", "words",
+    )
+    # fmt: on
 
     def __init__(self, start: int, frame: ScanFrame, connector: str) -> None:
         self.start = start
@@ -72,6 +94,8 @@ class ScannedCommand:
         self.frame = frame
         self.connector = connector
         self.after = ""
+        self.unconditional = not frame.compound and connector in ("", ";")
+        """Runs whenever its list runs."""
         self.assignments: list[Span] = []
         self.words: list[Span] = []
         self.redirects: list[ScannedRedirect] = []
@@ -97,6 +121,7 @@ class ShellScan:
         "evaluated",
         "frames",
         "has_functions",
+        "loops",
         "nested",
         "uncertainties",
     )
@@ -113,6 +138,7 @@ class ShellScan:
         """Why commands may have been missed or may not be commands."""
         self.uncertainties: list[str] = []
         """Expansions that may run or change something."""
+        self.loops: list[ScannedLoop] = []
         self.assigned: set[str] = set()
         self.evaluated: set[str] = set()
         """Variables whose text is evaluated as arithmetic."""

@@ -32,10 +32,11 @@ from kitbag.permissions.rules.path_patterns import denied_writes
 from kitbag.permissions.rules.rule import PermissionRule
 from kitbag.shell.analysis import ShellAnalysis, SimpleCommand, analyze
 
-# They read nothing in the workspace and print private information.
-_USER_INFO_COMMANDS: Final = frozenset(
-    ("id", "whoami", "groups", "logname", "users", "who", "w", "last", "env", "printenv", "hostname", "ps", "pgrep")
-)
+# They print all environment variables, or what others do on this machine.
+_PRIVATE_INFO_COMMANDS: Final = frozenset(("users", "who", "w", "last", "env"))
+# In bubblewrap they see only the processes of the command itself.
+_PROCESS_COMMANDS: Final = frozenset(("ps", "pgrep"))
+_REMOVES: Final = "only removes files that undo restores"
 _RESTRICTING_EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask")
 
 
@@ -55,6 +56,8 @@ def decide_command(
     budget = PathBudget()
     for simple in analysis.parts:
         verdicts += _decide_simple_command(policy, simple, directory, budget)
+    if arguments.get("run_in_background") and policy.mode == "acceptEdits":
+        verdicts = [_require_undo(one) for one in verdicts]
     return _combine(policy, verdicts, analysis)
 
 
@@ -140,13 +143,25 @@ def _decide_by_analysis(policy: PermissionPolicy, simple: SimpleCommand) -> Part
         return make_verdict("ask", what, simple.uncertainties[0])
     if simple.network:
         return make_verdict("ask", what, "uses the network")
-    if simple.words and simple.words[0] is not None and os.path.basename(simple.words[0]) in _USER_INFO_COMMANDS:
-        return make_verdict("ask", what, "shows information about you or this machine")
+    name = os.path.basename(simple.words[0] or "") if simple.words else ""
+    if name in _PRIVATE_INFO_COMMANDS:
+        reason = "prints environment variables" if name == "env" else "shows who uses this machine"
+        return make_verdict("ask", what, reason)
+    if name in _PROCESS_COMMANDS and policy.sandbox_support.kind != "bubblewrap":
+        return make_verdict("ask", what, "shows the processes of this machine")
     if simple.kind == "read":
         return make_verdict("allow", what, "read-only")
     if simple.kind == "edit" and policy.mode == "acceptEdits":
-        return make_verdict("allow", what, "only modifies the files it names")
-    return make_verdict("ask", what, "modifies files" if simple.kind == "edit" else "may modify files")
+        return make_verdict("allow", what, _REMOVES if name == "rm" else "only modifies the files it names")
+    return make_verdict("ask", what, "modifies files" if simple.kind == "edit" else simple.reason or "may modify files")
+
+
+def _require_undo(verdict: PartVerdict) -> PartVerdict:
+    """Removing files needs an approval where undo can't restore them."""
+    part = verdict.part
+    if part.effect != "allow" or part.reason != _REMOVES:
+        return verdict
+    return make_verdict("ask", part.what, "removes files in the background, where undo does not cover it")
 
 
 def _hides_from_rules(policy: PermissionPolicy, simple: SimpleCommand) -> bool:

@@ -158,7 +158,8 @@ def _record_changes(context: ToolContext, command: AgentCommand) -> AbstractAsyn
 
     if is_read_only(analyze(command.text)):
         return contextlib.nullcontext()
-    return context.change_recorder.record_command(context.call_id)
+    named = tuple(dict.fromkeys(part.path for part in command.decision.parts if part.path))
+    return context.change_recorder.record_command(context.call_id, named)
 
 
 # --- the run ----------------------------------------------------------------------------------------------------
