@@ -7,6 +7,7 @@ search finds denied commands anywhere in it.
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -111,12 +112,16 @@ class _Analyzer:
         if item.host < 0 and not scanned.ambiguities and len(item.text) <= MAX_CHARACTERS:
             self._compare_with_grammar(item.text, scanned)
         words = [[parse_word(item.text[start:end]) for start, end in command.words] for command in scanned.commands]
-        scope = VariableScope(item.text, scanned, [[word.value for word in command_words] for command_words in words])
+        values = [[word.value for word in command_words] for command_words in words]
+        scope = VariableScope(item.text, scanned, values)
+        sources = _pipeline_sources(scanned, values)
         directories = track_directories(scanned, words, item.directories, scope.alternatives)
         commands = [
             one
-            for command, command_words, places in zip(scanned.commands, words, directories, strict=True)
-            if (one := self._add(item, command, command_words, places, scope)) is not None
+            for command, command_words, places, before in zip(
+                scanned.commands, words, directories, sources, strict=True
+            )
+            if (one := self._add(item, command, command_words, places, scope, before)) is not None
         ]
         if item.host < 0:
             self._add_uncertainties(scanned, commands)
@@ -141,8 +146,9 @@ class _Analyzer:
         words: list[ShellWord],
         directories: Directories,
         scope: VariableScope,
+        sources: Sequence[Sequence[str | None]],
     ) -> BuiltCommand | None:
-        built = build_command(item.text, command, words, directories, scope)
+        built = build_command(item.text, command, words, directories, scope, sources)
         # The same text can mean something else where a variable has another value.
         key = (built.part.raw, directories, item.host, built.part.reads, built.part.writes, built.part.redirects)
         if key in self.seen or len(self.parts) >= _MAX_PARTS:
@@ -213,6 +219,20 @@ class _Analyzer:
             scanned.ambiguities.append("cannot be parsed")
         elif not (grammar_starts <= scanned_starts <= reading.starts | reading.optional):
             scanned.ambiguities.append("ambiguous shell syntax")
+
+
+def _pipeline_sources(
+    scanned: ShellScan, values: Sequence[Sequence[str | None]]
+) -> list[tuple[Sequence[str | None], ...]]:
+    """For each command, the commands before it in its pipeline."""
+    result: list[tuple[Sequence[str | None], ...]] = []
+    latest: dict[int, int] = {}
+    for index, command in enumerate(scanned.commands):
+        before = latest.get(command.frame.number)
+        pipes = command.connector == "|" and before is not None and not command.frame.compound
+        result.append((*result[before], values[before]) if pipes and before is not None else ())
+        latest[command.frame.number] = index
+    return result
 
 
 def _merge(scanned: ShellScan, body: ShellScan) -> None:

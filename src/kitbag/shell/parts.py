@@ -9,9 +9,10 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from kitbag.shell.classification import OTHER, Classification
+from kitbag.shell.classification import OTHER, UNKNOWN_WORD, Classification
 from kitbag.shell.command_table import classify, command_table, skip_options, uses_network
 from kitbag.shell.expansions import ONE, STAR, TEXT, UNQUOTED, WORDS, has_marker
+from kitbag.shell.pipelines import piped_words
 from kitbag.shell.scan import ASSIGNMENT
 from kitbag.shell.scan_model import ScannedCommand
 from kitbag.shell.variables import MAX_ALTERNATIVES, VariableScope
@@ -139,7 +140,9 @@ def build_command(
     words: Sequence[ShellWord],
     directories: tuple[str, ...],
     scope: VariableScope,
+    sources: Sequence[Sequence[str | None]] = (),
 ) -> BuiltCommand:
+    """`sources`: the commands before it in its pipeline."""
     scope.secrets.clear()
     assignments = [_assignment(parse_word(text[start:end])) for start, end in command.assignments]
     values = tuple(word.value for word in words)
@@ -153,7 +156,7 @@ def build_command(
     )
     classification = Classification(kind="read")
     if words:
-        classification = _classify(_Expanded(command, words, scope), values, unwrapped, safe)
+        classification = _classify(_Expanded(command, words, scope), values, unwrapped, safe, sources)
     for start, end in command.assignments:
         scope.alternatives(text[start:end].partition("=")[2], start, command.frame)
     if scope.secrets or _secrets_in(command.input):
@@ -243,18 +246,20 @@ _UNSPLIT: Final = str.maketrans({WORDS: TEXT, STAR: TEXT, ONE: TEXT, UNQUOTED: "
 
 
 def _classify(
-    expanded: _Expanded, values: tuple[str | None, ...], unwrapped: UnwrappedCommand, safe: bool
+    expanded: _Expanded,
+    values: tuple[str | None, ...],
+    unwrapped: UnwrappedCommand,
+    safe: bool,
+    sources: Sequence[Sequence[str | None]],
 ) -> Classification:
     # The table knows which words of `find` run or write something.
     start = 0 if values[0] == "find" else unwrapped.allow_start
     variants = expanded.variants(unwrapped.innermost_start)  # also for the secrets that they name
-    if (
-        not safe
-        or start is None
-        or start != unwrapped.innermost_start
-        or unwrapped.shell_texts
-        or unwrapped.reads_shell_text
-    ):
+    if not safe or unwrapped.shell_texts or unwrapped.reads_shell_text:
+        return OTHER
+    if values[0] == "xargs" and len(unwrapped.spans) == 2:
+        return _classify_piped(values, unwrapped.innermost_start, sources)
+    if start is None or start != unwrapped.innermost_start:
         return OTHER
     if any(value is not None and value.endswith("xargs") for value in values[:start]):
         return OTHER  # it adds unknown words
@@ -269,6 +274,15 @@ def _classify(
         writes=tuple(dict.fromkeys(path for one in found for path in one.writes)),
         loads=tuple(dict.fromkeys(path for one in found for path in one.loads)),
     )
+
+
+def _classify_piped(
+    values: tuple[str | None, ...], start: int, sources: Sequence[Sequence[str | None]]
+) -> Classification:
+    """A command behind xargs, which adds words."""
+    added = piped_words(values[:start], values[start:], sources)
+    found = classify((*values[start:], *added)) if added else UNKNOWN_WORD
+    return found if found.kind == "read" else UNKNOWN_WORD
 
 
 _STRICTEST_LAST: Final = ("read", "edit", "other")

@@ -93,6 +93,34 @@ def test_a_command_after_a_cd_that_may_fail_is_decided_for_both_directories(tmp_
     assert "outside" in reason(tmp_path, "cd ..; ls")
 
 
+def test_files_behind_xargs_are_those_below_the_directory_that_is_searched(tmp_path: Path, root: Path) -> None:
+    (root / ".env").write_text("KEY=x\n")
+    for command in (
+        "find . -name '*.py' | xargs cat",
+        "find . -type f | xargs wc -l",
+        "git ls-files | grep -v test | head -3 | xargs -n 2 head -5",
+        "grep -rl x src | xargs -r sed -n 1p",
+    ):
+        assert reason(tmp_path, command) == "", command
+    for command in (
+        "find . -type f | xargs cat",
+        "find . -name '.e*' | xargs cat",
+        "find . -name '*.py' -o -name .env | xargs cat",
+        "find . -name '*.pem' | xargs head",
+        "find .. -name '*.py' | xargs cat",
+        "ls -A | xargs cat",
+        "find . -name '*.py' | xargs sort -o x",
+        "find . -name '*.py' | xargs sh",
+        "find . -name '*.py' | xargs -I{} cat {}",
+        "cat ok.txt | xargs cat",
+    ):
+        assert reason(tmp_path, command), command
+    assert decide(tmp_path, "find . -name '*.py' | xargs cat", deny=("Read(.env)",)).effect != "allow"
+    os.symlink(root / ".env", root / "src" / "link.py")
+    assert reason(tmp_path, "find . -name '*.py' | xargs cat")
+    assert reason(tmp_path, "find . -name '*.py' | xargs wc -l") == ""
+
+
 def test_secrets_of_the_environment_are_not_printed_unasked(tmp_path: Path) -> None:
     assert reason(tmp_path, 'echo "$PATH" ${HOME} $USER') == ""
     for command in (

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from kitbag.permissions.decisions.file_globs import MAX_MATCHES, TooManyFilesError, expand_glob
+from kitbag.permissions.decisions.file_globs import MAX_MATCHES, TooManyFilesError, expand_glob, find_links
 from kitbag.permissions.decisions.found_files import SearchResultFilter
 from kitbag.permissions.decisions.path import PathAccess, decide_path, find_restricting_rule
 from kitbag.permissions.decisions.policy import PartVerdict, PermissionPolicy, make_verdict, verdict_by_rule
@@ -23,6 +23,7 @@ from kitbag.permissions.rules.rule import PermissionRule
 from kitbag.shell.analysis import ShellRedirect, SimpleCommand
 from kitbag.shell.command_table import classify
 from kitbag.shell.expansions import BELOW, UNQUOTED, is_glob, show_template
+from kitbag.shell.pipelines import WITHOUT_CONTENTS
 
 _STANDARD_STREAMS: Final = frozenset(
     ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/0", "/dev/fd/1", "/dev/fd/2")
@@ -113,7 +114,11 @@ def _decide_paths(context: _CommandContext, simple: SimpleCommand) -> Iterator[P
         yield from _decide_loaded_files(context, simple)
     contents = _reads_contents(simple)
     for path in dict.fromkeys(simple.reads):
-        yield from _decide_template(context, path, writes=False, contents=contents)
+        if BELOW in path:
+            is_printed = _program(simple) not in WITHOUT_CONTENTS
+            yield from _decide_tree(context, path.replace(BELOW, "").rstrip("/") or "/", is_printed)
+        else:
+            yield from _decide_template(context, path, writes=False, contents=contents)
     for path in dict.fromkeys((*simple.writes, *_modified_paths(simple))):
         yield from _decide_template(context, path, writes=True, contents=True)
     if context.policy.mode == "acceptEdits" and context.allow_rule is None and _program(simple) == "rm":
@@ -154,11 +159,23 @@ def _decide_loaded_files(context: _CommandContext, simple: SimpleCommand) -> Ite
         place = os.path.dirname(place)
 
 
+def _decide_tree(context: _CommandContext, path: str, is_printed: bool) -> Iterator[PartVerdict]:
+    """Any file below a directory. What is printed must not come from elsewhere through a link."""
+    yield from _decide_named_path(context, path, writes=False, contents=True)
+    if not is_printed or context.directory is None:
+        return
+    full = os.path.join(context.directory, expand_home(path, context.policy.workspace.home))
+    try:
+        links = find_links(full)
+    except TooManyFilesError:
+        yield make_verdict("ask", f"reads {path}", "has too many files to check")
+        return
+    for link in links:
+        yield from _decide_named_path(context, link, writes=False, contents=False)
+
+
 def _decide_template(context: _CommandContext, template: str, writes: bool, contents: bool) -> Iterator[PartVerdict]:
     """A path, or a glob: then each file that it matches now."""
-    if BELOW in template:
-        yield from _decide_named_path(context, template.replace(BELOW, "").rstrip("/") or ".", writes, True)
-        return
     if not is_glob(template):
         yield from _decide_named_path(context, template, writes, contents)
         return

@@ -48,6 +48,27 @@ def expand_glob(template: str, directory: str, home: str) -> list[str]:
     return sorted(path for path in found if os.path.lexists(os.path.join(directory, path)))
 
 
+def find_links(directory: str) -> list[str]:
+    """Symbolic links below a directory, as absolute paths. Raises TooManyFilesError."""
+    links: list[str] = []
+    pending = [directory]
+    seen = 0
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    seen += 1
+                    if entry.is_symlink():
+                        links.append(entry.path)
+                    elif entry.is_dir(follow_symlinks=False) and entry.name != ".git":
+                        pending.append(entry.path)
+        except (OSError, ValueError):
+            continue
+        if seen > _MAX_ENTRIES or len(links) > MAX_MATCHES:
+            raise TooManyFilesError
+    return links
+
+
 def _regex(part: str) -> str:
     hidden = "" if part.startswith(".") else r"(?!\.)"
     return hidden + "".join(".*" if char == STAR else "." if char == ONE else re.escape(char) for char in part)
