@@ -48,8 +48,8 @@ def _pairs(name: str) -> list[tuple[str, str]]:
     return [(first, rest) for first, rest in split]
 
 
-def make_workspace(base: Path) -> Workspace:
-    """A project with what the commands name: sources, secrets, links that leave it, file names that are options."""
+def make_workspace(base: Path, *, hostile: bool = False) -> Workspace:
+    """A project with what the commands name. `hostile`: links leave it, and file names are options."""
     root = base / "w" / "app"
     for name in (
         "src",
@@ -79,14 +79,17 @@ def make_workspace(base: Path) -> Workspace:
             "Makefile",
             "requirements.txt",
         ),
-        *(".env", "certs/server.pem", "certs/server.key", "certs/id_rsa", "opts/-o", "opts/-rf", "opts/--pre=evil"),
-        *("opts/x", ".git/HEAD", ".git/config", "evilrepo/HEAD", "evilrepo/config", "go.mod", "Cargo.toml"),
+        *(".env", "certs/server.pem", "certs/server.key", "certs/id_rsa"),
+        *(".git/HEAD", ".git/config", "evilrepo/HEAD", "evilrepo/config", "go.mod", "Cargo.toml"),
     )
     for name in files:
         (root / name).write_text("x\n")
     (base / "outside" / "secret").write_text("secret\n")
     (base / "home" / ".ssh" / "id_rsa").write_text("key\n")
-    os.symlink(base / "outside", root / "link_out")
-    os.symlink(base / "outside" / "secret", root / "links" / "out")
+    if hostile:
+        for name in ("-o", "-rf", "--pre=evil", "x"):
+            (root / "opts" / name).write_text("x\n")
+        os.symlink(base / "outside", root / "link_out")
+        os.symlink(base / "outside" / "secret", root / "links" / "out")
     home = os.path.realpath(base / "home")
     return Workspace(root=os.path.realpath(root), home=home, kitbag_home=f"{home}/.kitbag")

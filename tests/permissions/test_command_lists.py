@@ -45,7 +45,7 @@ def test_at_most_a_quarter_of_all_commands_needs_an_approval_where_edits_are_acc
 
 @pytest.mark.parametrize("mode", list(MODE_LETTERS))
 def test_no_dangerous_command_is_allowed_that_was_not_before(tmp_path: Path, mode: PermissionMode) -> None:
-    made = Permissions(make_workspace(tmp_path), mode, PermissionRules([]), BUBBLEWRAP)
+    made = Permissions(make_workspace(tmp_path, hostile=True), mode, PermissionRules([]), BUBBLEWRAP)
     newly_allowed = [
         command.text
         for command in dangerous_commands()

@@ -67,6 +67,8 @@ class DecisionPart(msgspec.Struct, frozen=True, kw_only=True):
     """The file with its line, `command line` or `session`; empty if no rule decided."""
     path: str = ""
     """The resolved path that it writes; empty if it writes none."""
+    check: str = ""
+    """What it is if it runs tests or linters, such as `run tests: pytest`: one approval is enough for a session."""
 
     def to_json(self) -> dict[str, str]:
         return {
@@ -101,6 +103,11 @@ class PermissionDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the sandbox has network access."""
     denied_writes: tuple[DeniedWrite, ...] = ()
     limits: CommandLimits = CommandLimits()
+
+    @property
+    def has_check(self) -> bool:
+        """Whether it runs tests or linters."""
+        return any(part.check for part in self.parts)
 
     @property
     def outcome(self) -> tuple[object, ...]:

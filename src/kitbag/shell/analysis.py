@@ -280,6 +280,7 @@ def _fallback_part(text: str) -> SimpleCommand:
         writes=(),
         loads=(),
         reason="",
+        check=None,
         network=False,
         directories=(),
         uncertainties=("cannot be parsed reliably",),

@@ -21,10 +21,21 @@ from kitbag.shell.classification import (
     CommandKind,
     ParsedArguments,
 )
-from kitbag.shell.expansions import WORDS, has_marker, has_unknown, is_glob, may_be_option
+from kitbag.shell.expansions import (
+    BELOW,
+    WORDS,
+    glob_directory,
+    has_marker,
+    has_unknown,
+    is_glob,
+    may_be_option,
+    may_be_several,
+)
 from kitbag.shell.programs import CHECKS
 
 _VERSION_OPTIONS: Final = frozenset(("--version", "-v", "-V", "-version"))
+# Options of git whose value is neither a format nor a path.
+_TEXT_OPTION: Final = re.compile(r"--(?:author|committer|grep|since|until|after|before|max-count|skip|date)=|-[SGn]")
 TRUSTED_DIRECTORIES: Final = ("/bin/", "/usr/bin/")
 _SUFFIX = re.compile(r"(--?[^=?^\s]*)(\^|\?|={1,2})?([rwp]*)")
 _ROLE = re.compile(r"(text|read|write)([?*+]?)")
@@ -79,6 +90,14 @@ class CommandTable(msgspec.Struct, frozen=True, kw_only=True):
     launching_options: frozenset[str]
     shells: frozenset[str]
     shell_values: frozenset[str]
+    reasons: Mapping[str, str]
+    """Program to why it needs approval."""
+    checks: Mapping[tuple[str, ...], str]
+    """First words of tests and linters to what they are."""
+    check_runners: frozenset[tuple[str, ...]]
+    check_targets: frozenset[str]
+    """Programs of which every word is a target."""
+    check_refusals: re.Pattern[str]
     versions: Mapping[str, frozenset[str]]
     """Program to words that make it print its version."""
     version_loads: Mapping[str, tuple[str, ...]]
@@ -115,6 +134,15 @@ def command_table() -> CommandTable:
         launching_options=frozenset(launchers["options"]["names"]),
         shells=frozenset(data["shells"]["names"]),
         shell_values=frozenset(data["shells"]["with_value"]),
+        reasons={name: reason for reason, names in data["reasons"].items() for name in names},
+        checks={
+            tuple(command.split()): kind["label"]
+            for kind in (data["checks"]["tests"], data["checks"]["linters"])
+            for command in kind["commands"]
+        },
+        check_runners=frozenset(tuple(runner.split()) for runner in data["checks"]["runners"]),
+        check_targets=frozenset(data["checks"]["targets"]),
+        check_refusals=re.compile(data["checks"]["refuse"]),
         versions=_parse_versions(data["versions"]),
         version_loads={name: tuple(files) for name, files in data["versions"]["loads"].items()},
         network=frozenset(data["network"]["commands"]),
@@ -204,8 +232,11 @@ def classify(words: tuple[str | None, ...]) -> Classification:
     entry = table.commands.get(name)
     if entry is None:
         return OTHER
-    if entry.refuse is not None and any(entry.refuse.search(word) or has_unknown(word) for word in known[1:]):
-        return UNKNOWN_OPTION
+    if entry.refuse is not None:
+        if any(has_unknown(word) and not _TEXT_OPTION.match(word) for word in known[1:]):
+            return UNKNOWN_WORD
+        if any(entry.refuse.search(word) for word in known[1:]):
+            return UNKNOWN_OPTION
     reads: tuple[str, ...] = ()
     rest = known[1:]
     default, loads = entry.default, entry.loads
@@ -243,18 +274,18 @@ def _classify_arguments(
     reads = (*reads, *arguments.reads, *named)
     if not named and default:
         reads = (*reads, default)
-    if not entry.any_words:
-        # Names of files that may be options are compared like paths.
-        reads = (*reads, *(text for text, role in pairs if role == "text" and is_glob(text)))
+    globs = [text for text, role in pairs if role == "text" and is_glob(text)]
+    # Names of files may be options; where they are only printed, the directory counts.
+    reads = (*reads, *(globs if not entry.any_words else filter(None, map(glob_directory, globs))))
     writes = (*arguments.writes, *(path for path, role in pairs if role == "write"))
     if any(has_unknown(path) for path in (*reads, *writes)):
         return UNKNOWN_PATH
-    if any(is_glob(path) for path in writes):
-        return Classification(kind="other", reason="changes every file that a glob matches", reads=reads)
+    if any(map(may_be_several, writes)):
+        return Classification(kind="other", reason="changes every file that a glob or a command finds", reads=reads)
     classification = Classification(kind=entry.kind, reads=reads, writes=writes)
     if entry.check:
-        return CHECKS[entry.check](arguments, classification)
-    return classification
+        classification = CHECKS[entry.check](arguments, classification)
+    return UNKNOWN_PATH if any(BELOW in path for path in classification.writes) else classification
 
 
 def _roles(entry: CommandEntry, arguments: ParsedArguments) -> list[str] | None:
@@ -266,7 +297,7 @@ def _roles(entry: CommandEntry, arguments: ParsedArguments) -> list[str] | None:
         if count in ("", "+") and not left:
             return None
         taken = left if count in ("*", "+") else min(left, 1)
-        if taken and count in ("", "?") and is_glob(arguments.operands[len(roles)]):
+        if taken and count in ("", "?") and may_be_several(arguments.operands[len(roles)]):
             return None
         roles += [role] * taken
         left -= taken

@@ -66,6 +66,8 @@ class UnknownPiece(NamedTuple):
     quoted: bool
     name: str = ""
     """The variable that it is derived from."""
+    command: str = ""
+    """The text of a command substitution."""
 
 
 class VariablePiece(NamedTuple):
@@ -86,6 +88,18 @@ def has_marker(template: str) -> bool:
 
 def is_glob(template: str) -> bool:
     return STAR in template or ONE in template
+
+
+def may_be_several(template: str) -> bool:
+    """Whether it stands for the names of any number of files."""
+    return is_glob(template) or BELOW in template
+
+
+def glob_directory(template: str) -> str:
+    """The directory before the first component with a glob; empty for the working directory."""
+    parts = template.removeprefix(UNQUOTED).split("/")
+    fixed = parts[: next(number for number, part in enumerate(parts) if is_glob(part))]
+    return "/" if fixed == [""] else "/".join(fixed)
 
 
 def show_template(template: str) -> str:
@@ -130,7 +144,7 @@ def parse_pieces(raw: str) -> tuple[Piece, ...] | None:
         if after is None:
             return None
         at = after
-    first = pieces[0] if pieces else None
+    first = next((piece for piece in pieces if not isinstance(piece, LiteralPiece) or piece.text), None)
     if isinstance(first, LiteralPiece) and first.text.startswith("~") and not (raw == "~" or raw.startswith("~/")):
         return None  # quoted it is not the home directory; neither is `~user`
     return tuple(pieces)
@@ -221,7 +235,7 @@ def _parse_expansion(raw: str, at: int, pieces: list[Piece], *, quoted: bool) ->
         elif inner == "pwd" and at <= 1 and end is not None and _AFTER_DIRECTORY.match(raw, end):
             pieces.append(LiteralPiece("."))
         else:
-            pieces.append(UnknownPiece(quoted))
+            pieces.append(UnknownPiece(quoted, command=inner))
         return end
     if (match := _DERIVED.match(raw, at)) is not None:
         pieces.append(UnknownPiece(quoted, match[1]))

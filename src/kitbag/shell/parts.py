@@ -9,8 +9,9 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from kitbag.shell.checks import CheckRun, find_check
 from kitbag.shell.classification import OTHER, UNKNOWN_WORD, Classification
-from kitbag.shell.command_table import classify, command_table, skip_options, uses_network
+from kitbag.shell.command_table import classify, command_table, program_name, skip_options, uses_network
 from kitbag.shell.expansions import ONE, STAR, TEXT, UNQUOTED, WORDS, has_marker
 from kitbag.shell.pipelines import piped_words
 from kitbag.shell.scan import ASSIGNMENT
@@ -69,6 +70,8 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     """Files of a workspace from which the program may run code."""
     reason: str
     """Why it is "other"; may be empty."""
+    check: CheckRun | None
+    """Set if it runs the project's own tests or linters."""
     network: bool
     directories: tuple[str, ...]
     """The working directories that it may have, relative to where the text starts (""), or absolute; empty: unknown."""
@@ -177,7 +180,8 @@ def build_command(
         reads=classification.reads,
         writes=classification.writes,
         loads=classification.loads,
-        reason=classification.reason,
+        reason=classification.reason or _reason(values, unwrapped),
+        check=_find_check(values, unwrapped, safe) if classification.kind == "other" and not scope.secrets else None,
         network=connects
         or (
             classification.kind != "read"
@@ -274,6 +278,27 @@ def _classify(
         writes=tuple(dict.fromkeys(path for one in found for path in one.writes)),
         loads=tuple(dict.fromkeys(path for one in found for path in one.loads)),
     )
+
+
+def _reason(values: tuple[str | None, ...], unwrapped: UnwrappedCommand) -> str:
+    """Why the program needs approval, by its name; empty if nothing is known about it."""
+    reasons = command_table().reasons
+    for start in (0, unwrapped.innermost_start):
+        name = values[start] if start < len(values) else None
+        if name is not None and (reason := reasons.get(program_name(name))):
+            return reason
+        if name is not None and "/" in program_name(name):
+            return "runs a program outside the system directories"
+    return ""
+
+
+def _find_check(values: tuple[str | None, ...], unwrapped: UnwrappedCommand, safe: bool) -> CheckRun | None:
+    start = unwrapped.allow_start
+    if not safe or start is None or unwrapped.shell_texts or unwrapped.reads_shell_text or unwrapped.uncertainties:
+        return None
+    if "xargs" in values[:start]:
+        return None  # it adds unknown words
+    return find_check(values[start:]) if len(values) > start else None
 
 
 def _classify_piped(

@@ -1,7 +1,7 @@
 """Which files the output of a pipeline can name: what `find src -name '*.py' | xargs wc -l` passes to wc.
 
-Used by `parts` to classify a command behind xargs. Only programs that print paths below what they read are known;
-anything else is unknown.
+Used by `parts` to classify a command behind xargs, and by `variables` for `$(git ls-files)`. Only programs that print
+paths below what they read are known; anything else is unknown.
 """
 
 import re
@@ -10,6 +10,8 @@ from typing import Final
 
 from kitbag.shell.command_table import classify
 from kitbag.shell.expansions import BELOW, has_marker
+from kitbag.shell.scan import scan
+from kitbag.shell.words import parse_word
 from kitbag.text.secret_paths import secret_path_reason
 
 Words = Sequence[str | None]
@@ -31,12 +33,27 @@ def piped_words(
     commands before it in the pipeline."""
     if not _is_plain_xargs(xargs[1:]) or not command or command[0] is None:
         return ()
+    return _templates(sources, needs_suffix=command[0] not in WITHOUT_CONTENTS)
+
+
+def substituted_words(text: str) -> tuple[str, ...]:
+    """Templates of the words that `$(text)` stands for; empty if unknown."""
+    scanned = scan(text)
+    if scanned.ambiguities or scanned.uncertainties or not scanned.commands or len(scanned.frames) > 1:
+        return ()
+    for number, command in enumerate(scanned.commands):
+        targets = [text[start:end] for _, (start, end) in command.redirects]
+        if command.assignments or set(targets) - {"/dev/null"} or (command.connector == "|") != (number > 0):
+            return ()
+    sources = [[parse_word(text[start:end]).value for start, end in command.words] for command in scanned.commands]
+    return _templates(sources, needs_suffix=True)
+
+
+def _templates(sources: Sequence[Words], needs_suffix: bool) -> tuple[str, ...]:
     remaining = list(sources)
     while remaining and _is_filter(remaining[-1]):
         remaining.pop()
-    if not remaining:
-        return ()
-    directories = _printed_below(remaining[-1], needs_suffix=command[0] not in WITHOUT_CONTENTS)
+    directories = _printed_below(remaining[-1], needs_suffix) if remaining else ()
     return tuple(f"{directory.rstrip('/')}/{BELOW}" for directory in directories)
 
 
@@ -78,6 +95,8 @@ def _printed_below(words: Words, needs_suffix: bool) -> tuple[str, ...]:
         negated = {"!", "-not", "-o", "-or", ","} & set(known)
         is_safe = bool(patterns) and not negated and all(map(_is_harmless_suffix, patterns))
         return reads if is_safe or not needs_suffix else ()
+    if known[0] == "git" and "--name-only" in known and {"diff", "log", "show", "diff-tree"} & set(known):
+        return (".",)
     if known[:2] == ("git", "ls-files"):
         return () if {"-o", "--others", "-i", "--ignored"} & set(known) else (".",)
     if known[0] == "rg" and {"-l", "--files", "--files-with-matches"} & set(known):

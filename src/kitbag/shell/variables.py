@@ -24,6 +24,7 @@ from kitbag.shell.expansions import (
     is_glob,
     parse_pieces,
 )
+from kitbag.shell.pipelines import substituted_words
 from kitbag.shell.scan_model import ScanFrame, ShellScan
 from kitbag.store.secret_names import is_secret_name
 
@@ -122,7 +123,8 @@ class VariableScope:
         unknown = TEXT if quoted else WORDS
         if not isinstance(piece, VariablePiece):
             self._check_secret(piece.name)
-            return [unknown]
+            is_whole = piece.command and not quoted and len(pieces) == 1
+            return [*(substituted_words(piece.command) if is_whole else ())] or [unknown]
         is_first = not any(map(_is_visible, pieces[:number]))
         following = next(filter(_is_visible, pieces[number + 1 :]), None)
         ends_path = following is None or (isinstance(following, LiteralPiece) and following.text.startswith("/"))

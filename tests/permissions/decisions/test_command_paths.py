@@ -142,7 +142,7 @@ def test_a_program_that_a_file_of_the_workspace_can_redirect_asks(tmp_path: Path
 def test_processes_are_listed_unasked_only_where_others_are_hidden(tmp_path: Path) -> None:
     assert reason(tmp_path, "ps aux | grep node") == ""
     without = permissions(tmp_path, protection=SANDLOCK).decide("Bash", {"command": "ps aux"})
-    assert without.reason == "shows the processes of this machine"
+    assert without.reason == "shows processes and connections of this machine"
 
 
 def test_only_files_that_undo_restores_are_removed_unasked(tmp_path: Path, root: Path) -> None:

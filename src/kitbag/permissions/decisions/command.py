@@ -34,8 +34,8 @@ from kitbag.shell.analysis import ShellAnalysis, SimpleCommand, analyze
 
 # They print all environment variables, or what others do on this machine.
 _PRIVATE_INFO_COMMANDS: Final = frozenset(("users", "who", "w", "last", "env"))
-# In bubblewrap they see only the processes of the command itself.
-_PROCESS_COMMANDS: Final = frozenset(("ps", "pgrep"))
+# In bubblewrap they see only the processes and the network of the command itself.
+_PROCESS_COMMANDS: Final = frozenset(("ps", "pgrep", "lsof", "ss", "netstat"))
 _REMOVES: Final = "only removes files that undo restores"
 _RESTRICTING_EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask")
 
@@ -141,6 +141,8 @@ def _decide_by_analysis(policy: PermissionPolicy, simple: SimpleCommand) -> Part
     what = simple.raw
     if simple.uncertainties:
         return make_verdict("ask", what, simple.uncertainties[0])
+    if simple.check is not None:
+        return _decide_check(policy, what, simple.check.label)
     if simple.network:
         return make_verdict("ask", what, "uses the network")
     name = os.path.basename(simple.words[0] or "") if simple.words else ""
@@ -148,12 +150,19 @@ def _decide_by_analysis(policy: PermissionPolicy, simple: SimpleCommand) -> Part
         reason = "prints environment variables" if name == "env" else "shows who uses this machine"
         return make_verdict("ask", what, reason)
     if name in _PROCESS_COMMANDS and policy.sandbox_support.kind != "bubblewrap":
-        return make_verdict("ask", what, "shows the processes of this machine")
+        return make_verdict("ask", what, "shows processes and connections of this machine")
     if simple.kind == "read":
         return make_verdict("allow", what, "read-only")
     if simple.kind == "edit" and policy.mode == "acceptEdits":
         return make_verdict("allow", what, _REMOVES if name == "rm" else "only modifies the files it names")
     return make_verdict("ask", what, "modifies files" if simple.kind == "edit" else simple.reason or "may modify files")
+
+
+def _decide_check(policy: PermissionPolicy, what: str, label: str) -> PartVerdict:
+    """Tests and linters run code of the project: asked about once per session, and only in the sandbox."""
+    if label in policy.approved_checks and policy.sandbox_support.supports("workspace"):
+        return PartVerdict(DecisionPart(what=what, effect="allow", reason=f"{label}, approved in this session"), "rule")
+    return PartVerdict(DecisionPart(what=what, effect="ask", reason=label, check=label))
 
 
 def _require_undo(verdict: PartVerdict) -> PartVerdict:

@@ -171,7 +171,8 @@ def _decide_tree(context: _CommandContext, path: str, is_printed: bool) -> Itera
         yield make_verdict("ask", f"reads {path}", "has too many files to check")
         return
     for link in links:
-        yield from _decide_named_path(context, link, writes=False, contents=False)
+        if not os.path.isdir(link):
+            yield from _decide_named_path(context, link, writes=False, contents=False)
 
 
 def _decide_template(context: _CommandContext, template: str, writes: bool, contents: bool) -> Iterator[PartVerdict]:
