@@ -491,7 +491,7 @@ class Kept:
         raise AssertionError
 
     @contextlib.asynccontextmanager
-    async def record_command(self, call_id: str) -> AsyncIterator[None]:
+    async def record_command(self, call_id: str, named: tuple[str, ...] = ()) -> AsyncIterator[None]:
         self.calls.append(f"before {call_id}")
         try:
             yield

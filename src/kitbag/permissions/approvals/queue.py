@@ -217,7 +217,9 @@ def _next_id(request_id: str) -> str:
 
 ANSWER_FIELDS: Final = RecordFields(ApprovalAnswer, "choice", "scope", "rule", "reason")
 # An answer is used only after another decision, which has the rest.
-PART_FIELDS: Final = RecordFields(DecisionPart, "what", "effect", "reason", "rule", "source", not_stored=("path",))
+PART_FIELDS: Final = RecordFields(
+    DecisionPart, "what", "effect", "reason", "rule", "source", "check", not_stored=("path",)
+)
 DECISION_FIELDS: Final = RecordFields(
     PermissionDecision,
     "effect",
