@@ -146,6 +146,8 @@ def _decide_by_analysis(policy: PermissionPolicy, simple: SimpleCommand) -> Part
     if simple.network:
         return make_verdict("ask", what, "uses the network")
     name = os.path.basename(simple.words[0] or "") if simple.words else ""
+    if name == "id" and len(simple.words) == 1:
+        return make_verdict("ask", what, "shows your user and groups")
     if name in _PRIVATE_INFO_COMMANDS:
         reason = "prints environment variables" if name == "env" else "shows who uses this machine"
         return make_verdict("ask", what, reason)
