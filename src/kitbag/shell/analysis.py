@@ -35,6 +35,8 @@ _MAX_PARTS: Final = 500
 _MAX_WEIGHT: Final = 400
 """Roughly the number of words; beyond it the grammar could take seconds."""
 _MAX_DEPTH: Final = 5
+_MAX_SOURCES: Final = 8
+"""Commands before one in its pipeline that are kept."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _SEPARATORS = re.compile(
     r"([<>]+&?)|[;&|()\n`{}]+|\$\(|(?<![\w./-])(?:if|then|elif|else|while|until|do|time|coproc|!)(?=\s)"
@@ -156,10 +158,16 @@ class _Analyzer:
         scope: VariableScope,
         sources: Sequence[Sequence[str | None]],
     ) -> BuiltCommand | None:
+        raw = item.text[command.start : command.end]
+        is_constant = "$" not in raw and "`" not in raw and "xargs" not in raw
+        if len(self.parts) >= _MAX_PARTS or (is_constant and (raw, directories, item.host) in self.seen):
+            return None
+        self.seen.add((raw, directories, item.host))
         built = build_command(item.text, command, words, directories, scope, sources)
         # The same text can mean something else where a variable has another value.
-        key = (built.part.raw, directories, item.host, built.part.reads, built.part.writes, built.part.redirects)
-        if key in self.seen or len(self.parts) >= _MAX_PARTS:
+        part = built.part
+        key = (raw, directories, item.host, part.kind, part.reason, part.reads, part.writes, part.redirects)
+        if key in self.seen:
             return None
         self.seen.add(key)
         host = item.host
@@ -242,7 +250,7 @@ def _pipeline_sources(
     for index, command in enumerate(scanned.commands):
         before = latest.get(command.frame.number)
         pipes = command.connector == "|" and before is not None and not command.frame.compound
-        result.append((*result[before], values[before]) if pipes and before is not None else ())
+        result.append((*result[before], values[before])[-_MAX_SOURCES:] if pipes and before is not None else ())
         latest[command.frame.number] = index
     return result
 

@@ -22,7 +22,6 @@ from kitbag.shell.classification import (
     ParsedArguments,
 )
 from kitbag.shell.expansions import (
-    BELOW,
     WORDS,
     glob_directory,
     has_marker,
@@ -33,6 +32,7 @@ from kitbag.shell.expansions import (
 )
 from kitbag.shell.programs import CHECKS
 
+_MANY_FILES: Final = Classification(kind="other", reason="changes every file that a glob or a command finds")
 _VERSION_OPTIONS: Final = frozenset(("--version", "-v", "-V", "-version"))
 # Options of git whose value is neither a format nor a path.
 _TEXT_OPTION: Final = re.compile(r"--(?:author|committer|grep|since|until|after|before|max-count|skip|date)=|-[SGn]")
@@ -285,12 +285,10 @@ def _classify_arguments(
     writes = (*arguments.writes, *(path for path, role in pairs if role == "write"))
     if any(has_unknown(path) for path in (*reads, *writes)):
         return UNKNOWN_PATH
-    if any(map(may_be_several, writes)):
-        return Classification(kind="other", reason="changes every file that a glob or a command finds", reads=reads)
     classification = Classification(kind=entry.kind, reads=reads, writes=writes)
     if entry.check:
         classification = CHECKS[entry.check](arguments, classification)
-    return UNKNOWN_PATH if any(BELOW in path for path in classification.writes) else classification
+    return _MANY_FILES if any(map(may_be_several, classification.writes)) else classification
 
 
 def _roles(entry: CommandEntry, arguments: ParsedArguments) -> list[str] | None:

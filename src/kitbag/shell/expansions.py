@@ -27,14 +27,16 @@ _MARKERS = re.compile("[\ufdd0-\ufdd5]")
 
 _SHOWN: Final = str.maketrans({TEXT: "…", WORDS: "…", STAR: "*", ONE: "?", UNQUOTED: "", BELOW: "**"})
 _MAX_BRACES: Final = 64
+_MAX_NESTED: Final = 8
+_MAX_PIECES: Final = 64
 _LITERAL = re.compile(r"[^\\'\"$`*?\[{~<>()]+")
 _LITERAL_QUOTED = re.compile(r"[^\"\\$`]+")
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 _NUMBER = re.compile(r"\$(?:[?#$!]|\{#[A-Za-z_]\w*\})", re.ASCII)
 _POSITIONAL = re.compile(r"\$(?:[0-9@*-]|\{[0-9@*]+\})")
 # Operators that only select part of the value, or replace it by a plain default.
-_DERIVED = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[0-9@*]*\])?(?::?[-+?#%/,^:][^{}'\"`$\\]*)?\}", re.ASCII)
-_ARITHMETIC = re.compile(r"\$\(\([\w\s+*/%<>=!&|^~?:-]*\)\)", re.ASCII)
+_DERIVED = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[0-9@*]*\])?(?!:?[?=])(?::?[-+#%/,^:][^{}'\"`$\\]*)?\}", re.ASCII)
+_ARITHMETIC = re.compile(r"\$\(\([\d\s+*/%<>=!&|^~?:-]*\)\)", re.ASCII)
 _ANSI = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _BACKTICKS = re.compile(r"`(?:[^`\\]|\\.)*`", re.DOTALL)
 _BRACKETS = re.compile(r"\[[!^]?\]?[\w.,!^-]*\]", re.ASCII)
@@ -114,7 +116,7 @@ def may_be_option(template: str) -> bool:
 
 def expand_braces(raw: str) -> list[str]:
     """The words that `a{b,c}` stands for; the word itself if braces mean nothing here or are too complex."""
-    match = _BRACE.fullmatch(raw)
+    match = _BRACE.fullmatch(raw) if raw.count("{") <= _MAX_NESTED else None
     if match is None:
         return [raw]
     before, inside, after = match.groups()
@@ -128,12 +130,16 @@ def expand_braces(raw: str) -> list[str]:
         choices = inside.split(",")
     else:
         return [raw]
+    if len(choices) > _MAX_BRACES:
+        return [raw]
     words = [before + choice + rest for choice in choices for rest in expand_braces(after)]
     return words if len(words) <= _MAX_BRACES and all(words) else [raw]
 
 
 def parse_pieces(raw: str) -> tuple[Piece, ...] | None:
     """None if the word has a form that is not understood."""
+    if raw.count("(") > _MAX_NESTED:
+        return None
     if _PROCESS.match(raw):
         end = _after_parentheses(raw, 2)
         return (LiteralPiece("/dev/stdin"),) if end == len(raw) else None
@@ -141,7 +147,7 @@ def parse_pieces(raw: str) -> tuple[Piece, ...] | None:
     at = 0
     while at < len(raw):
         after = _parse_piece(raw, at, pieces)
-        if after is None:
+        if after is None or len(pieces) > _MAX_PIECES:
             return None
         at = after
     first = next((piece for piece in pieces if not isinstance(piece, LiteralPiece) or piece.text), None)
@@ -227,12 +233,14 @@ def _parse_expansion(raw: str, at: int, pieces: list[Piece], *, quoted: bool) ->
     if (match := _ARITHMETIC.match(raw, at)) is not None:
         pieces.append(UnknownPiece(True))  # a number is one word
         return match.end()
+    if raw.startswith("$((", at):
+        return None  # evaluates variables
     if raw.startswith("$(", at):
         end = _after_parentheses(raw, at + 2)
         inner = raw[at + 2 : (end or 0) - 1].strip()
         if _PRINTS_REVISION.fullmatch(inner):
             pieces.append(LiteralPiece("HEAD"))
-        elif inner == "pwd" and at <= 1 and end is not None and _AFTER_DIRECTORY.match(raw, end):
+        elif inner == "pwd" and quoted and at == 1 and end is not None and _AFTER_DIRECTORY.match(raw, end):
             pieces.append(LiteralPiece("."))
         else:
             pieces.append(UnknownPiece(quoted, command=inner))

@@ -170,6 +170,9 @@ def build_command(
     classification = Classification(kind="read")
     if words:
         classification = _classify(_Expanded(command, words, scope), values, unwrapped, safe, sources)
+    set_names = [name for name, _ in assignments] if not words else [*values[1:]] if values[0] == "read" else []
+    if classification.kind == "read" and not _uses_all(text, set_names, is_required=values[:1] == ("read",)):
+        classification = _SETS_VARIABLE
     for start, end in command.assignments:
         scope.alternatives(text[start:end].partition("=")[2], start, command.frame)
     if scope.secrets or _secrets_in(command.input):
@@ -310,7 +313,8 @@ class _Expanded:
             variants = [
                 (*before, *(one.translate(keep) for one in choice)) for before in variants for choice in choices
             ]
-        return variants
+        self._scope.remaining -= len(variants) - 1
+        return variants if self._scope.remaining >= 0 else None
 
 
 _NO_CHANGE: Final[dict[int, str]] = {}
@@ -376,6 +380,17 @@ def _classify_piped(
     added = piped_words(values[:start], values[start:], sources)
     found = classify((*values[start:], *added)) if added else UNKNOWN_WORD
     return found if found.kind == "read" else UNKNOWN_WORD
+
+
+_SETS_VARIABLE: Final = Classification(kind="other", reason="sets a variable for later commands")
+
+
+def _uses_all(text: str, names: Sequence[str | None], *, is_required: bool) -> bool:
+    """Whether the text uses every variable that a command sets; otherwise it may be meant for something else."""
+    identifiers = [name for name in names if name is not None and name.isidentifier()]
+    if is_required and not identifiers:
+        return False
+    return all(re.search(rf"\$\{{?#?{name}\b", text) for name in identifiers)
 
 
 _STRICTEST_LAST: Final = ("read", "edit", "other")

@@ -30,6 +30,8 @@ from kitbag.store.secret_names import is_secret_name
 
 MAX_ALTERNATIVES: Final = 64
 _MAX_DEPTH: Final = 4
+_MAX_VALUES: Final = 2_000
+"""For one text, so that it takes bounded time."""
 _SPLITTING: Final = frozenset(" \t\n[\\")
 _READ_BUILTINS: Final = frozenset(("read", "mapfile", "readarray", "getopts", "select"))
 
@@ -48,12 +50,15 @@ class VariableDefinition(msgspec.Struct, frozen=True, kw_only=True):
 class VariableScope:
     """The variables of one text."""
 
-    __slots__ = ("_definitions", "_is_unknown", "secrets")
+    __slots__ = ("_cache", "_definitions", "_is_unknown", "remaining", "secrets")
 
     def __init__(self, text: str, scanned: ShellScan, words: Sequence[Sequence[str | None]]) -> None:
         """`words`: the values of the words of each command."""
         self._definitions: dict[str, list[VariableDefinition]] = {}
+        self._cache: dict[str, list[str] | None] = {}
         self._is_unknown = scanned.has_functions
+        self.remaining = _MAX_VALUES
+        """How many more values and lists of words are computed; then everything is unknown."""
         self.secrets: set[str] = set()
         """Variables of the environment that were used and look like secrets."""
         for loop in scanned.loops:
@@ -147,26 +152,36 @@ class VariableScope:
         definitions = self._definitions.get(name)
         if not definitions or self._is_unknown or depth >= _MAX_DEPTH:
             return None
-        values: dict[str, None] = {}
+        values = self._cache[name] if name in self._cache else self._assigned_values(definitions, depth)
+        if depth == 0:
+            self._cache[name] = values
         enclosing = set(_enclosing(frame))
+        is_set = any(
+            one.start <= position < one.end and one.frame is not None and one.frame.number in enclosing
+            for one in definitions
+        )
+        if is_set or values is None:
+            return values
+        return None if name.isupper() else ["", *values]  # one in capitals is probably from the environment
+
+    def _assigned_values(self, definitions: Sequence[VariableDefinition], depth: int) -> list[str] | None:
+        """Every value that the text assigns."""
+        if len(definitions) > MAX_ALTERNATIVES:
+            return None
+        values: dict[str, None] = {}
         for one in definitions:
             if one.words is None:
                 return None
             words = one.words if one.is_assignment else [word for raw in one.words for word in expand_braces(raw)]
+            self.remaining -= len(words)
+            if self.remaining < 0:
+                return None
             for raw in words:
                 templates = self._templates(raw, one.start, one.frame, depth + 1, one.is_assignment)
                 if templates is None or any(has_unknown(text) for text in templates):
                     return None
                 values.update(dict.fromkeys(templates))
-        is_set = any(
-            one.start <= position < one.end and one.frame is not None and one.frame.number in enclosing
-            for one in definitions
-        )
-        if not is_set:
-            if name.isupper():  # probably from the environment
-                return None
-            values[""] = None
-        return list(values) if len(values) <= MAX_ALTERNATIVES else None
+        return list(values) if len(values) < MAX_ALTERNATIVES else None
 
 
 def _enclosing(frame: ScanFrame | None) -> Iterable[int]:

@@ -39,7 +39,7 @@ INSIDE = ["{a} $({b})", "{a} `{b}`", "{a} <({b})", "{a} >({b})", '{a} "--format=
 @pytest.mark.parametrize("mode", ["default", "locked"])
 def test_an_allowed_command_lets_no_other_one_through(tmp_path: Path, shape: str, mode: PermissionMode) -> None:
     made = permissions(tmp_path, mode, allow=("Bash(git log:*)",))
-    for other in ("touch canary", "env"):
+    for other in ("touch canary", "id"):
         command = shape.format(a="git log", b=other)
         assert effect(made, command) == ("ask" if mode == "default" else "deny"), command
 
@@ -94,12 +94,12 @@ NOT_READ_ONLY = [
     "awk 'BEGIN{system(\"id\")}'", "awk '{print > \"out\"}' ok.txt", "ls | xargs rm", "ls | xargs", "ls | tee f", "sort -o out ok.txt",
     "git -c core.pager=id log", "git diff --output=out", "rg --pre id x", "git log --output=x", "tar --to-command=id -xf x",
     "export PAGER=id", "PATH=. git log", "declare -x A=1", "alias ls=id", "source ok.txt", ". ok.txt", "eval ls", "trap 'id' EXIT",
-    "echo ${x@P}", "echo ${x:=1}", "echo ${!x}", "cat$IFS/etc/passwd", "A=b ls", "python -c 'print(1)'", "node -e 1",
+    "echo ${x@P}", "echo ${x:=1}", "echo ${!x}", "cat$IFS/etc/passwd", "X=1", "A=b ls", "python -c 'print(1)'", "node -e 1",
     "less ok.txt", "vim ok.txt", "curl http://x", "wget x", "nc h 1", "ssh h", "git push", "npm install", "make", "./ok.txt",
     "cat ok.txt > /dev/tcp/h/1", "kill 1", "chmod +x ok.txt", "ln -s a b", "rm ok.txt", "dd if=ok.txt of=x", "enable -f x y",
     "exec ls", "bash ok.txt", "bash", "cat $X", "cat $(ls)", "ls;", "unset PATH", "set -x; ls", "shopt -s x", "hash -p x ls",
     "printf -v PATH x", "read PATH < ok.txt", "test -v 'a[$(id)]'", "ls 'unbalanced", "cat <<E", "git log\0", "ls \ud800",
-    "env", "env -S 'id'", "printenv", "history -s x", "date -s x", "hostname x", "ifconfig x", "man -P id ls", "git grep -Oid x",
+    "id", "env", "env -S 'id'", "printenv", "history -s x", "date -s x", "hostname x", "ifconfig x", "man -P id ls", "git grep -Oid x",
     "sort --compress-program=id ok.txt", "file -m x -C", "tree -o x", "xxd -r ok.txt out", "split ok.txt", "csplit ok.txt 1",
 ]  # fmt: skip
 

@@ -151,6 +151,8 @@ def _decide_by_analysis(policy: PermissionPolicy, simple: SimpleCommand) -> Part
     if simple.network:
         return make_verdict("ask", what, "uses the network")
     name = os.path.basename(simple.words[0] or "") if simple.words else ""
+    if name == "id" and len(simple.words) == 1:
+        return make_verdict("ask", what, "shows your user and groups")
     if simple.shows_environment or name in _PRIVATE_INFO_COMMANDS:
         shows_users = name in _PRIVATE_INFO_COMMANDS and name != "env"
         reason = "shows who uses this machine" if shows_users else "prints environment variables"

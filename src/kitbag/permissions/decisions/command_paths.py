@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from kitbag.permissions.decisions.file_globs import MAX_MATCHES, TooManyFilesError, expand_glob, find_links
+from kitbag.permissions.decisions.file_globs import EntryBudget, TooManyFilesError, expand_glob, find_links
 from kitbag.permissions.decisions.found_files import SearchResultFilter
 from kitbag.permissions.decisions.git_command import is_git
 from kitbag.permissions.decisions.git_reads import decide_git_reads
@@ -57,11 +57,12 @@ MAX_RESTORABLE_BYTES: Final = 5 << 20
 class PathBudget:
     """Limits how many paths of one command line are examined. The rest is matched against rules and asks."""
 
-    __slots__ = ("directories", "remaining")
+    __slots__ = ("directories", "entries", "remaining")
 
     def __init__(self) -> None:
         self.remaining = 300
         self.directories: set[str] = set()
+        self.entries = EntryBudget()
 
     def can_check_directory(self, folder: str) -> bool:
         """Whether one more working directory is examined."""
@@ -169,7 +170,7 @@ def _decide_tree(context: _CommandContext, path: str, is_printed: bool) -> Itera
         return
     full = os.path.join(context.directory, expand_home(path, context.policy.workspace.home))
     try:
-        links = find_links(full)
+        links = find_links(full, context.budget.entries)
     except TooManyFilesError:
         yield make_verdict("ask", f"reads {path}", "has too many files to check")
         return
@@ -190,9 +191,9 @@ def _decide_template(context: _CommandContext, template: str, writes: bool, cont
         return
     directory = context.directory or context.policy.workspace.root
     try:
-        paths = expand_glob(template, directory, context.policy.workspace.home)
+        paths = expand_glob(template, directory, context.policy.workspace.home, context.budget.entries)
     except TooManyFilesError:
-        yield make_verdict("ask", what, f"matches more than {MAX_MATCHES:,} files")
+        yield make_verdict("ask", what, "matches too many files to check")
         return
     for path in paths:
         if path.startswith("-"):

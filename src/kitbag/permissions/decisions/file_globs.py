@@ -18,7 +18,22 @@ class TooManyFilesError(Exception):
     pass
 
 
-def expand_glob(template: str, directory: str, home: str) -> list[str]:
+class EntryBudget:
+    """Limits how many directory entries are read for one command line."""
+
+    __slots__ = ("_remaining",)
+
+    def __init__(self) -> None:
+        self._remaining = _MAX_ENTRIES
+
+    def take(self, entries: int) -> None:
+        """Raises TooManyFilesError."""
+        self._remaining -= entries + 1
+        if self._remaining < 0:
+            raise TooManyFilesError
+
+
+def expand_glob(template: str, directory: str, home: str, budget: EntryBudget) -> list[str]:
     """Paths as the command would receive them; empty if none matches. Raises TooManyFilesError."""
     pattern = template.removeprefix(UNQUOTED)
     start = ""
@@ -27,7 +42,6 @@ def expand_glob(template: str, directory: str, home: str) -> list[str]:
     elif pattern.startswith("/"):
         start, pattern = "/", pattern.lstrip("/")
     found = [start]
-    seen = 0
     parts = pattern.split("/")
     for number, part in enumerate(parts):
         is_last = number == len(parts) - 1
@@ -38,9 +52,7 @@ def expand_glob(template: str, directory: str, home: str) -> list[str]:
         next_found: list[str] = []
         for place in found:
             names = _names(os.path.join(directory, place))
-            seen += len(names)
-            if seen > _MAX_ENTRIES:
-                raise TooManyFilesError
+            budget.take(len(names))
             next_found += [f"{place}{name}" + ("" if is_last else "/") for name in names if matches.fullmatch(name)]
         found = next_found
         if len(found) > MAX_MATCHES:
@@ -48,23 +60,23 @@ def expand_glob(template: str, directory: str, home: str) -> list[str]:
     return sorted(path for path in found if os.path.lexists(os.path.join(directory, path)))
 
 
-def find_links(directory: str) -> list[str]:
+def find_links(directory: str, budget: EntryBudget) -> list[str]:
     """Symbolic links below a directory, as absolute paths. Raises TooManyFilesError."""
     links: list[str] = []
     pending = [directory]
-    seen = 0
     while pending:
+        budget.take(0)
         try:
             with os.scandir(pending.pop()) as entries:
                 for entry in entries:
-                    seen += 1
+                    budget.take(0)
                     if entry.is_symlink():
                         links.append(entry.path)
                     elif entry.is_dir(follow_symlinks=False) and entry.name != ".git":
                         pending.append(entry.path)
         except (OSError, ValueError):
             continue
-        if seen > _MAX_ENTRIES or len(links) > MAX_MATCHES:
+        if len(links) > MAX_MATCHES:
             raise TooManyFilesError
     return links
 
