@@ -34,7 +34,6 @@ _DESCRIPTOR = re.compile(r"[0-9]*-?")
 _DEFAULT = re.compile(r"\$\{\w+(?:\[[^\]]*\])?:?[-=+?]([^{}]*)\}")
 _PLAIN = re.compile(r"[\w.,:@+-]+", re.ASCII)
 _EXPANSION_START = re.compile(r"[$`{]|[<>]\(")
-_VARIABLE = re.compile(r"(?<!\\)\$(?:\{|[A-Za-z_])")
 _CONNECTION = re.compile(r"/+dev/+(?:tcp|udp)(?:/|$)")
 # Builtins that evaluate their arguments: a subscript can run a command even inside single quotes.
 _EVALUATING_BUILTINS: Final = frozenset(
@@ -80,7 +79,7 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     """Set if it runs the project's own tests or linters."""
     network: bool
     shows_environment: bool
-    """Whether it prints environment variables: `jq -n env`, `cat <<< "$X"`. For `env` itself, look at its name."""
+    """Whether it prints environment variables, like `jq -n env`. For `env` itself, look at its name."""
     directories: tuple[str, ...]
     """The working directories that it may have, relative to where the text starts (""), or absolute; empty: unknown."""
     uncertainties: tuple[str, ...]
@@ -175,8 +174,8 @@ def build_command(
         classification = _SETS_VARIABLE
     for start, end in command.assignments:
         scope.alternatives(text[start:end].partition("=")[2], start, command.frame)
-    if scope.secrets or _secrets_in(command.input):
-        name = sorted(scope.secrets or _secrets_in(command.input))[0]
+    if secrets := scope.secrets or (_secrets_in(command.input) if command.expands_input else None):
+        name = min(secrets)
         classification = Classification(kind="other", reason=f"uses ${name}, which may hold a secret")
     code = _find_code(text, command, words, unwrapped) if classification.kind == "other" else []
     hints = [*unwrapped.hints, *(value for _, value in assignments if value is not None and _has_expansion(value))]
@@ -208,7 +207,7 @@ def build_command(
                 for start, _ in (*unwrapped.spans, *unwrapped.possible_spans)
             )
         ),
-        shows_environment=classification.shows_environment or _expands_variables(text, command),
+        shows_environment=classification.shows_environment,
         directories=directories,
         uncertainties=(
             *_find_uncertainties(words, unwrapped, assignments, connects, len(hints) > len(unwrapped.hints)),
@@ -223,16 +222,6 @@ def build_command(
         code=tuple(text for one in code for text in one.texts),
         runs_unknown=unwrapped.reads_shell_text or runs_unknown or any(one.reads_input for one in code),
     )
-
-
-def _expands_variables(text: str, command: ScannedCommand) -> bool:
-    """In a here-document or here-string."""
-    strings = [text[start:end] for operator, (start, end) in command.redirects if operator == "<<<"]
-    given = [
-        *(command.input if command.expands_input else ()),
-        *(one for one in strings if parse_word(one).value is None),
-    ]
-    return any(_VARIABLE.search(one) for one in given)
 
 
 def _find_code(
@@ -349,6 +338,7 @@ def _classify(
         reads=tuple(dict.fromkeys(path for one in found for path in one.reads)),
         writes=tuple(dict.fromkeys(path for one in found for path in one.writes)),
         loads=tuple(dict.fromkeys(path for one in found for path in one.loads)),
+        shows_environment=any(one.shows_environment for one in found),
     )
 
 
@@ -394,8 +384,7 @@ def _uses_all(text: str, names: Sequence[str | None], *, is_required: bool) -> b
 
 
 _STRICTEST_LAST: Final = ("read", "edit", "other")
-_NAMED_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)", re.ASCII)
-
+_NAMED
 
 def _secrets_in(bodies: Sequence[str]) -> set[str]:
     """Names of secrets that here documents use."""
