@@ -157,7 +157,8 @@ class _Unwrapper:
                     self.uncertainties.append(_UNCLEAR)
         if name in table.launchers or name in table.launchers_elsewhere:
             self._every_word_from(at + 1)
-            if name in table.launchers and None in self.words[at + 1 :]:
+            later = self.words[at + 1 :]
+            if name in table.launchers and (None in later or not _INPUT_RUNNERS.isdisjoint(later)):
                 self.uncertainties.append(_UNCLEAR)
             return None
         wrapper = table.wrappers.get(name)
