@@ -26,7 +26,7 @@ from kitbag.assembly.agent_setup import build_header, build_path_skills, build_u
 from kitbag.assembly.environment import load_run_environment, trust_lost_notices, untrusted_notices
 from kitbag.assembly.mentions import MentionedContent, read_mentions
 from kitbag.assembly.model_sources import load_model_sources
-from kitbag.assembly.open_journal import journal_recovery_notices, open_journal
+from kitbag.assembly.open_journal import journal_damage_notices, open_journal
 from kitbag.assembly.skill_loading import find_unusable_skills, unusable_skill_notices
 from kitbag.assembly.switch_notices import list_switches
 from kitbag.assembly.user_permissions import load_run_permissions
@@ -102,7 +102,7 @@ class BaseAgent(AgentResources):
     def _open_journal(self, places: Places, sources: ModelSources) -> Journal:
         journal = open_journal(places.kitbag_home, sources)
         self._exit_stack.callback(journal.close)
-        self.notices += journal_recovery_notices(journal)
+        self.notices += journal_damage_notices(places.kitbag_home)
         return journal
 
     def _find_session(self, places: Places) -> Session:

@@ -26,7 +26,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
+        _report_damage()
         code = _run()
+        _report_damage()  # if this command noticed it
         sys.stdout.flush()
         sys.exit(code)
     except KeyboardInterrupt:
@@ -39,6 +41,29 @@ def main() -> None:
         _discard_output()
         sys.stderr.write(f"error: {error.strerror or error}\n")
         sys.exit(1)
+
+
+_reported: set[str] = set()
+
+
+def _report_damage() -> None:
+    """Every command says that the journal was damaged, until it is acknowledged. A run shows it among its notices."""
+    if sys.argv[1:2] in ([], ["store"]) or sys.argv[1].startswith("-"):
+        return
+    from kitbag.library.scopes import find_places
+    from kitbag.store.damage_notices import FIX, read_notices
+
+    try:
+        notices = read_notices(find_places().kitbag_home)
+    except OSError:  # the working directory is gone, which the command reports
+        return
+    for notice in notices:
+        if notice.text() not in _reported:
+            from kitbag.cli import output
+
+            _reported.add(notice.text())
+            output.remark(f"{output.style('warning', 'yellow', sys.stderr)}: {output.clean(notice.text())}")
+            output.remark(f"  fix: {FIX}")
 
 
 def _discard_output() -> None:

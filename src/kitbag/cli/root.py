@@ -42,6 +42,7 @@ _COMMAND_GROUPS = {
     "Configure and diagnose": {
         "config": "Read and change settings.",
         "doctor": "Diagnose configuration problems.",
+        "store": "Show, check and clean up what Kitbag stores.",
     },
 }
 _COMMANDS = {name: text for group in _COMMAND_GROUPS.values() for name, text in group.items()}

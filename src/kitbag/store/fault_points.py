@@ -9,7 +9,7 @@ import signal
 from typing import Final
 
 VARIABLE: Final = "KITBAG_FAULT_AT"
-POINTS: Final = (
+TASK_POINTS: Final = (
     "task-created",
     "task-claimed",
     "request-sent",
@@ -20,6 +20,8 @@ POINTS: Final = (
     "end-unwritten",
     "end-written",
 )
+JOURNAL_POINTS: Final = ("journal-migrated", "journal-rebuilt", "journal-aside")
+POINTS: Final = (*TASK_POINTS, *JOURNAL_POINTS)
 _name, _, _count = os.environ.get(VARIABLE, "").partition(":")
 _left = int(_count) if _count.isdecimal() else 1
 

@@ -21,7 +21,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kitbag.store import journal_file
-from kitbag.store.journal_file import JournalRecovery, open_journal_file, store_error
+from kitbag.store.journal_file import JournalRecovery, store_error
+from kitbag.store.journal_integrity import checksum, read_unchecked_until, row_problem
+from kitbag.store.journal_opening import open_journal_file
+from kitbag.store.journal_recovery import DAMAGE_STREAM
+from kitbag.store.journal_stamp import WalState, read_wal_salt, write_last_seq, write_stamp
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 
@@ -84,11 +88,13 @@ class JournalWatch:
 
 
 _PAGE_SIZE = 100
+_CHECKPOINT_BYTES = 4_000_000
+"""Size of the write-ahead log at which its pages are copied into the database file."""
 _INSERT = (
-    "INSERT INTO records (stream, at, kind, body, key) VALUES (?, ?, ?, ?, ?)"
+    "INSERT INTO records (seq, stream, at, kind, body, key, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING"
 )
-_SELECT = "SELECT seq, stream, at, kind, body FROM records WHERE "
+_SELECT = "SELECT seq, stream, at, kind, body, key, checksum FROM records WHERE "
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 # Jumps to the next stream name, so that the time depends on the number of streams, not of records.
 _STREAMS = """
@@ -158,6 +164,7 @@ class Journal:
         self._wake = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._unchecked_until = file.unchecked_until
 
     @classmethod
     def open(cls, path: str, redactor: Redactor) -> "Journal":
@@ -199,6 +206,8 @@ class Journal:
                 with self._reading:
                     self._file.reader.close()
                 self._file.writer.close()
+                if not os.path.exists(f"{self.path}-wal"):  # the last process that had it open
+                    write_stamp(self._file.lock_fd, self.path)
                 os.close(self._file.lock_fd)
         self._wake.release()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -334,9 +343,12 @@ class Journal:
         written: list[list[int | None]] = []
         try:
             self._begin()
+            last = int(writer.execute("SELECT coalesce(max(seq), 0) FROM records").fetchone()[0])
             for batch in batches:
-                written.append(_insert(writer, batch.rows))
+                written.append(_insert(writer, batch.rows, last))
+                last = max(last, *(seq or 0 for seq in written[-1]))
             writer.execute("COMMIT")
+            write_last_seq(self._file.lock_fd, last)
         except sqlite3.Error as error:
             written.clear()
             self._roll_back()
@@ -349,7 +361,21 @@ class Journal:
             if len(written) == len(batches):
                 for batch, seqs in zip(batches, written, strict=True):
                     batch.seqs = seqs
+        self._checkpoint_if_large()
         return None
+
+    def _checkpoint_if_large(self) -> None:
+        """Copies the log into the database file, and notes its state, so that a later change by others is noticed."""
+        with contextlib.suppress(OSError):
+            if os.stat(f"{self.path}-wal").st_size < _CHECKPOINT_BYTES:
+                return
+        try:
+            row = self._file.writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as error:
+            journal_file.flag_damage(self.path, error)  # the records are durable all the same
+            return
+        if not row[0]:
+            write_stamp(self._file.lock_fd, self.path, WalState(read_wal_salt(self.path), int(row[1]), int(row[2])))
 
     def _begin(self) -> None:
         end = time.monotonic() + journal_file.BUSY_SECONDS
@@ -408,6 +434,10 @@ class Journal:
         rows = self._query(f"{_SELECT}stream = ? ORDER BY seq DESC LIMIT 1", (stream,))
         return self._record(rows[0]) if rows else None
 
+    def damages(self) -> list[JournalRecord]:
+        """Where records were lost: what had not ended before one of these must not go on by itself."""
+        return [record for record in self.read(DAMAGE_STREAM) if record.kind == "damaged" and record.body.get("hold")]
+
     def last_seq(self) -> int:
         """Across all streams; 0 if there is no record."""
         rows = self._query("SELECT seq FROM records ORDER BY seq DESC LIMIT 1", ())
@@ -447,20 +477,32 @@ class Journal:
                 raise store_error(self.path, error) from error
 
     def _record(self, row: Any) -> JournalRecord:
+        if row[6] is None and row[0] > self._unchecked_until:  # perhaps just written by an earlier version
+            with self._reading:
+                self._unchecked_until = read_unchecked_until(self._file.reader) or 0
+        problem = row_problem(row, self._unchecked_until)
         try:
-            return JournalRecord(seq=row[0], stream=row[1], at=row[2], kind=row[3], body=json.loads(row[4]))
-        except (ValueError, RecursionError) as error:
-            raise StoreError(f"record {row[0]} of {self.path} is corrupt: {error}", "restore the file") from error
+            if not problem:
+                return JournalRecord(seq=row[0], stream=row[1], at=row[2], kind=row[3], body=json.loads(row[4]))
+        except (ValueError, RecursionError):
+            problem = "it is not JSON"
+        journal_file.request_check(self.path)
+        raise StoreError(
+            f"record {row[0]} of {self.path} is corrupt: {problem}",
+            "stop all Kitbag processes; the next one sets the file aside and recovers the records before the damage",
+        )
 
 
-def _insert(writer: sqlite3.Connection, rows: "list[tuple[str, str, str, str, str | None]]") -> list[int | None]:
-    """If the key of the first row exists, none of the rows is written."""
+def _insert(
+    writer: sqlite3.Connection, rows: "list[tuple[str, str, str, str, str | None]]", last: int
+) -> list[int | None]:
+    """If the key of the first row exists, none of the rows is written. `last`: the number of the last record."""
     seqs: list[int | None] = []
-    for row in rows:
+    for seq, row in enumerate(rows, last + 1):
         if seqs and seqs[0] is None:
             return [None] * len(rows)
-        cursor = writer.execute(_INSERT, row)
-        seqs.append(cursor.lastrowid if cursor.rowcount else None)
+        cursor = writer.execute(_INSERT, (seq, *row, checksum(seq, *row)))
+        seqs.append(seq if cursor.rowcount else None)
     return seqs
 
 

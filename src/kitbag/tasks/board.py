@@ -17,7 +17,7 @@ import msgspec
 
 from kitbag.errors import AmbiguousError, NotFoundError
 from kitbag.store.fault_points import point
-from kitbag.store.journal import Journal, JournalEntry
+from kitbag.store.journal import Journal, JournalEntry, JournalRecord
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.task import (
@@ -28,6 +28,7 @@ from kitbag.tasks.task import (
     TaskRequest,
     TaskResult,
     apply_record,
+    hold_after_damage,
 )
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.version import kitbag_version
@@ -62,14 +63,18 @@ class Board:
         self._unfinished: dict[str, None] = {}
         """Unfinished tasks, so that scanning them does not cost a pass over all tasks."""
         self._dead_checked_at = 0.0
+        self._damages: list[JournalRecord] | None = None
         self.unreadable: list[UnreadableRecord] = []
 
     # Reading
 
     def refresh(self) -> list[str]:
         """Applies new records and returns the ids of the tasks that changed."""
+        if self._damages is None:
+            self._damages = self.journal.damages()
         changed: dict[str, None] = {}
         for record in self.journal.read(TASKS_STREAM, self._last_applied_seq, 1_000):
+            self._hold_tasks(record.seq)
             self._last_applied_seq = record.seq
             known = len(self._tasks)
             try:
@@ -87,7 +92,16 @@ class Board:
                 self._unfinished.pop(task_id, None)
             else:
                 self._unfinished[task_id] = None
+        self._hold_tasks(None)
         return list(changed)
+
+    def _hold_tasks(self, before: int | None) -> None:
+        """Tasks that had not ended when the journal was damaged wait for a person."""
+        while self._damages and (before is None or self._damages[0].seq < before):
+            damage = self._damages.pop(0)
+            for task_id in self._unfinished:
+                self._tasks[task_id] = hold_after_damage(self._tasks[task_id], damage.at)
+            self._unfinished.clear()
 
     def unreadable_notice(self) -> str:
         """What the user should know about unreadable records; empty if there are none."""

@@ -227,6 +227,16 @@ def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Tas
     return task
 
 
+def hold_after_damage(task: Task, at: str) -> Task:
+    """A task that had not ended when the journal was damaged: its end may be among the lost records, so it runs again
+    only when a person resumes it. It uses up a run number, because keys of the last run may exist."""
+    run = task.run + 1
+    result = TaskResult(status="interrupted", error=JOURNAL_DAMAGED)
+    return msgspec.structs.replace(
+        task, status="interrupted", result=result, run=run, ended=at, ended_run=run, questions=(), stop_requested=False
+    )
+
+
 def _start_task(task: Task, body: Mapping[str, Any], at: str) -> Task:
     """A finished task restarts only when a user asks for it; a claim that is too late still uses up its run number."""
     run = task.run + 1
@@ -259,6 +269,7 @@ def _parse_owner(body: Mapping[str, Any]) -> tuple[Owner, tuple[str, ...]]:
         return GONE_OWNER, (f"the journal does not name its process ({error}); Kitbag treats the process as ended",)
 
 
+JOURNAL_DAMAGED: Final = "the journal was damaged, so its outcome is unknown; check what it did before you resume it"
 _MAX_WARNINGS: Final = 20
 _CREATED_FIELDS: Final = ("id", "kind", "agent", "description", "root", "parent", "depth", "background", "directory")
 
