@@ -71,7 +71,8 @@ class BaseAgent(AgentResources):
         self.sources, problems = load_model_sources(load_settings(places.kitbag_home, ()))
         self._add_diagnostics(problems)
         self.journal = self._journal_override or self._open_journal(places, self.sources)
-        self.session = self._find_session(places)
+        # In a thread: reading a long session must not stall the chat.
+        self.session = await asyncio.to_thread(self._find_session, places)
         if self.options.resume:
             self.options = self.options.with_session_defaults(self.session.header)
         options = self.options

@@ -66,6 +66,12 @@ def _report_damage() -> None:
             output.remark(f"  fix: {FIX}")
 
 
+def _show_progress(text: str) -> None:
+    from kitbag.cli import output
+
+    output.remark(output.clean(text))
+
+
 def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -78,7 +84,9 @@ def _run() -> int:
 
     from kitbag.cli.root import cli
     from kitbag.errors import KitbagError
+    from kitbag.store.progress import set_progress
 
+    set_progress(_show_progress)
     chosen: dict[str, bool] = {}
     try:
         code = cli.main(prog_name="kitbag", standalone_mode=False, obj=chosen)

@@ -171,6 +171,12 @@ def fail(error: "KitbagError", as_json: bool = False) -> None:
     return None
 
 
+def report_omitted(noun: str, count: int) -> None:
+    """Says on stderr, also with --json, that a listing is not complete."""
+    if count > 0:
+        remark(f"{format_count(count, f'older {noun}')} not listed; list all with --limit 0")
+
+
 def footer(noun: str, shown: int, hidden: int, problems: int) -> None:
     """Below a listing, on stderr, so that a pipe gets only the rows."""
     parts = [format_count(shown, noun)]

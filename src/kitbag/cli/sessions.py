@@ -7,7 +7,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.library_options import json_option
+from kitbag.cli.library_options import json_option, limit_option
 from kitbag.library.scopes import find_places
 
 
@@ -18,10 +18,11 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--here", is_flag=True, help="List only sessions in this directory.")
+@limit_option
 @json_option
-def list_(here: bool, as_json: bool) -> None:
+def list_(here: bool, limit: int, as_json: bool) -> None:
     """List sessions, newest first. To resume one: kitbag --resume ID."""
-    from kitbag.agent.session_list import list_sessions
+    from kitbag.agent.session_list import count_sessions, list_sessions
     from kitbag.store.journal import Journal, journal_path
     from kitbag.store.redaction import Redactor
 
@@ -30,7 +31,10 @@ def list_(here: bool, as_json: bool) -> None:
     rows: list[Any] = []
     if os.path.lexists(path):  # reading creates no journal
         with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
-            rows = list_sessions(journal, places.cwd if here else "")
+            directory = places.cwd if here else ""
+            rows = list_sessions(journal, directory, limit or -1)
+            if len(rows) == limit:
+                output.report_omitted("session", count_sessions(journal, directory) - limit)
     if as_json:
         return output.as_json([row.to_json() for row in rows])
     has_personas = any(row.persona for row in rows)

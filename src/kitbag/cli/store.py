@@ -63,15 +63,23 @@ def acknowledge(as_json: bool) -> Any:
 @command.command()
 @json_option
 def check(as_json: bool) -> Any:
-    """Check every record of the journal. Exits with 1 if the journal is damaged."""
-    from kitbag.store.journal import journal_path
+    """Check every record of the journal, and build its tables again. Exits with 1 if the journal is damaged."""
+    from kitbag.agent.session_table import SESSION_TABLE
+    from kitbag.store.journal import Journal, journal_path
     from kitbag.store.journal_file import request_check
     from kitbag.store.journal_status import check_journal
+    from kitbag.store.redaction import Redactor
+    from kitbag.tasks.task_table import TASK_TABLE
 
     path = journal_path(find_places().kitbag_home)
     records, problem = check_journal(path) if os.path.lexists(path) else (0, "")
     if problem:
         request_check(path)
+    elif os.path.lexists(path):
+        with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
+            journal.drop_tables()
+            for table in (TASK_TABLE, SESSION_TABLE):
+                journal.ensure_table(table)
     if as_json:
         output.as_json({"path": path, "records": records, "problem": problem})
     elif problem:

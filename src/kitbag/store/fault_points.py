@@ -21,7 +21,8 @@ TASK_POINTS: Final = (
     "end-written",
 )
 JOURNAL_POINTS: Final = ("journal-migrated", "journal-rebuilt", "journal-aside")
-POINTS: Final = (*TASK_POINTS, *JOURNAL_POINTS)
+TABLE_POINTS: Final = ("table-step", "table-applied")
+POINTS: Final = (*TASK_POINTS, *JOURNAL_POINTS, *TABLE_POINTS)
 _name, _, _count = os.environ.get(VARIABLE, "").partition(":")
 _left = int(_count) if _count.isdecimal() else 1
 

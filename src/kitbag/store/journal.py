@@ -14,21 +14,23 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import msgspec
-
 from kitbag.store import journal_file
+from kitbag.store.derived_tables import DerivedTable, JournalRecord, apply_rows, build_step
+from kitbag.store.fault_points import point
 from kitbag.store.journal_file import JournalRecovery, store_error
 from kitbag.store.journal_integrity import checksum, read_unchecked_until, row_problem
 from kitbag.store.journal_opening import open_journal_file
 from kitbag.store.journal_recovery import DAMAGE_STREAM
 from kitbag.store.journal_stamp import WalState, read_wal_salt, write_last_seq, write_stamp
 from kitbag.store.private_files import StoreError
+from kitbag.store.progress import report_progress
 from kitbag.store.redaction import Redactor
 
+__all__ = ["Journal", "JournalEntry", "JournalRecord", "journal_path"]
 POLL_SECONDS = 0.02
 """The delay for records of another process; records of this process are noticed immediately."""
 
@@ -88,6 +90,7 @@ class JournalWatch:
 
 
 _PAGE_SIZE = 100
+_PROGRESS_STEP = 100_000
 _CHECKPOINT_BYTES = 4_000_000
 """Size of the write-ahead log at which its pages are copied into the database file."""
 _INSERT = (
@@ -106,15 +109,6 @@ WITH RECURSIVE found (stream) AS (
 )
 SELECT stream FROM found WHERE substr(stream, 1, length(:prefix)) = :prefix
 """
-
-
-class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
-    seq: int
-    """Increases with every record of the journal, across streams; a reader that sees one can see all before it."""
-    stream: str
-    at: str
-    kind: str
-    body: Any
 
 
 class JournalEntry(NamedTuple):
@@ -347,6 +341,8 @@ class Journal:
             for batch in batches:
                 written.append(_insert(writer, batch.rows, last))
                 last = max(last, *(seq or 0 for seq in written[-1]))
+                apply_rows(writer, [(seq, *row[:4]) for seq, row in zip(written[-1], batch.rows, strict=True) if seq])
+            point("table-applied")
             writer.execute("COMMIT")
             write_last_seq(self._file.lock_fd, last)
         except sqlite3.Error as error:
@@ -388,6 +384,41 @@ class Journal:
                 if not journal_file.is_busy(error) or time.monotonic() > end:
                     raise
                 time.sleep(POLL_SECONDS)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Generator[sqlite3.Connection, None, None]:
+        """For changes besides new records: all of them or none. Raises StoreError."""
+        with self._writing:
+            self._check_usable()
+            try:
+                self._begin()
+                yield self._file.writer
+                self._file.writer.execute("COMMIT")
+            except sqlite3.Error as error:
+                journal_file.flag_damage(self.path, error)
+                raise store_error(self.path, error) from error
+            finally:
+                self._roll_back()
+        self._checkpoint_if_large()
+
+    def ensure_table(self, table: DerivedTable) -> None:
+        """Builds the table from the records if it is missing or of another version."""
+        if self.select(
+            "SELECT 1 FROM derived_tables WHERE name = ? AND version = ? AND complete", table.name, table.version
+        ):
+            return
+        complete, shown = False, 0
+        while not complete:
+            with self.transaction() as writer:
+                applied, complete = build_step(writer, table)
+            if applied - shown >= _PROGRESS_STEP and not complete:
+                shown = applied
+                report_progress(f"upgrading the journal: {applied:,} of {self.last_seq():,} records")
+
+    def drop_tables(self) -> None:
+        """The next reader builds them again."""
+        with self.transaction() as writer:
+            writer.execute("DELETE FROM derived_tables")
 
     def _roll_back(self) -> None:
         if self._file.writer.in_transaction:
@@ -466,6 +497,10 @@ class Journal:
         finally:
             if watch.is_idle:
                 self._watches.pop(loop, None)
+
+    def select(self, query: str, *values: object) -> list[Any]:
+        """Rows of derived tables."""
+        return self._query(query, values)
 
     def _query(self, query: str, values: tuple[object, ...] | dict[str, object]) -> list[Any]:
         with self._reading:

@@ -36,6 +36,27 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE TRIGGER records_unchecked AFTER INSERT ON records WHEN new.checksum IS NULL"
         " BEGIN UPDATE journal_facts SET value = new.seq WHERE name = 'unchecked_until'; END",
     ),
+    (
+        "CREATE TABLE derived_tables (name TEXT PRIMARY KEY, version INTEGER NOT NULL, applied INTEGER NOT NULL,"
+        " complete INTEGER NOT NULL)",
+        "CREATE TABLE derived_problems (name TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL,"
+        " problem TEXT NOT NULL)",
+        "CREATE TABLE task_states (id TEXT PRIMARY KEY, number INTEGER NOT NULL, changed INTEGER NOT NULL,"
+        " started_by TEXT NOT NULL, root TEXT NOT NULL, directory TEXT NOT NULL, finished INTEGER NOT NULL,"
+        " state TEXT NOT NULL, checksum INTEGER NOT NULL)",
+        "CREATE INDEX task_states_number ON task_states (number)",
+        "CREATE INDEX task_states_changed ON task_states (changed)",
+        "CREATE INDEX task_states_started_by ON task_states (started_by, number)",
+        "CREATE INDEX task_states_root ON task_states (root, number)",
+        "CREATE INDEX task_states_directory ON task_states (directory, number)",
+        "CREATE INDEX task_states_finished ON task_states (finished, number)",
+        "CREATE TABLE session_states (id TEXT PRIMARY KEY, last INTEGER NOT NULL, task TEXT NOT NULL,"
+        " directory TEXT NOT NULL, state TEXT NOT NULL, checksum INTEGER NOT NULL)",
+        "CREATE INDEX session_states_last ON session_states (task, last)",
+        "CREATE INDEX session_states_directory ON session_states (task, directory, last)",
+        "CREATE TRIGGER records_underived AFTER INSERT ON records WHEN new.checksum IS NULL"
+        " BEGIN DELETE FROM derived_tables; END",
+    ),
 )
 """Each migrates a file to the next version; the version of a file is the number of migrations applied."""
 VERSION: Final = len(MIGRATIONS)

@@ -7,7 +7,7 @@ uses it. Used by the journal and by `kitbag store`.
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 from kitbag.store import private_files
 from kitbag.store.journal_file import (
@@ -25,20 +25,10 @@ from kitbag.store.journal_integrity import DamagedRecordError, intact_rows, read
 from kitbag.store.journal_recovery import recover
 from kitbag.store.journal_stamp import has_changed, needs_check, read_last_seq, read_stamp, write_last_seq, write_stamp
 from kitbag.store.private_files import StoreError
+from kitbag.store.progress import report_progress
 
 _LARGE_BYTES = 50_000_000
 """Checking a file of this size takes long enough to say so."""
-_progress: "list[Callable[[str], None]]" = []
-
-
-def set_progress(report: Callable[[str], None]) -> None:
-    """`report` gets a line now and then while opening takes long."""
-    _progress[:] = [report]
-
-
-def report_progress(text: str) -> None:
-    for report in _progress:
-        report(text)
 
 
 def open_journal_file(path: str) -> JournalFile:
@@ -65,7 +55,7 @@ def open_journal_file(path: str) -> JournalFile:
                     f"{file.path} is corrupt ({damage}) and in use by another Kitbag process",
                     "stop that process and retry",
                 ) from damage
-            recovery = recover(file, str(damage), read_last_seq(lock_fd), report_progress)
+            recovery = recover(file, str(damage), read_last_seq(lock_fd))
             writer, reader = _connect_to_rebuilt(file)
         with _refuse_damage(file.path):
             unchecked_until = read_unchecked_until(reader) or 0

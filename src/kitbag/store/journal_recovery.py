@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
@@ -28,6 +28,7 @@ from kitbag.store.journal_file import (
 )
 from kitbag.store.journal_integrity import DamagedRecordError, RecordRow, checksum, intact_rows
 from kitbag.store.private_files import StoreError
+from kitbag.store.progress import report_progress
 
 DAMAGE_STREAM: Final = "journal"
 _COPY_PREFIX: Final = ".copy-"
@@ -35,9 +36,9 @@ _SEQ_GAP: Final = 1_000_000
 """Sequence numbers skipped after damage, since lost records may have used some of them."""
 
 
-def recover(file: JournalPath, problem: str, last_seq: int, progress: Callable[[str], None]) -> JournalRecovery:
+def recover(file: JournalPath, problem: str, last_seq: int) -> JournalRecovery:
     """Call while no other process has the file open. `last_seq`: the last record known to have been committed."""
-    progress(f"recovering the journal, which is damaged ({problem})")
+    report_progress(f"recovering the journal, which is damaged ({problem})")
     rebuilt = file._replace(name=file.name + REBUILT_SUFFIX)
     folder = os.path.dirname(file.path)
     with private_files.open_directory(file.base, file.folder) as directory_fd:

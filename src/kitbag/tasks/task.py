@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, cast
 import msgspec
 
 from kitbag.record_fields import RecordFields
-from kitbag.store.journal import JournalRecord
+from kitbag.store.derived_tables import JournalRecord
 from kitbag.tasks.owner import GONE_OWNER, Owner, parse_owner
 
 TaskKind = Literal["agent", "command"]
@@ -271,6 +271,9 @@ def _parse_owner(body: Mapping[str, Any]) -> tuple[Owner, tuple[str, ...]]:
 
 JOURNAL_DAMAGED: Final = "the journal was damaged, so its outcome is unknown; check what it did before you resume it"
 _MAX_WARNINGS: Final = 20
+RECORD_KINDS: Final = (
+    "created", "begun", "queued", "waiting", "answered", "session", "stop", "warning", "notified", "ended",
+)  # fmt: skip
 _CREATED_FIELDS: Final = ("id", "kind", "agent", "description", "root", "parent", "depth", "background", "directory")
 
 
