@@ -151,3 +151,26 @@ def test_the_size_of_what_is_stored_is_shown(world: World, journal_file: Path) -
     about: dict[str, Any] = json.loads(world.run("store", "status", "--json").stdout)
     assert about["journal_bytes"] > 4096
     assert about["damage"] == []
+
+
+def test_an_age_is_checked_and_pruning_is_shown_before_it_is_done(world: World, journal_file: Path) -> None:
+    for age in ("soon", "d", "-1d", "90", "9" * 9 + "d"):
+        assert world.run("store", "prune", "--older-than", age).returncode == 2
+    assert "would delete 0 sessions" in world.run("store", "prune", "--older-than", "90d", "--dry-run").stdout
+    add_tasks(journal_file, world, "aaa000000001")
+    about = json.loads(world.run("store", "prune", "--older-than", "1w", "--dry-run", "--json").stdout)
+    assert (about["tasks"], about["dry_run"]) == ([], True)
+    assert world.run("sessions", "delete", "nothing").returncode == 4
+
+
+def test_a_session_is_deleted_by_the_user_alone(world: World) -> None:
+    from kitbag.processes.descendants import MARKER_VARIABLE
+
+    world.run("-p", "Hello there", "--model", "offline")
+    [session] = json.loads(world.run("sessions", "list", "--json").stdout)
+    world.env[MARKER_VARIABLE] = "1"
+    assert world.run("sessions", "delete", session["id"]).returncode == 6
+    assert world.run("store", "prune").returncode == 6
+    del world.env[MARKER_VARIABLE]
+    assert f"deleted session {session['id']}" in world.run("sessions", "delete", session["id"][:6]).stdout
+    assert json.loads(world.run("sessions", "list", "--json").stdout) == []

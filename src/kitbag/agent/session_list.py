@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from kitbag.agent.session_table import SESSION_TABLE, SessionSummary, decode_summary
+from kitbag.agent.session_table import SESSION_TABLE, decode_summary
+from kitbag.agent.session_table import SessionSummary as SessionSummary
 from kitbag.errors import AmbiguousError, NotFoundError
 from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 
-__all__ = ["SessionSummary", "count_sessions", "find_session", "list_sessions", "named_sessions", "newest_session"]
 _MAX_SIMILAR: Final = 200
 """Newest sessions among which a similar id is looked for."""
 
@@ -27,7 +27,7 @@ def list_sessions(journal: Journal, directory: str = "", limit: int = -1) -> lis
         rows = journal.select(f"{columns} AND directory = ? ORDER BY last DESC LIMIT ?", directory, limit)
     else:
         rows = journal.select(f"{columns} ORDER BY last DESC LIMIT ?", limit)
-    return [_summary(journal, row) for row in rows]
+    return [read_summary(journal, row) for row in rows]
 
 
 def count_sessions(journal: Journal, directory: str = "") -> int:
@@ -42,10 +42,10 @@ def named_sessions(journal: Journal, name: str) -> list[SessionSummary]:
     journal.ensure_table(SESSION_TABLE)
     query = "SELECT id, state, checksum FROM session_states WHERE id >= ? AND substr(id, 1, ?) = ? AND task = ''"
     rows = journal.select(query, name, len(name), name) if name else []
-    return [_summary(journal, row) for row in rows] or list_sessions(journal, limit=_MAX_SIMILAR)
+    return [read_summary(journal, row) for row in rows] or list_sessions(journal, limit=_MAX_SIMILAR)
 
 
-def _summary(journal: Journal, row: tuple[str, str, int]) -> SessionSummary:
+def read_summary(journal: Journal, row: tuple[str, str, int]) -> SessionSummary:
     try:
         return decode_summary(*row)
     except (ValueError, TypeError, msgspec.MsgspecError) as error:

@@ -20,7 +20,7 @@ _COMMAND_GROUPS = {
         "pack": "Build a subagent's context from a task, within a token budget.",
     },
     "Monitor and undo work": {
-        "sessions": "List sessions, newest first.",
+        "sessions": "List and delete sessions.",
         "tasks": "List, watch, stop and resume background tasks.",
         "context": "Show what the model sees and what it costs.",
         "undo": "Undo file changes made by an agent.",

@@ -1,4 +1,4 @@
-"""`kitbag sessions`: lists past sessions to resume."""
+"""`kitbag sessions`: lists past sessions to resume, and deletes them."""
 
 import os
 from typing import Any
@@ -13,7 +13,7 @@ from kitbag.library.scopes import find_places
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """List sessions, newest first."""
+    """List and delete sessions."""
 
 
 @command.command("list")
@@ -55,4 +55,29 @@ def list_(here: bool, limit: int, as_json: bool) -> None:
         ],
     )
     output.footer("session", len(rows), 0, 0)
+    return None
+
+
+@command.command("delete")
+@click.argument("session_id", metavar="ID")
+@json_option
+def delete(session_id: str, as_json: bool) -> None:
+    """Delete a session with its tasks, their output and its undo data. This can't be undone."""
+    from kitbag.agent.session_list import find_session, named_sessions
+    from kitbag.assembly.open_journal import open_journal
+    from kitbag.errors import NotFoundError
+    from kitbag.permissions.approvals.queue import require_person
+    from kitbag.runtime.retention import delete_session
+    from kitbag.store.journal import journal_path
+
+    require_person()
+    home = find_places().kitbag_home
+    if not os.path.lexists(journal_path(home)):
+        raise NotFoundError(f"no session named {session_id[:80]!r}", "there are no sessions yet")
+    with open_journal(home) as journal:
+        session = find_session(named_sessions(journal, session_id), session_id)
+        report = delete_session(journal, home, session.id)
+    if as_json:
+        return output.as_json(report.to_json())
+    output.echo(f"deleted session {session.id} with {output.format_count(len(report.tasks), 'task')}")
     return None

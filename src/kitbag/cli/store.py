@@ -1,4 +1,4 @@
-"""`kitbag store`: shows and checks what Kitbag stores, and acknowledges damage."""
+"""`kitbag store`: shows, checks and prunes what Kitbag stores, and acknowledges damage."""
 
 import os
 import sys
@@ -88,3 +88,61 @@ def check(as_json: bool) -> Any:
     else:
         output.echo(f"{output.format_count(records, 'record')} checked, no problems")
     sys.exit(1 if problem else 0)
+
+
+@command.command()
+@click.option(
+    "--older-than",
+    "age",
+    metavar="AGE",
+    default="",
+    help="Delete what was last used before this: 90d, 12w or 1y.",
+    show_default="the `store.retention_days` setting",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted.")
+@json_option
+def prune(age: str, dry_run: bool, as_json: bool) -> Any:
+    """Delete old sessions and ended tasks with their output, undo data and merged worktrees.
+
+    Of a task, its id, status and dates stay. Nothing that is open, unfinished or not merged is deleted.
+    """
+    from kitbag.assembly.open_journal import open_journal
+    from kitbag.permissions.approvals.queue import require_person
+    from kitbag.runtime.retention import PruneReport
+    from kitbag.runtime.retention import prune as prune_store
+    from kitbag.store.journal import journal_path
+
+    home = find_places().kitbag_home
+    days = _parse_age(age, home)
+    if not dry_run:
+        require_person()
+    report = PruneReport(dry_run=dry_run, before="")
+    if os.path.lexists(journal_path(home)):
+        with open_journal(home) as journal:
+            report = prune_store(journal, home, days, dry_run=dry_run)
+    if as_json:
+        return output.as_json(report.to_json())
+    verb = "would delete" if dry_run else "deleted"
+    tasks = output.format_count(len(report.tasks), "task")
+    output.echo(f"{verb} {output.format_count(len(report.sessions), 'session')} and the data of {tasks}")
+    for name, reason in report.kept:
+        output.remark(output.clean(f"kept {name}: {reason}"))
+    return None
+
+
+def _parse_age(age: str, home: str) -> int:
+    from kitbag.errors import UsageError
+    from kitbag.settings import load_settings
+
+    if not age:
+        days = int(load_settings(home, ()).get("store.retention_days"))
+        if not days:
+            raise UsageError("store.retention_days is 0, so nothing is too old", "use --older-than 90d")
+        return days
+    number, unit = age[:-1], age[-1:]
+    if not (number.isascii() and number.isdecimal() and unit in _UNIT_DAYS and len(number) < 6):
+        raise UsageError(f"--older-than {age[:40]}: not an age", "write a number and d, w or y, such as 90d")
+    return int(number) * _UNIT_DAYS[unit]
+
+
+_UNIT_DAYS = {"d": 1, "w": 7, "y": 365}

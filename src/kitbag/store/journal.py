@@ -337,11 +337,10 @@ class Journal:
         written: list[list[int | None]] = []
         try:
             self._begin()
-            last = int(writer.execute("SELECT coalesce(max(seq), 0) FROM records").fetchone()[0])
+            last = 0
             for batch in batches:
-                written.append(_insert(writer, batch.rows, last))
-                last = max(last, *(seq or 0 for seq in written[-1]))
-                apply_rows(writer, [(seq, *row[:4]) for seq, row in zip(written[-1], batch.rows, strict=True) if seq])
+                last, seqs = self._insert_batch(batch.rows)
+                written.append(seqs)
             point("table-applied")
             writer.execute("COMMIT")
             write_last_seq(self._file.lock_fd, last)
@@ -373,6 +372,26 @@ class Journal:
         if not row[0]:
             write_stamp(self._file.lock_fd, self.path, WalState(read_wal_salt(self.path), int(row[1]), int(row[2])))
 
+    def _insert_batch(self, rows: "list[tuple[str, str, str, str, str | None]]") -> tuple[int, list[int | None]]:
+        """Returns the number of the last record of the journal, and those of the rows."""
+        writer = self._file.writer
+        last = int(writer.execute("SELECT coalesce(max(seq), 0) FROM records").fetchone()[0])
+        seqs = _insert(writer, rows, last)
+        apply_rows(writer, [(seq, *row[:4]) for seq, row in zip(seqs, rows, strict=True) if seq])
+        return max([last, *(seq or 0 for seq in seqs)]), seqs
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Generator[sqlite3.Connection, None, None]:
+        """For work on the file itself, outside a transaction. Raises StoreError."""
+        with self._writing:
+            self._check_usable()
+            try:
+                yield self._file.writer
+            except sqlite3.Error as error:
+                raise store_error(self.path, error) from error
+            finally:
+                write_stamp(self._file.lock_fd, self.path)
+
     def _begin(self) -> None:
         end = time.monotonic() + journal_file.BUSY_SECONDS
         while True:
@@ -386,14 +405,17 @@ class Journal:
                 time.sleep(POLL_SECONDS)
 
     @contextlib.contextmanager
-    def transaction(self) -> Generator[sqlite3.Connection, None, None]:
-        """For changes besides new records: all of them or none. Raises StoreError."""
+    def transaction(self, entries: Iterable[JournalEntry] = ()) -> Generator[sqlite3.Connection, None, None]:
+        """For changes besides new records: all of them or none, with these records. Raises StoreError."""
+        batch = self._batch(entries)
         with self._writing:
             self._check_usable()
             try:
                 self._begin()
+                last = self._insert_batch(batch.rows)[0]
                 yield self._file.writer
                 self._file.writer.execute("COMMIT")
+                write_last_seq(self._file.lock_fd, last)
             except sqlite3.Error as error:
                 journal_file.flag_damage(self.path, error)
                 raise store_error(self.path, error) from error

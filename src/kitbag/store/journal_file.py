@@ -57,6 +57,14 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE TRIGGER records_underived AFTER INSERT ON records WHEN new.checksum IS NULL"
         " BEGIN DELETE FROM derived_tables; END",
     ),
+    (
+        "CREATE TABLE pruning (allowed INTEGER NOT NULL)",
+        "CREATE TABLE pruned_ranges (first INTEGER PRIMARY KEY, last INTEGER NOT NULL)",
+        "CREATE INDEX pruned_ranges_last ON pruned_ranges (last)",
+        "DROP TRIGGER records_last",
+        "CREATE TRIGGER records_last BEFORE DELETE ON records WHEN NOT EXISTS (SELECT 1 FROM pruning)"
+        " BEGIN SELECT RAISE(ABORT, 'only pruning deletes records'); END",
+    ),
 )
 """Each migrates a file to the next version; the version of a file is the number of migrations applied."""
 VERSION: Final = len(MIGRATIONS)
@@ -67,6 +75,7 @@ PRAGMAS: Final = (
     "trusted_schema = OFF",
     "foreign_keys = ON",
     "cell_size_check = ON",
+    "secure_delete = ON",  # deleted bytes are overwritten
     "wal_autocheckpoint = 0",  # the journal does it, and notes the state of the file
     "journal_size_limit = 0",  # so that the size of the log says how much of it is in use
 )

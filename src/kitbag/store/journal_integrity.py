@@ -4,6 +4,8 @@ SQLite does not notice changed bytes inside a row, so every record has a checksu
 Records of the first format have none. Used by the journal, its recovery and `kitbag store check`.
 """
 
+import bisect
+import contextlib
 import json
 import sqlite3
 import zlib
@@ -58,18 +60,19 @@ def intact_rows(
 ) -> Iterator[RecordRow]:
     """All records in order. Raises DamagedRecordError or sqlite3.Error at the first one that is damaged or missing."""
     unchecked = read_unchecked_until(connection)
+    pruned = _PrunedRanges(connection)
     last = count = 0
     # By row id, because an index may be what is damaged. One row at a time, because the next may be unreadable.
     for values in connection.execute(_ALL_FIRST_FORMAT_ROWS if unchecked is None else _ALL_ROWS):
         row = RecordRow(*values)
-        _check_intact(row, last, unchecked)
+        _check_intact(row, last, unchecked, pruned)
         yield row
         last, count = row.seq, count + 1
         if not count % _PROGRESS_STEP:
             progress(count)
 
 
-def _check_intact(row: RecordRow, last: int, unchecked: int | None) -> None:
+def _check_intact(row: RecordRow, last: int, unchecked: int | None, pruned: "_PrunedRanges") -> None:
     if problem := row_problem(row, row.seq if unchecked is None else unchecked):
         raise DamagedRecordError(f"record {row.seq}: {problem}")
     if row.checksum is None:
@@ -77,7 +80,7 @@ def _check_intact(row: RecordRow, last: int, unchecked: int | None) -> None:
             json.loads(row.body)
         except (ValueError, RecursionError) as error:
             raise DamagedRecordError(f"record {row.seq} is not JSON") from error
-    elif row.seq != last + 1 and not _follows_gap(row):
+    elif row.seq != last + 1 and not _follows_gap(row) and not pruned.covers(last + 1, row.seq - 1):
         # Numbers of the first format have gaps.
         raise DamagedRecordError(f"record {last + 1} is missing")
 
@@ -85,3 +88,16 @@ def _check_intact(row: RecordRow, last: int, unchecked: int | None) -> None:
 def _follows_gap(row: RecordRow) -> bool:
     """The record that reports damage follows a gap."""
     return (row.stream, row.kind) == ("journal", "damaged")
+
+
+class _PrunedRanges:
+    """Numbers of records that were deleted on purpose."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._ranges: list[tuple[int, int]] = []
+        with contextlib.suppress(sqlite3.Error):  # an earlier format, or damaged
+            self._ranges = connection.execute("SELECT first, last FROM pruned_ranges ORDER BY first").fetchall()
+
+    def covers(self, first: int, last: int) -> bool:
+        index = bisect.bisect_right(self._ranges, (first, 1 << 62)) - 1
+        return index >= 0 and self._ranges[index][1] >= last

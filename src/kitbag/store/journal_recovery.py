@@ -98,6 +98,7 @@ def _copy_intact_records(
                     highest = max(highest, row.seq)
                     unchecked = row.seq if row.checksum is None else unchecked
                 writer.execute("UPDATE journal_facts SET value = ? WHERE name = 'unchecked_until'", (unchecked,))
+                writer.executemany("INSERT INTO pruned_ranges VALUES (?, ?)", _pruned_ranges(copy))
                 writer.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", _damage_record(recovery, highest))
                 writer.execute("COMMIT")
     except sqlite3.Error as error:
@@ -105,6 +106,16 @@ def _copy_intact_records(
     except DamageError as error:
         raise StoreError(f"cannot create {rebuilt.path}: {error}", "check that the disk works") from error
     return recovery
+
+
+def _pruned_ranges(copy: str) -> list[tuple[int, int]]:
+    with (
+        contextlib.suppress(sqlite3.Error),
+        contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as connection,
+    ):
+        connection.execute("PRAGMA writable_schema = ON")
+        return connection.execute("SELECT first, last FROM pruned_ranges ORDER BY first").fetchall()
+    return []
 
 
 def _damage_record(recovery: JournalRecovery, highest: int) -> RecordRow:

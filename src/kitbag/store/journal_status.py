@@ -13,6 +13,7 @@ from kitbag.store import damage_notices, private_files
 from kitbag.store.damage_notices import DamageNotice
 from kitbag.store.journal_file import DamageError, JournalPath
 from kitbag.store.journal_opening import check_records, connect_read_only, journal_path_parts
+from kitbag.text.human_format import format_bytes
 
 
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,15 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     damaged_bytes: int
     """Damaged journals that were set aside."""
     damage: tuple[DamageNotice, ...]
+
+    def summarize(self) -> str:
+        parts = (
+            (self.journal_bytes, "sessions and tasks"),
+            (self.undo_bytes, "undo data"),
+            (self.output_bytes, "task output"),
+            (self.damaged_bytes, "damaged journals"),
+        )
+        return ", ".join(f"{format_bytes(size)} {what}" for size, what in parts if size) or "nothing"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -67,12 +77,9 @@ def _list(folder: str) -> list[str]:
 
 def _tree_size(path: str) -> int:
     """Bytes of a file or of all files below a folder; links are not followed."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        return sum(_tree_size(os.path.join(path, name)) for name in _list(path))
     try:
-        total = os.lstat(path).st_size
+        return os.lstat(path).st_size
     except OSError:
         return 0
-    return sum((_tree_size(os.path.join(path, name)) for name in _list(path)), total) if _is_folder(path) else total
-
-
-def _is_folder(path: str) -> bool:
-    return os.path.isdir(path) and not os.path.islink(path)

@@ -35,7 +35,9 @@ def apply_task_record(writer: sqlite3.Connection, record: JournalRecord) -> None
     found = writer.execute("SELECT id, state, checksum FROM task_states WHERE id IN (?, ?)", names)
     tasks = {task.id: task for task in decode_tasks(found.fetchall())}
     task_id = apply_record(tasks, record)
-    _write(writer, tasks[task_id], record.seq)
+    if record.kind == "pruned":  # in its old place, and found by nothing but its id
+        writer.execute("DELETE FROM task_states WHERE id = ?", (task_id,))
+    _write(writer, tasks[task_id], record.seq, int(body.get("number", record.seq)))
 
 
 def decode_tasks(rows: Iterable[tuple[str, str, int]]) -> list[Task]:
@@ -48,9 +50,19 @@ def decode_tasks(rows: Iterable[tuple[str, str, int]]) -> list[Task]:
     return tasks
 
 
-def _write(writer: sqlite3.Connection, task: Task, seq: int) -> None:
+def _write(writer: sqlite3.Connection, task: Task, seq: int, number: int | None = None) -> None:
+    """`number`: its place in the order of creation, if it is new."""
     state = json.dumps(msgspec.to_builtins(task))  # ASCII only: text may have half characters
-    values = (task.id, seq, seq, task.parent or task.root, task.root, task.directory, int(task.is_finished), state)
+    values = (
+        task.id,
+        seq if number is None else number,
+        seq,
+        task.parent or task.root,
+        task.root,
+        task.directory,
+        int(task.is_finished),
+        state,
+    )
     writer.execute(_UPSERT, (*values, state_checksum(task.id, state)))
 
 
