@@ -119,9 +119,9 @@ def test_a_journal_that_is_no_database_is_reported_and_nothing_fails_for_good(
 ) -> None:
     add_tasks(journal_file, world, "aaa000000001")
     journal_file.write_bytes(b"no database" * 1000)
-    for _ in range(2):
-        done = world.run(*arguments)
-        assert "Traceback" not in done.stderr
+    assert "Traceback" not in world.run(*arguments).stderr
+    done = world.run(*arguments)
+    assert "Traceback" not in done.stderr
     assert done.returncode == (1 if arguments == ("store", "check") else 0)
     assert world.run("tasks", "list").returncode == 0
 

@@ -14,7 +14,7 @@ from kitbag.library.scopes import find_places
 from kitbag.permissions.model import SandboxSupport
 from kitbag.runtime.doctor import diagnose
 from kitbag.store.journal_status import read_status
-from kitbag.views.doctor import root_table, sandbox_fields
+from kitbag.views.doctor import describe_store, root_table, sandbox_fields
 from kitbag.views.permissions import PROTECTION_LABELS
 
 
@@ -42,7 +42,7 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
         roots = root_table(diagnosis, path_first=True)
         output.table(roots.headers, roots.rows)
         output.echo()
-        output.fields([*sandbox_fields(diagnosis).pairs, ("stored", read_status(home).summarize())])
+        output.fields([*sandbox_fields(diagnosis).pairs, ("stored", describe_store(read_status(home)))])
         output.echo()
         for diagnostic in diagnosis.diagnostics:
             for line in output.diagnostic_lines(diagnostic):

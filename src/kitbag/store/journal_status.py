@@ -13,7 +13,6 @@ from kitbag.store import damage_notices, private_files
 from kitbag.store.damage_notices import DamageNotice
 from kitbag.store.journal_file import DamageError, JournalPath
 from kitbag.store.journal_opening import check_records, connect_read_only, journal_path_parts
-from kitbag.text.human_format import format_bytes
 
 
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,15 +24,6 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     damaged_bytes: int
     """Damaged journals that were set aside."""
     damage: tuple[DamageNotice, ...]
-
-    def summarize(self) -> str:
-        parts = (
-            (self.journal_bytes, "sessions and tasks"),
-            (self.undo_bytes, "undo data"),
-            (self.output_bytes, "task output"),
-            (self.damaged_bytes, "damaged journals"),
-        )
-        return ", ".join(f"{format_bytes(size)} {what}" for size, what in parts if size) or "nothing"
 
     def to_json(self) -> dict[str, Any]:
         return {
