@@ -69,6 +69,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python bench/hostile.py
 	$(BIN)/python bench/mcp.py
 	$(BIN)/python bench/savings.py
+	$(BIN)/python bench/growth.py --tasks 500 5000
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/at_terminal.py
 

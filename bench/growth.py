@@ -35,6 +35,8 @@ COMMANDS = {
     "submit a task": ["agents", "run", "Explore", "What?", "--background", "--model", "offline"],
 }
 RUNS = 3
+SHORT = "ok "
+"""Short, so that a long session is not compacted."""
 FILLER = "The quick brown fox jumps over the lazy dog. "
 
 
@@ -93,11 +95,11 @@ async def long_session(journal: Journal, name: str, directory: str, count: int) 
     session = Session(journal, name)
     await session.start(SessionHeader(directory=directory, model="scripted", mode="default"))
     for number in range(count // 4):
-        await session.add_user([Text(f"Question {number}. {FILLER * 3}")])
+        await session.add_user([Text(f"Question {number}. {SHORT * 3}")])
         call = ToolCall(id=f"call{number}", name="Read", arguments={"path": "a.txt"})
-        await session.add_reply(Message("assistant", (Text(FILLER), call)), Usage(input=10, output=5), 0.0, "m")
-        await session.record_result(ToolResult(call_id=call.id, content=(Text(FILLER * 20),)))
-        await session.add_reply(Message("assistant", (Text(FILLER * 5),)), Usage(input=10, output=5), 0.0, "m")
+        await session.add_reply(Message("assistant", (Text(SHORT), call)), Usage(input=10, output=5), 0.0, "m")
+        await session.record_result(ToolResult(call_id=call.id, content=(Text(SHORT * 20),)))
+        await session.add_reply(Message("assistant", (Text(SHORT * 5),)), Usage(input=10, output=5), 0.0, "m")
 
 
 async def turn_seconds(home: str, directory: str, name: str) -> float:

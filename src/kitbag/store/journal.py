@@ -435,7 +435,7 @@ class Journal:
                 applied, complete = build_step(writer, table)
             if applied - shown >= _PROGRESS_STEP and not complete:
                 shown = applied
-                report_progress(f"upgrading the journal: {applied:,} of {self.last_seq():,} records")
+                report_progress(f"building tables of the journal: {applied:,} of {self.last_seq():,} records")
 
     def drop_tables(self) -> None:
         """The next reader builds them again."""
