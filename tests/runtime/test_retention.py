@@ -16,11 +16,13 @@ from kitbag.agent.session_list import list_sessions
 from kitbag.agent.session_records import SessionHeader
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.messages import Message, Text, Usage
-from kitbag.runtime.retention import delete_session, prune, prune_if_due
+from kitbag.runtime.retention import delete_session, prune, prune_daily
 from kitbag.runtime.session_locks import hold_session
+from kitbag.store import journal_prune
 from kitbag.store.content_store import ContentStore
 from kitbag.store.fault_points import PRUNE_POINTS, VARIABLE
 from kitbag.store.journal import Journal, journal_path
+from kitbag.store.journal_prune import is_pruning_due
 from kitbag.store.journal_status import check_journal
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
@@ -183,14 +185,17 @@ def test_it_happens_by_itself_once_a_day_and_never_if_the_user_says_so(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(home, "aaa1", "aaa2")
-    later(monkeypatch, 200)
+    begun = time.time()
     with opened(home) as journal:
-        assert prune_if_due(journal, str(home), 0, "") is None
-        report = prune_if_due(journal, str(home), 180, "aaa2")
+        assert not is_pruning_due(journal, 180), "nothing is old yet"
+        monkeypatch.setattr(journal_prune.time, "time", lambda: begun + 200 * 86_400)
+        later(monkeypatch, 200)
+        assert not is_pruning_due(journal, 0)
+        assert is_pruning_due(journal, 180)
+        report = prune_daily(journal, str(home), 180, "aaa2")
         assert report is not None
         assert report.sessions == ["aaa1"], "not the one that is being opened"
-        fill(home, "aaa3")
-        assert prune_if_due(journal, str(home), 180, "") is None
+        assert not is_pruning_due(journal, 180), "once a day"
 
 
 PRUNE = """

@@ -15,7 +15,7 @@ from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.events import Notice, RunEnded
-from kitbag.runtime.retention import prune_if_due
+from kitbag.store.journal_prune import is_pruning_due
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.delegation import TaskDelegation
 from kitbag.text.human_format import format_count
@@ -29,7 +29,11 @@ class Agent(BaseAgent):
         days = int(self.environment.library.settings.get("store.retention_days"))
         home = self.environment.places.kitbag_home
         with contextlib.suppress(StoreError):  # another process is busy with the journal; tomorrow is another day
-            report = await asyncio.to_thread(prune_if_due, self.journal, home, days, self.session.id)
+            if not is_pruning_due(self.journal, days):
+                return
+            from kitbag.runtime.retention import prune_daily
+
+            report = await asyncio.to_thread(prune_daily, self.journal, home, days, self.session.id)
             if report is not None:
                 text = f"deleted {format_count(len(report.sessions), 'session')} and the data of "
                 text += f"{format_count(len(report.tasks), 'task')} unused for {days} days"

@@ -25,7 +25,7 @@ from kitbag.store import damage_notices
 from kitbag.store.content_store import ContentStore
 from kitbag.store.fault_points import point
 from kitbag.store.journal import Journal, JournalEntry
-from kitbag.store.journal_prune import compact_file, delete_records
+from kitbag.store.journal_prune import compact_file, delete_records, note_pruning
 from kitbag.tasks.board import TASK_STREAM_PREFIX, Board
 from kitbag.tasks.output_file import OUTPUT_DIRECTORY
 from kitbag.tasks.reports import session_ids
@@ -104,15 +104,9 @@ def delete_session(journal: Journal, kitbag_home: str, session_id: str) -> Prune
     return report
 
 
-def prune_if_due(journal: Journal, kitbag_home: str, days: int, spare: str) -> PruneReport | None:
-    """At most once a day. None if nothing was deleted."""
-    rows = journal.select("SELECT value FROM journal_facts WHERE name = 'pruned_at'")
-    now = int(time.time())
-    if not days or (rows and now - int(rows[0][0]) < _DAY):
-        return None
-    with journal.transaction() as writer:
-        writer.execute("DELETE FROM journal_facts WHERE name = 'pruned_at'")
-        writer.execute("INSERT INTO journal_facts VALUES ('pruned_at', ?)", (now,))
+def prune_daily(journal: Journal, kitbag_home: str, days: int, spare: str) -> PruneReport | None:
+    """Call if `is_pruning_due`. None if nothing was deleted."""
+    note_pruning(journal)
     report = prune(journal, kitbag_home, days, spare=spare)
     return report if report.sessions or report.tasks else None
 

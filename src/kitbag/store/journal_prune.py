@@ -6,14 +6,35 @@ for damage.
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Iterable
 from typing import Any, Final
 
 from kitbag.store.fault_points import point
 from kitbag.store.journal import Journal, JournalEntry
 
+_DAY: Final = 86_400
 _MIN_FREE_SHARE: Final = 0.2
 """Free pages from which on it is worth rewriting the file."""
+
+
+def is_pruning_due(journal: Journal, days: int) -> bool:
+    """Once a day, if the oldest record is older than this. 0: never."""
+    if not days:
+        return False
+    now = time.time()
+    oldest = journal.select("SELECT at FROM records ORDER BY seq LIMIT 1")
+    before = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now - days * _DAY))
+    if not oldest or str(oldest[0][0]) >= before:
+        return False
+    rows = journal.select("SELECT value FROM journal_facts WHERE name = 'pruned_at'")
+    return not rows or now - int(rows[0][0]) >= _DAY
+
+
+def note_pruning(journal: Journal) -> None:
+    with journal.transaction() as writer:
+        writer.execute("DELETE FROM journal_facts WHERE name = 'pruned_at'")
+        writer.execute("INSERT INTO journal_facts VALUES ('pruned_at', ?)", (int(time.time()),))
 
 
 def delete_records(
