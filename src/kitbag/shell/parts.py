@@ -384,7 +384,8 @@ def _uses_all(text: str, names: Sequence[str | None], *, is_required: bool) -> b
 
 
 _STRICTEST_LAST: Final = ("read", "edit", "other")
-_NAMED
+_NAMED_VARIABLE = re.compile(r"(?<!\\)\$\{?([A-Za-z_]\w*)", re.ASCII)
+
 
 def _secrets_in(bodies: Sequence[str]) -> set[str]:
     """Names of secrets that here documents use."""

@@ -40,7 +40,8 @@ class ApprovalQueue:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._seen = 0
+        # An answer may have been used in a record that was lost.
+        self._seen = max((damage.seq for damage in journal.damages()), default=0)
         self._pending: dict[str, PendingApproval] = {}
         self._answers: dict[str, ApprovalAnswer] = {}
         self._unused: dict[tuple[str, str], dict[str, ApprovalRequest]] = {}
