@@ -288,6 +288,8 @@ class _Unwrapper:
         elif text is None:
             self.reads_shell_text = True
             self.uncertainties.append(_AT_RUN_TIME)
+            if index in self.templates:  # what is known of it
+                self.shell_texts.append(self.templates[index].replace(UNKNOWN_TEXT, "{}"))
         else:
             self.shell_texts.append(text)
         self._hints_from(at + 1)
