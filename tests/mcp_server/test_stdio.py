@@ -150,7 +150,7 @@ def test_a_signal_ends_it_at_once(world: World) -> None:
     process.begin()
     process.process.send_signal(signal.SIGTERM)
     out, err, code = process.end()
-    assert code == 143
+    assert code == 143, err
     assert out == b""
     assert b"Traceback" not in err
 

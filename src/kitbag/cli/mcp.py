@@ -1,7 +1,6 @@
 """`kitbag mcp`: serves skills and agents to MCP clients over stdio or HTTP."""
 
 import asyncio
-import contextlib
 import os
 import sys
 from importlib.util import find_spec
@@ -100,9 +99,14 @@ def command(port: int | None, **options: Any) -> None:
     )
     if port is None and sys.stdin is not None and sys.stdin.isatty():
         _notify("waiting for an MCP client on stdin; see docs/clients.md. Press Ctrl-C to exit")
-    if_cancelled = contextlib.suppress(asyncio.CancelledError, interruption.InterruptedRunError)
-    with interruption.Interruption() as interrupted, if_cancelled:
-        interruption.run_interruptible(_serve(_server_options(options), http_options, interrupted))
+    with interruption.Interruption() as interrupted:
+        try:
+            interruption.run_interruptible(_serve(_server_options(options), http_options, interrupted))
+        except (asyncio.CancelledError, interruption.InterruptedRunError):
+            pass
+        except ExceptionGroup:
+            if not interrupted.signal_number:  # otherwise the SDK fails to deliver a message while it shuts down
+                raise
     if interrupted.signal_number:
         sys.exit(interrupted.exit_code)
 
