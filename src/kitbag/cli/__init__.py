@@ -52,13 +52,13 @@ def _report_damage() -> None:
     """Every command says that the journal was damaged, until it is acknowledged. A run shows it among its notices."""
     if sys.argv[1:2] in ([], ["store"]) or sys.argv[1].startswith("-"):
         return
-    from kitbag.errors import InvalidError
+    from kitbag.errors import KitbagError
     from kitbag.library.scopes import find_places
     from kitbag.store.damage_notices import FIX, read_notices
 
     try:
         notices = read_notices(find_places().kitbag_home)
-    except (OSError, InvalidError):  # the working directory is gone, which the command reports
+    except (OSError, KitbagError):  # the working directory is gone, which the command reports
         return
     for notice in notices:
         if notice.text() not in _reported:

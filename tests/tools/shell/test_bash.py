@@ -525,7 +525,13 @@ class Delegating:
         self.given = ("", "", "", -1.0)
 
     async def start_command(
-        self, command: str, description: str, directory: str, seconds: float, judgement: PermissionDecision
+        self,
+        command: str,
+        description: str,
+        directory: str,
+        seconds: float,
+        judgement: PermissionDecision,
+        started_by: tuple[str, str] = ("", ""),
     ) -> TaskReport:
         self.given = (command, description, directory, seconds)
         return TaskReport(id="t7", name="Bash", status="running", is_finished=False)
