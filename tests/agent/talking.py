@@ -83,7 +83,7 @@ class Talk:
         self.provider: Provider = provider or self.model
         self.tools = tools or (tool(FREE["a"], echo),)
         self.limits = limits
-        self.account = BudgetAccount(name="talk", owner="this talk", caps=caps, fix="raise it")
+        self.account = BudgetAccount(name="talk", owner="of this talk", caps=caps, fix=lambda limit: f"raise {limit}")
         self.room = room
         self.price = price
         self.approver = approver

@@ -26,7 +26,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def account(caps: Caps, name: str = "session/s") -> BudgetAccount:
-    return BudgetAccount(name=name, owner="this session", caps=caps, fix="raise it")
+    return BudgetAccount(name=name, owner="of this session", caps=caps, fix=lambda limit: f"raise {limit}")
 
 
 def price(usage: Usage) -> float:

@@ -13,9 +13,9 @@ from support.headless import answer, ask, point, reads, script
     [
         ("task_turns = 1", "this task"),
         ("session_turns = 1", "this session and its subagents"),
-        ("day_turns = 1", "today"),
+        ("day_turns = 1", "of the day: "),
         ("session_minutes = 0.00001", "this session"),
-        ("day_cost = 0.01", "today"),
+        ("day_cost = 0.01", "of the day: "),
         ("task_tokens = 8000", "this task"),
     ],
 )

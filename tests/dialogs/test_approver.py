@@ -127,6 +127,10 @@ class TestAnswers:
         assert options["y"] == "allow for this session: run tests: pytest"
         assert "s" not in options
         assert "`Bash(pytest:*)`" in options["a"]
+        other = DecisionPart(what="rm -rf build", effect="ask", reason="may modify files")
+        asked = msgspec.structs.replace(asked, decision=msgspec.structs.replace(decision, parts=(other, part)))
+        mixed = "allow once; without asking again for this session: run tests: pytest"
+        assert approval_form(asked).options[0].label == mixed
 
     def test_a_rule_is_written_once_it_is_right(self, world: World) -> None:
         permit, face = ask(world, "r", "Bash(git push", "Bash(git push:*)")

@@ -125,6 +125,25 @@ def test_a_name_of_its_own_is_no_control_path(box: Box) -> None:
     assert (ran.status, ran.notes) == (0, ())
 
 
+@pytest.mark.parametrize(
+    ("family", "address"),
+    [
+        ("AF_INET", '("127.0.0.1", 0)'),
+        ("AF_INET6", '("::1", 0)'),
+        ("AF_UNIX", '"\\0abstract"'),
+        ("AF_UNIX", '""'),
+        ("AF_UNIX", '"server.sock"'),
+        ("AF_NETLINK", "(0, 0)"),
+    ],
+)
+def test_a_program_can_bind_a_socket(box: Box, family: str, address: str) -> None:
+    """`npm`, test servers and anything that lists network interfaces do."""
+    kind = "SOCK_RAW" if family == "AF_NETLINK" else "SOCK_STREAM"
+    box.world.write("bind.py", f"import socket as s\ns.socket(s.{family}, s.{kind}).bind({address})\nprint('bound')\n")
+    ran = run(box, f"{PYTHON} bind.py")
+    assert (ran.text.strip(), ran.status, ran.notes) == ("bound", 0, ())
+
+
 def test_control_paths_that_are_not_mounted_stay_as_they_are(box: Box) -> None:
     """Too deep or too many to mount, or made by the user while the command runs."""
     deep = "a/b/c/d/e"

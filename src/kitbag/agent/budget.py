@@ -43,10 +43,10 @@ class Caps(msgspec.Struct, frozen=True, kw_only=True):
 class BudgetAccount(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     owner: str
-    """Whose spending it is, for people: `this task`."""
+    """Whose limits these are, for users: `of this task`."""
     caps: Caps
-    fix: str
-    """How to raise the caps."""
+    fix: Callable[[str], str]
+    """How to raise a cap: turns, minutes, tokens or cost."""
 
     @property
     def stream(self) -> str:
@@ -182,9 +182,10 @@ class Budget:
         return next(
             (
                 OverBudgetError(
-                    f"the budget of {account.owner} does not cover the next model call: {detail}", account.fix
+                    f"over budget: the next model request exceeds the limit {account.owner}: {detail}",
+                    account.fix(limit),
                 )
-                for detail in _exceeded(balance, caps)
+                for limit, detail in _exceeded(balance, caps)
             ),
             None,
         )
@@ -222,13 +223,13 @@ async def ask_within_budget(
     return reply, is_shortened
 
 
-def _exceeded(balance: _Balance, caps: Caps) -> Iterator[str]:
-    """The balance includes the next call."""
+def _exceeded(balance: _Balance, caps: Caps) -> Iterator[tuple[str, str]]:
+    """Which caps, and by how much. The balance includes the next call."""
     if caps.turns and balance.turns > caps.turns:
-        yield f"{caps.turns:,} turns are used"
+        yield "turns", f"{balance.turns - 1:,} of {caps.turns:,} turns used"
     if caps.seconds and balance.seconds >= caps.seconds:
-        yield f"{balance.seconds:,.0f} of {caps.seconds:,.0f} seconds are used"
+        yield "minutes", f"{balance.seconds:,.0f} of {caps.seconds:,.4g} seconds used"
     if caps.tokens and balance.tokens > caps.tokens:
-        yield f"{caps.tokens:,} tokens, and about {balance.tokens:,} would be used"
+        yield "tokens", f"about {balance.tokens:,} of {caps.tokens:,} tokens with this request"
     if caps.cost and balance.cost > caps.cost:
-        yield f"${caps.cost:,.4g}, and about ${balance.cost:,.4g} would be spent"
+        yield "cost", f"about ${balance.cost:,.4g} of ${caps.cost:,.4g} with this request"

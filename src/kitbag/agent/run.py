@@ -100,7 +100,7 @@ class Run:
                 raise asyncio.CancelledError
             end = await self._work(self._emit)
         except asyncio.CancelledError:
-            end = self._aborted("cancelled", "", "resume with --continue; changes so far are kept")
+            end = self._aborted("cancelled", "", "resume with --continue")
         except KitbagError as error:
             self.error = error
             end = self._aborted("failed", error.problem, error.fix)

@@ -13,12 +13,13 @@ from kitbag.agent.loop import Limits
 from kitbag.agent.session import Session
 from kitbag.settings import Settings
 
-_OWNERS: Final = {"task": "this task", "session": "this session and its subagents", "day": "today"}
+_OWNERS: Final = {"task": "of this task", "session": "of this session and its subagents", "day": "of the day"}
 _FIXES: Final = {
-    "task": "raise the limit with `kitbag config set limits.task_…` and resume the task",
-    "session": "raise --max-tokens, --max-cost, --max-time or `limits.session_…`, and resume with --continue",
-    "day": "wait until tomorrow, or raise the limit with `kitbag config set limits.day_…`",
+    "task": "run `kitbag config set limits.task_{limit} N` to raise it, and resume the task",
+    "session": "raise {option}`limits.session_{limit}`, and resume with --continue",
+    "day": "wait until tomorrow, or run `kitbag config set limits.day_{limit} N` to raise it",
 }
+_OPTIONS: Final = {"minutes": "--max-time or ", "tokens": "--max-tokens or ", "cost": "--max-cost or "}
 
 
 def open_budget(
@@ -56,7 +57,12 @@ def _account(scope: str, name: str, settings: Settings, limits: Limits) -> Budge
         tokens=int(_lower(settings.get(f"limits.{scope}_tokens"), options.tokens)),
         cost=_lower(settings.get(f"limits.{scope}_cost"), options.cost),
     )
-    return BudgetAccount(name=f"{scope}/{name}", owner=_OWNERS[scope], caps=caps, fix=_FIXES[scope])
+    return BudgetAccount(
+        name=f"{scope}/{name}",
+        owner=_OWNERS[scope],
+        caps=caps,
+        fix=lambda limit: _FIXES[scope].format(limit=limit, option=_OPTIONS.get(limit, "")),
+    )
 
 
 def _lower(first: float, second: float) -> float:

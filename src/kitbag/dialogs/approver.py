@@ -100,7 +100,9 @@ def approval_form(
 
 def _allow_options(question: ApprovalRequest) -> list[FormOption]:
     rule, checks = question.suggestion, sorted(approvable_checks(question.decision))
-    options = [FormOption(key="y", label=f"allow for this session: {', '.join(checks)}" if checks else "allow once")]
+    only_checks = all(part.check for part in question.decision.parts if part.effect == "ask")
+    again = "allow" if only_checks else "allow once; without asking again"
+    options = [FormOption(key="y", label=f"{again} for this session: {', '.join(checks)}" if checks else "allow once")]
     if not checks:
         exactly = f"`{rule}`" if rule else "exactly this call"
         options.append(FormOption(key="s", label=f"allow {exactly} for this session"))

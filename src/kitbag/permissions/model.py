@@ -139,6 +139,17 @@ class PermissionDecision(msgspec.Struct, frozen=True, kw_only=True):
         parts = tuple((part.what, part.effect, part.reason, part.rule) for part in self.parts)
         return self.effect, parts, self.sandbox, self.network
 
+    def covers(self, later: "PermissionDecision") -> bool:
+        """Whether a person who approved this decision has approved `later` too: the same, or parts of it need no
+        approval anymore, such as tests that were approved for the session with this answer."""
+        if (self.sandbox, self.network, len(self.parts)) != (later.sandbox, later.network, len(later.parts)):
+            return False
+        return all(
+            old.what == new.what
+            and (new.effect == "allow" or (old.effect, old.reason, old.rule) == (new.effect, new.reason, new.rule))
+            for old, new in zip(self.parts, later.parts, strict=True)
+        )
+
 
 def strictest_part(parts: tuple[DecisionPart, ...]) -> DecisionPart:
     """The first part with the strictest effect. `parts` must not be empty."""

@@ -140,6 +140,8 @@ def _supervise(descriptors: list[int]) -> None:
     supervision = _Supervision(pid, control, ours, guard, limits, group)
     try:
         message = supervision.run()
+    except Exception as error:  # noqa: BLE001 - the command ends, and the user must learn why
+        message = {"stopped": f"internal error while watching the command: {type(error).__name__}: {error}"}
     finally:
         statuses = _end_all_children()
         _use_capabilities(True)

@@ -62,12 +62,14 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
         return git_environment(read_only=self.profile == "read-only") if self.hardens_git else {}
 
     def describe_limit(self, name: str) -> str:
-        """For users: which limit ended a command, and how to change it."""
+        """For users: which limit ended a command and how to change it, or what else did."""
         limits = self.limits
         exceeded = {
             "processes": (f"more than {limits.processes:,} processes", "sandbox.max_processes"),
             "memory": (f"more than {limits.memory >> 20:,} MB of memory", "sandbox.max_memory"),
             "file_size": (f"a file larger than {limits.file_size >> 20:,} MB", "sandbox.max_file_size"),
         }
-        what, key = exceeded.get(name, (name, ""))
+        if name not in exceeded:
+            return f"stopped: {name}"
+        what, key = exceeded[name]
         return f"stopped: the command used {what} (setting `{key}`)"

@@ -169,6 +169,8 @@ class WriteGuard:
     def _examine_and_run(self, call: CallInProgress, texts: list[bytes]) -> None:
         """Run the call here, on the directories that were checked, or deny it, or let it wait for an answer. Raises
         NotRunnableHereError if it can't be run here, and OSError or UnresolvedPathError for its own errors."""
+        if call.name == "bind" and not texts[0]:
+            raise NotRunnableHereError
         places: list[WritePlace] = []
         try:
             for at, (directory, _) in enumerate(call.watched.paths):

@@ -51,6 +51,8 @@ def text_output(text: str, summary: str, truncation: str = "") -> ToolOutput:
 def error_output(problem: str, fix: str = "") -> ToolOutput:
     """An error the model can act on: the problem and how to fix it."""
     text = f"Error: {problem}." if not problem.endswith((".", "?", "!")) else f"Error: {problem}"
+    if fix.partition(" ")[0].isalpha():  # a word, not a name such as `new_string`
+        fix = fix[0].upper() + fix[1:]
     return ToolOutput(content=(Text(f"{text} {fix}".strip()),), summary=problem, is_error=True)
 
 

@@ -468,6 +468,33 @@ def test_tests_and_linters_are_asked_about_once_per_session_and_kind(permissions
     assert len(person.asked) == 3
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ApprovalAnswer(choice="allow"),
+        ApprovalAnswer(choice="allow", scope="session", rule="Bash(npm test:*)"),
+        ApprovalAnswer(choice="allow", scope="session", rule="Bash(rm:*)"),
+    ],
+)
+def test_an_answer_that_settles_a_part_for_the_session_allows_the_whole_command_once(
+    permissions: Make, answer: ApprovalAnswer
+) -> None:
+    person = Person(answer, ApprovalAnswer(choice="deny"))
+    approvals = Approvals(person)
+    command = {"command": "rm -rf build; npm test"}
+    given = permit(authorize(approvals, permissions(), "Bash", **command))
+    given.use("Bash", command, permissions=approvals.with_session_rules(permissions()))
+    assert isinstance(authorize(approvals, permissions(), "Bash", command="rm -rf build src; npm run x"), Denial)
+
+
+def test_a_permit_ends_when_a_part_of_the_command_needs_approval_for_another_reason(permissions: Make) -> None:
+    approvals = Approvals(Person(ApprovalAnswer(choice="allow")))
+    command = {"command": "rm -rf build; npm test"}
+    given = permit(authorize(approvals, permissions(), "Bash", **command))
+    with pytest.raises(PermitError, match="have changed"):
+        given.use("Bash", command, permissions=approvals.with_session_rules(permissions("ask Bash(rm:*)")))
+
+
 def test_without_a_sandbox_tests_are_asked_about_each_time(permissions: Make) -> None:
     person = Person(ApprovalAnswer(choice="allow"), ApprovalAnswer(choice="allow"))
     approvals = Approvals(person)

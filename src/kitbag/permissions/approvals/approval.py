@@ -75,7 +75,7 @@ class Denial(NamedTuple):
 class Permit:
     """For one use of one tool with these arguments. Decided again when it is used, not only when it is issued."""
 
-    __slots__ = ("_approved_outcome", "_permissions", "_unused", "arguments", "decision", "digest", "notice")
+    __slots__ = ("_approved", "_permissions", "_unused", "arguments", "decision", "digest", "notice")
 
     def __init__(
         self, request: ApprovalRequest, permissions: Permissions, approved_by_person: bool, notice: str = ""
@@ -86,7 +86,7 @@ class Permit:
         self.decision = request.decision
         self.notice = notice
         """A secondary problem for the person, such as a rule that could not be saved."""
-        self._approved_outcome = _outcome(request.decision, request.facts) if approved_by_person else None
+        self._approved = request if approved_by_person else None
         self._permissions = permissions
         self._unused = [True]
 
@@ -117,7 +117,8 @@ class Permit:
             raise PermitError(f"no longer allowed: {decision.reason}", "change the rule, or skip this action")
         if decision.effect == "ask":
             facts = path_facts(current, tool, self.arguments, start)
-            if self._approved_outcome is None or _outcome(decision, facts) != self._approved_outcome:
+            approved = self._approved
+            if approved is None or facts != approved.facts or not approved.decision.covers(decision):
                 raise PermitError(
                     "the effects of this action have changed since it was approved", "request approval again"
                 )
