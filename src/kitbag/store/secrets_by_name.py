@@ -24,11 +24,11 @@ NAME_WORDS = (
 _MAX_NAME_LENGTH = 64
 _VALUE_SIGNS = "0123456789\"'`?&"
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
-_AFTER_NAME = frozenset("=: \t\"'`\\]")
-_SEPARATOR = re.compile(r"""\\{0,4}["'`]?\]?[ \t]{0,4}(:=|=>|=|:)(?![=:/])[ \t]{0,4}""")
+_SEPARATOR = re.compile(r"""\\{0,4}+["'`]?+\]?+[ \t]{0,4}+(?::=|=>|[=:])(?![=:/])[ \t]{0,4}+""")
 _FLAG_SEPARATOR = re.compile(r"=|[ \t]{1,4}(?!-)")
-_QUOTED = re.compile(r"""(\\{0,4}["'`])((?:(?!\1)[^\r\n])*)\1""")
-_BARE_VALUE = re.compile(r"""[^\s"'`,;&|()<>{}\[\]\\]+""")
+_QUOTED = re.compile(r"""(\\{0,4}(["'`]))((?:[^\r\n\\"'`]++|(?!\1)[^\r\n])*+)\1""")
+_BARE_CHARACTER = r"""[^\s"'`,;&|()<>{}\[\]\\]"""
+_BARE_VALUE = re.compile(rf"{_BARE_CHARACTER}+")
 # A value in an `.env` file extends to the end of its line; inside JSON that is an escaped newline.
 _ENV_VALUE = re.compile(r"""(?:[^\s"'`\\]++|\\(?![nrt]))++""")
 _CAPITALS = re.compile(r"[A-Z][A-Z0-9_]{2,}\Z")
@@ -44,6 +44,13 @@ _TOKEN = re.compile(r"(?:token|auth)\Z")
 _SIGNATURE = re.compile(r"(?:token|auth|signature)\Z")
 """In a URL; elsewhere a signature is not a secret."""
 _HEADER = re.compile(r"(?:authorization|cookie)\Z")
+# The last character of every name above.
+_NAME_END = "(?<=[deghlnsty_-])"
+# Outside of a query, `key` and `signature` are no names of secrets, and values of `auth` and `token` are longer.
+_LONG_ENOUGH = (
+    r"(?<![^\w-]key)(?<![^\w-]signature)"
+    rf"(?:(?<!auth)(?<![^\w.-]token)|(?![=:]{_BARE_CHARACTER}{{1,11}}+(?!{_BARE_CHARACTER})))"
+)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z")
 _PLACEHOLDER_WORD = re.compile(
     r"(?:null|none|nil|true|false|yes|no|on|off|undefined|string|str|int|bool|bytes|number|boolean|text|value|default"
@@ -57,6 +64,10 @@ _VARIABLE = re.compile(r"[A-Z]+(?:_[A-Z]+)+\Z")
 _PROBE_LENGTH = 64
 """How much of a bare value is read to decide whether it is a secret; the rest is read only if it is."""
 _MAX_QUOTED_LENGTH = 1024
+_BARE_WITH_DIGIT = rf"(?={_BARE_CHARACTER}{{6}}){_BARE_CHARACTER[:-1]}0-9]{{0,{_PROBE_LENGTH - 1}}}+[0-9]"
+_DECISION_LENGTH = 96
+"""How much after a name, with its separator and the start of its value, is looked up among earlier decisions."""
+_MAX_DECISIONS = 2_000
 
 
 def is_secret_field(name: str, value: str) -> bool:
@@ -79,10 +90,12 @@ def _classify_key(name: str) -> str:
 def find_named_secrets(text: str, lowered: str) -> Iterator[TextSpan]:
     if not _may_have_values(text, lowered):
         return
-    has_flags = "--" in text
+    decisions: dict[str, TextSpan | None] = {}
+    literals = "--" in text or "?" in text or "&" in text
     for word in words_with_present_characters(NAME_WORDS, lowered):
         if word in lowered:
-            yield from _find_values_after(word, text, lowered, has_flags)
+            capitals = text is not lowered and word.upper() in text
+            yield from _find_values_after(word, _name_pattern(word, literals, capitals), text, lowered, decisions)
 
 
 def _may_have_values(text: str, lowered: str) -> bool:
@@ -93,56 +106,90 @@ def _may_have_values(text: str, lowered: str) -> bool:
     return text != lowered or any(char in text for char in _VALUE_SIGNS) or "--" in text
 
 
-def _find_values_after(word: str, text: str, lowered: str, has_flags: bool) -> Iterator[TextSpan]:
-    pattern, begin = _name_pattern(word), 0
+def _find_values_after(
+    word: str, pattern: re.Pattern[str], text: str, lowered: str, decisions: dict[str, TextSpan | None]
+) -> Iterator[TextSpan]:
+    size = len(word.removesuffix("="))
+    begin = done = 0
     while begin >= 0:
         matches = pattern.finditer(lowered, begin)
         begin = -1
         for match in matches:
-            kind = match.lastgroup
-            if kind is None or (kind == "blank" and not has_flags):
+            if match.lastindex is None:
                 continue
-            at, end = match.start(), match.end("name")
-            span = _find_value(text, at, end) if end - at <= _MAX_NAME_LENGTH else None
+            at, end = match.start(1) - size, match.end()
+            if at < done or end - at > _MAX_NAME_LENGTH:  # no name is looked for inside of a value
+                continue
+            # The same characters around a name give the same decision.
+            window = text[at - _MAX_NAME_LENGTH - 1 : end + _DECISION_LENGTH] if at > _MAX_NAME_LENGTH else ""
+            if window in decisions:
+                offsets = decisions[window]
+                span = (at + offsets[0], at + offsets[1]) if offsets else None
+            else:
+                span, reach = _find_value(text, at, end)
+                if window and reach < end + _DECISION_LENGTH and len(decisions) < _MAX_DECISIONS:
+                    decisions[window] = (span[0] - at, span[1] - at) if span else None
             if span:
                 yield span
-                begin = max(end, span[1])  # no name is looked for inside of a value
-                break
+                done = span[1]
+                if done > end + _DECISION_LENGTH:
+                    begin = done
+                    break
 
 
 @cache
-def _name_pattern(word: str) -> re.Pattern[str]:
-    """A name from this word on, in lower case, and whether a separator, or at least a blank, follows it."""
-    start = re.escape(word.removesuffix("=")) + ("(?==)" if word.endswith("=") else "")
-    return re.compile(
-        rf"""(?P<name>{start}[a-z0-9_.-]*+)(?:(?P<separator>\\{{0,4}}["'`]?\]?[ \t]{{0,4}}[=:])|(?P<blank>[ \t]))?"""
-    )
+def _name_pattern(word: str, literals: bool, capitals: bool) -> re.Pattern[str]:
+    """Group 1 is what follows the word in a name, in text in lower case, if a plausible value follows that. Matches a
+    run of names without such values at once: text can consist of them.
+
+    `literals`: the text may have queries or flags, whose values need no digit. `capitals`: it has the word in capitals.
+    """
+    letters = re.escape(word.removesuffix("="))
+    start = letters + ("(?==)" if word.endswith("=") else "")
+    end, value = _NAME_END, rf"(?:{_quoted(6)}|{_BARE_WITH_DIGIT})"
+    literal = rf"(?:{_BARE_CHARACTER}{{4}}|{_quoted(4)})"
+    if capitals:
+        end, value = "", rf"(?:{_quoted(3)}|[^\s\"'`]{{3}})"
+        literal = value
+    name = "[a-z0-9_.-]*+"
+    implausible = rf"{name}(?!{end}{'' if capitals else _LONG_ENOUGH}{_SEPARATOR.pattern}{value})"
+    if literals:  # the word may be inside of a flag or a name in a query
+        before = rf"[a-z0-9_.?&-]{letters}"
+        after_inner = rf"{end}(?:{_SEPARATOR.pattern}|=(?=[=:/])|[ \t]{{1,4}}(?!-)){literal}"
+        implausible = rf"(?:(?<!{before}){implausible}|(?<={before}){name}(?!{after_inner}))"
+    other = rf"[^{word[0]}]{{0,24}}+"
+    gap = rf"{other}(?:{word[0]}(?!{letters[1:]}){other}){{0,3}}"
+    return re.compile(rf"{start}(?:{implausible}(?:{gap}{start}{implausible}){{0,200}}|({name}))")
 
 
-def _find_value(text: str, at: int, end: int) -> TextSpan | None:
-    if text[end : end + 1] not in _AFTER_NAME:
-        return None
+def _quoted(length: int) -> str:
+    """The start of a quoted value of at least this length, or of any with an escaped quote."""
+    plain = "|".join(rf"{quote}[^{quote}\r\n]{{{length}}}" for quote in "\"'`")
+    return rf"(?:{plain}|\\{{1,4}}[\"'`])"
+
+
+def _find_value(text: str, at: int, end: int) -> tuple[TextSpan | None, int]:
+    """The value of a name, if it is a secret, and the offset up to which the text was read to decide that."""
     backwards = _NAME.match(text[max(0, at - _MAX_NAME_LENGTH) : at][::-1])
     start = at - (backwards.end() if backwards else 0)
     name = text[start:end]
     in_query = start > 0 and text[start - 1] in "?&"
-    if not _may_name_secret(name, in_query):
-        return None
     is_flag = name.startswith("--")
     separator = (_FLAG_SEPARATOR if is_flag else _SEPARATOR).match(text, end)
-    if separator is None:
-        return None
+    if separator is None or not _may_name_secret(name, in_query):
+        return None, end
     value_start = separator.end()
     quoted = _QUOTED.match(text, value_start, value_start + _MAX_QUOTED_LENGTH)
     if quoted:
-        secret = _is_literal_secret(name, quoted[2], is_flag) if is_flag else _is_secret(name, quoted[2], quoted=True)
-        return quoted.span(2) if secret else None
+        secret = _is_literal_secret(name, quoted[3], is_flag) if is_flag else _is_secret(name, quoted[3], quoted=True)
+        return quoted.span(3) if secret else None, quoted.end()
+    reach = value_start + _MAX_QUOTED_LENGTH if text.startswith(("\\", '"', "'", "`"), value_start) else 0
     # With spaces around it, or a colon, it is code: `API_KEY: str`, `TOKEN = next(tokens)`.
     environment = not in_query and separator[0] == "=" and _CAPITALS.match(name) is not None
     pattern = _ENV_VALUE if environment else _BARE_VALUE
     probe = pattern.match(text, value_start, value_start + _PROBE_LENGTH)
     if probe is None:
-        return None
+        return None, max(reach, value_start)
     value = probe[0]
     if environment:
         secret = _is_environment_secret(name, value) and _CALL.match(value) is None and not is_not_secret(value)
@@ -151,7 +198,9 @@ def _find_value(text: str, at: int, end: int) -> TextSpan | None:
     else:
         secret = text[probe.end() : probe.end() + 1] != "(" and _is_secret(name.lower(), value, quoted=False)
     full_match = pattern.match(text, value_start) if secret else None
-    return (value_start, value_start + len(full_match[0].rstrip(",;."))) if full_match else None
+    if full_match is None:
+        return None, max(reach, probe.end())
+    return (value_start, value_start + len(full_match[0].rstrip(",;."))), max(reach, full_match.end())
 
 
 @lru_cache(2048)
