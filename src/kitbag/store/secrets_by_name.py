@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 
 from kitbag.store.secret_names import has_secret_value
 from kitbag.store.secrets_by_pattern import (
+    REFERENCE_PATTERN,
     TextSpan,
     is_secret_reference,
     mixes_letters_and_digits,
@@ -27,6 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]*")
 _SEPARATOR = re.compile(r"""\\{0,4}+["'`]?+\]?+[ \t]{0,4}+(?::=|=>|[=:])(?![=:/])[ \t]{0,4}+""")
 _FLAG_SEPARATOR = re.compile(r"=|[ \t]{1,4}(?!-)")
 _QUOTED = re.compile(r"""(\\{0,4}(["'`]))((?:[^\r\n\\"'`]++|(?!\1)[^\r\n])*+)\1""")
+_QUOTE_STARTS = ("\\", '"', "'", "`")
 _BARE_CHARACTER = r"""[^\s"'`,;&|()<>{}\[\]\\]"""
 _BARE_VALUE = re.compile(rf"{_BARE_CHARACTER}+")
 # A value in an `.env` file extends to the end of its line; inside JSON that is an escaped newline.
@@ -52,15 +54,15 @@ _LONG_ENOUGH = (
     rf"(?:(?<!auth)(?<![^\w.-]token)|(?![=:]{_BARE_CHARACTER}{{1,11}}+(?!{_BARE_CHARACTER})))"
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z")
-_PLACEHOLDER_WORD = re.compile(
-    r"(?:null|none|nil|true|false|yes|no|on|off|undefined|string|str|int|bool|bytes|number|boolean|text|value|default"
+_PLACEHOLDER = re.compile(
+    r"(?i:null|none|nil|true|false|yes|no|on|off|undefined|string|str|int|bool|bytes|number|boolean|text|value|default"
     r"|required|optional|hidden|password|passwd|secret|token|bearer|basic|header|query|any|unknown|object|enabled"
-    r"|disabled|redacted)\Z",
-    re.IGNORECASE,
+    r"|disabled|redacted)\Z"
+    r"|~/|\.{1,2}/|/(?:[a-z][\w.-]*/)+|[\w./-]{1,200}\.(?:json|pem|key|txt|ya?ml|toml|ini|env|crt|p12)\Z"
 )
-_PATH = re.compile(r"~/|\.{1,2}/|/(?:[a-z][\w.-]*/)+|[\w./-]{1,200}\.(?:json|pem|key|txt|ya?ml|toml|ini|env|crt|p12)\Z")
+"""A word for a secret, or the path of one."""
+_NOT_SECRET = re.compile(rf"{REFERENCE_PATTERN}|{_PLACEHOLDER.pattern}|[A-Z]+(?:_[A-Z]+)+\Z")
 _CALL = re.compile(r"[A-Za-z_][\w.]*\(")
-_VARIABLE = re.compile(r"[A-Z]+(?:_[A-Z]+)+\Z")
 _PROBE_LENGTH = 64
 """How much of a bare value is read to decide whether it is a secret; the rest is read only if it is."""
 _MAX_QUOTED_LENGTH = 1024
@@ -183,7 +185,7 @@ def _find_value(text: str, at: int, end: int) -> tuple[TextSpan | None, int]:
     if quoted:
         secret = _is_literal_secret(name, quoted[3], is_flag) if is_flag else _is_secret(name, quoted[3], quoted=True)
         return quoted.span(3) if secret else None, quoted.end()
-    reach = value_start + _MAX_QUOTED_LENGTH if text.startswith(("\\", '"', "'", "`"), value_start) else 0
+    reach = _reach_of_quote(text, value_start) if text[value_start : value_start + 1] in _QUOTE_STARTS else 0
     # With spaces around it, or a colon, it is code: `API_KEY: str`, `TOKEN = next(tokens)`.
     environment = not in_query and separator[0] == "=" and _CAPITALS.match(name) is not None
     pattern = _ENV_VALUE if environment else _BARE_VALUE
@@ -203,6 +205,13 @@ def _find_value(text: str, at: int, end: int) -> tuple[TextSpan | None, int]:
     return (value_start, value_start + len(full_match[0].rstrip(",;."))), max(reach, full_match.end())
 
 
+def _reach_of_quote(text: str, start: int) -> int:
+    """The offset up to which the end of a quoted value was searched."""
+    end = start + _MAX_QUOTED_LENGTH
+    line_end = text.find("\n", start, end)
+    return line_end if line_end >= 0 else end
+
+
 @lru_cache(2048)
 def _may_name_secret(name: str, in_query: bool) -> bool:
     bare = _bare_name(name)
@@ -217,12 +226,12 @@ def _bare_name(name: str) -> str:
 
 def is_placeholder_value(value: str) -> bool:
     """A word for a secret, or the path of one: nothing to redact, despite its name."""
-    return _PLACEHOLDER_WORD.match(value) is not None or _PATH.match(value) is not None
+    return _PLACEHOLDER.match(value) is not None
 
 
 def is_not_secret(value: str) -> bool:
     """In text, a value may also refer to a secret: `$TOKEN`, `OPENAI_API_KEY`."""
-    return not value or is_secret_reference(value) or is_placeholder_value(value) or _VARIABLE.match(value) is not None
+    return not value or _NOT_SECRET.match(value) is not None
 
 
 def _is_literal_secret(name: str, value: str, is_flag: bool) -> bool:
@@ -245,19 +254,27 @@ def _is_secret(name: str, value: str, quoted: bool) -> bool:
         return False
     if _CAPITALS.match(name):
         return _is_environment_secret(name, value) and not is_not_secret(value)
-    bare = _bare_name(name)
-    if _STRONG.search(bare):
-        min_length = 6
-    elif _TOKEN.search(bare) and mixes_letters_and_digits(value):
-        min_length = 16 if bare.endswith("auth") else 8 if quoted else 12
-    else:
+    min_length = _min_length(name if len(name) <= _MAX_NAME_LENGTH else _bare_name(name)[-_MAX_NAME_LENGTH:], quoted)
+    if not min_length or len(value) < min_length or is_not_secret(value):
         return False
-    if len(value) < min_length or is_not_secret(value):
+    if quoted and min_length > 6 and not mixes_letters_and_digits(value):
         return False
     # A sentence is a label or a message, `Password` is a field's label, `a.b2` is an attribute in code.
-    if any(char.isspace() for char in value) or (value.istitle() and value.isalpha()):
+    if value.split() != [value] or (value.istitle() and value.isalpha()):
         return False
-    return (quoted and min_length == 6) or _IDENTIFIER.match(value) is None
+    return (quoted and min_length == 6) or "." not in value or _IDENTIFIER.match(value) is None
+
+
+@lru_cache(2048)
+def _min_length(name: str, quoted: bool) -> int:
+    """How long the value of a name not in capitals must be; 0 if it is no name of a secret. If more than 6, the value
+    must also mix letters and digits."""
+    bare = _bare_name(name)
+    if _STRONG.search(bare):
+        return 6
+    if not _TOKEN.search(bare):
+        return 0
+    return 16 if bare.endswith("auth") else 8 if quoted else 12
 
 
 def _is_environment_secret(name: str, value: str) -> bool:

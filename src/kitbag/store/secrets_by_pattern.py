@@ -14,7 +14,8 @@ _MIXED = re.compile(r"[0-9][A-Za-z]|[A-Za-z][0-9]")
 _REFERENCE_START = r"\$[A-Za-z_{(]|%\w+%|[<{\[(*]|\.\.\.|(?:os|process|env|config|settings|self|this|args)\."
 _REFERENCE_CHARACTERS = r"$%<{\[(*.oOpPeEcCsS\u017ftTaAxX"
 """A reference starts with one of them, which is faster to check."""
-_REFERENCE = re.compile(rf"{_REFERENCE_START}|x{{3,}}$", re.IGNORECASE)
+REFERENCE_PATTERN = rf"(?i:{_REFERENCE_START}|x{{3,}}$)"
+_REFERENCE = re.compile(REFERENCE_PATTERN)
 
 _SEGMENT = r"(?:[A-Za-z0-9]{1,12}+[-_])"
 _LONG_SEGMENT = r"(?=[A-Za-z]*+[0-9])(?=[0-9]*+[A-Za-z])[A-Za-z0-9]{16}[A-Za-z0-9_-]*+"
@@ -77,7 +78,9 @@ _AUTHORIZATION = re.compile(
     r"""authorization\\*["']?[ \t]{0,4}[:=][ \t]{0,4}\\*["']?"""
     r"(?:(?P<scheme>ba[s\u017f][i\u0130\u0131]c|bearer|to[k\u212a]en|d[i\u0130\u0131]ge[s\u017f]t"
     r"|ap[i\u0130\u0131][k\u212a]ey|bot)[ \t]{1,4})?"
-    r"""(?:(?P<value>(?:(?<=[c \t][ \t])|(?=[^\s"'\\,0-9]{0,4095}+[0-9]))[^\s"'\\,]{6,4096}+)|[^\s"'\\,]{6,4096}+)"""
+    # With a digit, or encoded; without a scheme also longer.
+    r"""(?:(?P<value>(?(scheme)|(?=[^\s"'\\,]{16}))(?:(?<=[c \t][ \t])|(?=[^\s"'\\,0-9]{0,4095}+[0-9]))"""
+    r"""[^\s"'\\,]{6,4096}+)|[^\s"'\\,]{6,4096}+)"""
 )
 _USERINFO = re.compile(
     r"""://(?:[^\s/@:"'<>\\?#]{0,128}+:|(?=[A-Za-z0-9_-]{16,256}+@)(?=[A-Za-z0-9_-]*?(?:[0-9][A-Za-z]|[A-Za-z][0-9])))"""
