@@ -72,6 +72,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python bench/mcp.py
 	$(BIN)/python bench/mcp_http.py
 	$(BIN)/python bench/savings.py
+	$(BIN)/python bench/growth.py --tasks 500 5000
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/at_terminal.py
 

@@ -1,4 +1,5 @@
-"""What a decision, a sandboxed command and a look at a workspace cost, each beside a floor, in one run.
+"""What a decision, a sandboxed command and a look at a workspace cost, each beside a floor, in one run; and which share
+of everyday commands needs an approval.
 
     python bench/permissions.py [--quick]
 
@@ -13,11 +14,14 @@ import shlex
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.pop(0)  # this file is named like a folder of tests
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from kitbag.library.scopes import Places
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Effect, SandboxProfile, SandboxSupport, Workspace
@@ -27,6 +31,7 @@ from kitbag.processes.command_runner import ShellCommand
 from kitbag.sandbox.confine import detect_sandbox, run_confined
 from kitbag.sandbox.confinement import Confinement
 from kitbag.shell.analysis import analyze
+from permissions import command_lists
 
 TYPICAL = (
     "git status",
@@ -57,6 +62,12 @@ HOSTILE = {
     "find -exec": "find . -exec " * 769,
     "shell in shell": "bash -c '" * 1_111,
     "redirects": "a>b " * 2_500,
+    "values of a variable": "for x in {1..60}; do " + 'echo "$x" a$x;' * 700,
+    "assignments of one variable": "x=1;" * 1_500 + "echo $x;" * 400,
+    "globs": "cat /usr/bin/* src/*;" * 450,
+    "braces in a row": "echo " + "{a,b}" * 1_900,
+    "quotes in substitutions": 'echo "$(' * 1_100,
+    "pieces of a word": "for x in {1..60}; do echo $x" + "''a" * 3_000,
     "escapes": "\\" * 10_000,
     "words of a denied command": "echo curl; " * 909,
 }
@@ -124,6 +135,29 @@ def decisions(made: Permissions, rounds: int) -> None:
         cut = text[:CHARACTERS]
         cost = least(lambda cut=cut: decide_anew(made, cut), 3)
         show(f"  {name}", cost, least(cut.split, 3), 0.2)
+
+
+def shares(base: Path, held: SandboxSupport) -> None:
+    """Approvals for the lists in tests/permissions/data. A session asks once for each kind of check."""
+    workspace = command_lists.make_workspace(base / "ordinary")
+    hostile = command_lists.make_workspace(base / "hostile", hostile=True)
+    print("everyday commands that need an approval; dangerous ones that are allowed though they were not when recorded")
+    for mode in ("default", "acceptEdits", "autonomous"):
+        made = Permissions(workspace, mode, PermissionRules([]), held)
+        everyday = command_lists.everyday_commands()
+        asked = [one for one in everyday if made.decide("Bash", {"command": one.text}).effect != "allow"]
+        reads = sum(one.kind == "read" for one in everyday)
+        asked_reads = sum(one.kind == "read" for one in asked)
+        dangerous = command_lists.dangerous_commands()
+        letter, made = command_lists.MODE_LETTERS[mode], Permissions(hostile, mode, PermissionRules([]), held)
+        newly = sum(
+            letter not in one.allowed_before and made.decide("Bash", {"command": one.text}).effect == "allow"
+            for one in dangerous
+        )
+        print(
+            f"  {mode:<12} all {len(asked)} of {len(everyday)} ({len(asked) / len(everyday):.0%}),"
+            f" read-only {asked_reads} of {reads}, dangerous {newly} of {len(dangerous)}"
+        )
 
 
 def paths(made: Permissions, rounds: int) -> None:
@@ -203,6 +237,7 @@ def main() -> None:
         first = time.process_time() - start
         print(f"the first decision, which loads the grammar and the table: {first * 1e3:.0f} ms CPU")
         decisions(made, 20 if quick else 200)
+        shares(base / "everyday", SandboxSupport(kind="bubblewrap", version="", carve_outs=True))
         paths(made, 100 if quick else 1000)
         sandbox(workspace, detect_sandbox(), 10 if quick else 40)
         print("trust of a workspace, CPU; the floor is reading the same files")

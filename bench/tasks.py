@@ -34,7 +34,8 @@ from kitbag.messages import Message, Text, ToolCall, Usage
 from kitbag.models.provider import ModelReply, ModelRequest, StreamItem
 from kitbag.runtime.agent import Agent, Options
 from kitbag.store.journal import Journal, journal_path
-from kitbag.store.journal_file import JournalFile, open_journal_file
+from kitbag.store.journal_file import JournalFile
+from kitbag.store.journal_opening import open_journal_file
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.delegation import TaskDelegation, serialize_options

@@ -105,7 +105,13 @@ KEYS = {
     "`confidence`, `title`, `why`, `fix`, `suppressible`.",
     "lock": "`file`, `items`, `files`. With `--check`: `file`, `same`, `differences` (`path`, `what`).",
     "doctor": "`counts`, `roots` (`path`, `kind`, `scope`, `items`), `protection` (`kind`, `version`, `carve_outs`, `problem`, "
-    "`fix`, `holds`, `meaning`) and `diagnostics`.",
+    "`fix`, `holds`, `meaning`) and `diagnostics`; `store`: keys of `store status`.",
+    "store status": "`journal_bytes`, `undo_bytes`, `output_bytes`, `damaged_bytes`, `damage` (`at`, `folder`, `records`, "
+    "`problem`).",
+    "store check": "`path`, `records`, `problem`.",
+    "store acknowledge": "`acknowledged`: as `damage` of `store status`.",
+    "store prune": "`dry_run`, `before`, `sessions`, `tasks`, `records`, `freed_bytes`, `kept` (`id`, `reason`).",
+    "sessions delete": "keys of `store prune`.",
 }
 
 

@@ -280,6 +280,12 @@ SETTINGS: tuple[Setting, ...] = (
         description="idle seconds after which the background worker exits",
     ),
     Setting(
+        key="store.retention_days",
+        kind="count",
+        default=180,
+        description="days after which unused sessions and ended tasks are deleted; 0: never",
+    ),
+    Setting(
         key="mcp.wait",
         kind="count",
         default=5,

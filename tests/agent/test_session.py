@@ -310,17 +310,16 @@ class TestListing:
         with pytest.raises(NotFoundError, match="no sessions in this directory"):
             newest_session(journal, "/c")
 
-    def test_a_damaged_one_hides_no_other(self, tmp_path: Path) -> None:
-        path = str(tmp_path / "journal.db")
-        with Journal.open(path, Redactor(())) as journal:
-            self.begin(journal, "x", "/a", "x")
-            self.begin(journal, "y", "/a", "y")
-        for choice in range(4):
-            _damage(path, choice, 0, "\0\0")
-        with Journal.open(path, Redactor(())) as journal:
-            assert newest_session(journal, "/a") == "y"
-            rows = {row.id: row for row in list_sessions(journal)}
+    def test_one_that_can_not_be_read_hides_no_other(self, journal: Journal) -> None:
+        self.begin(journal, "x", "/a", "x")
+        journal.append("session/x", "reply", {"message": 5})
+        journal.append("session/x", "ended", {"status": "completed", "about": 1, "turns": "many"})
+        journal.append("session/z", "user", [])
+        self.begin(journal, "y", "/a", "y")
+        assert newest_session(journal, "/a") == "y"
+        rows = {row.id: row for row in list_sessions(journal)}
         assert rows["x"].problem
+        assert rows["z"].problem
         assert rows["y"].about == "y"
 
 

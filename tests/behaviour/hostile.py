@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from conftest import World
+from kitbag.agent.call_limit import MAX_CALLS
 from kitbag.agent.run import Run
 from kitbag.assembly.run_options import Options
 from kitbag.events import Event, RunEnded
@@ -97,8 +98,9 @@ class Victim:
         **more: Any,
     ) -> list[Told]:
         """What came of each call, in their order. `agent` are the replies of one that it starts."""
+        replies = [reply[at : at + MAX_CALLS] for reply in replies for at in range(0, len(reply) or 1, MAX_CALLS)]
         self.steps(_steps(replies, "c"), agent=_steps(agent, "a"), **more)
-        given = {f"c{turn}.{at}": call for turn, reply in enumerate(replies) for at, call in enumerate(reply)}
+        given = {f"c{turn}-{at}": call for turn, reply in enumerate(replies) for at, call in enumerate(reply)}
         found = results_in(self.messages)
         return [Told(given[key], *found[key]) for key in given if key in found]
 
@@ -163,7 +165,7 @@ def _steps(replies: Sequence[Sequence[Call] | Step], prefix: str) -> list[Step]:
     return [
         reply
         if isinstance(reply, Step)
-        else Step(calls=tuple((f"{prefix}{turn}.{at}", name, _text(given)) for at, (name, given) in enumerate(reply)))
+        else Step(calls=tuple((f"{prefix}{turn}-{at}", name, _text(given)) for at, (name, given) in enumerate(reply)))
         for turn, reply in enumerate(replies)
     ]
 

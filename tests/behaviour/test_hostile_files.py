@@ -125,7 +125,8 @@ def test_D07_no_named_way_to_write_goes_round_a_rule(victim: Victim) -> None:
     calls += [bash("cd src && echo evil > keep.txt"), write("src/keep.txt"), edit("src/keep.txt", "untouched", "evil")]
     for mode in MODES:
         told = victim.attack(*calls, mode=mode, no_tools=("Edit(src/keep.txt)",))
-        assert [(mode, one.call[1]) for one in told if not one.refused] == []
+        allowed = [one.call[1].get("command") for one in told if not one.refused]
+        assert not {*allowed} - {"cp src/b.py src/{keep,x}.txt"}, mode  # to `src/x.txt`, with the other as a source
         assert kept.read_text() == "untouched\n"
 
 

@@ -364,7 +364,7 @@ class TestInterrupted:
         self.goes_on(world, code, number)
 
     def test_while_it_waits_to_try_again(self, world: World, number: int) -> None:
-        fault = Fault(times=99, status=429, headers={"retry-after": "3600"})
+        fault = Fault(times=99, status=429, headers={"retry-after": "100"})
         with ModelServer(script(Step(text="x", fault=fault))) as server:
             point(world, server)
             with start(world, "Hi", "--output-format", "stream-json") as process:

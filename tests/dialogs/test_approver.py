@@ -32,7 +32,7 @@ from kitbag.permissions.approvals.approval import (
 )
 from kitbag.permissions.approvals.question_view import visible_lines
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.model import PermissionDecision, SandboxSupport, Workspace
+from kitbag.permissions.model import DecisionPart, PermissionDecision, SandboxSupport, Workspace
 from kitbag.permissions.rules.rule import PermissionRules
 from kitbag.text.hidden_characters import escape_for_terminal
 from kitbag.views.blocks import DiffBlock, VerbatimBlock
@@ -111,6 +111,22 @@ class TestAnswers:
         asked = question(world, suggestion="Bash(git log:*)")
         assert "`Bash(git log:*)`" in option(approval_form(asked), "s").label
         assert parse_answer(asked, FormAnswer(("s",))) == Said(choice="allow", scope="session", rule="Bash(git log:*)")
+
+    def test_one_key_adds_the_suggested_rule(self, world: World) -> None:
+        asked = question(world, suggestion="Bash(git log:*)")
+        assert "`Bash(git log:*)`" in option(approval_form(asked), "a").label
+        assert parse_answer(asked, FormAnswer(("a",))) == Said(choice="allow", scope="rule", rule="Bash(git log:*)")
+        assert parse_answer(question(world), FormAnswer(("a",))) is None
+        assert "a" not in [one.key for one in approval_form(question(world)).options]
+
+    def test_tests_and_linters_are_offered_for_the_session(self, world: World) -> None:
+        part = DecisionPart(what="pytest", effect="ask", reason="run tests: pytest", check="run tests: pytest")
+        decision = PermissionDecision(effect="ask", reason="run tests: pytest", parts=(part,), sandbox="workspace")
+        asked = msgspec.structs.replace(question(world, suggestion="Bash(pytest:*)"), decision=decision)
+        options = {one.key: one.label for one in approval_form(asked).options}
+        assert options["y"] == "allow for this session: run tests: pytest"
+        assert "s" not in options
+        assert "`Bash(pytest:*)`" in options["a"]
 
     def test_a_rule_is_written_once_it_is_right(self, world: World) -> None:
         permit, face = ask(world, "r", "Bash(git push", "Bash(git push:*)")

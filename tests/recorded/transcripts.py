@@ -49,6 +49,7 @@ _CHANGING: Final = (
 _COUNTED: Final = (
     (re.compile(r'"(input|tokens|shown|provider|ours|residual|bytes|result_tokens)": \d+'), r'"\1": COUNT'),
     (re.compile(r"\b[\d,]+ (?:of 128,000 )?tokens\b"), "COUNT tokens"),
+    (re.compile(r"\b[\d,.]+ [kM]B (sessions and tasks|undo data|task output)"), r"SIZE \1"),
 )
 """How long a text is that ids stand in."""
 

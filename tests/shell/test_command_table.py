@@ -23,21 +23,29 @@ git status --short|git diff HEAD~1 -- a.py|git show HEAD:a.py|git branch -a|git 
 git -C sub status|git --no-pager log|git stash list|git remote -v|git blame -L 1,5 f|git grep -n foo|git ls-files '*.py'|git tag
 echo hello 'a b'|printf '%s\\n' a|pwd|which python|command -v git|type ls|date +%Y|date|env|test -f x|[ -d x ]|[[ -f x && a == b ]]
 true|cd x && ls|jq -r '.a[0].b' f.json|diff a.txt b.txt|stat -c %s f|du -sh .|timeout 5 ls|nice -n 5 ls|LANG=C LC_ALL=C ls|ps aux
-basename /a/b|xxd f|ls 2>/dev/null|(ls)|{ ls; pwd; }|if ls; then pwd; fi|ls && pwd|/bin/ls|/usr/bin/git log|xxd -c 16 f|git --version"""
+basename /a/b|xxd f|ls 2>/dev/null|(ls)|{ ls; pwd; }|if ls; then pwd; fi|ls && pwd|/bin/ls|/usr/bin/git log|xxd -c 16 f|git --version
+ls *.py|ls "$HOME"|docker ps|npm ls|cargo tree|for f in a b; do wc -l "$f"; done|x=src; ls "$x"|cat src/{a,b}.py
+echo "$PATH" $USER|basename "$(pwd)"|python3 --version|go version|grep -rn x --include=*.py src|[ -f "$PWD/x" ]|[ "$(wc -l < f)" -gt 3 ]
+if [ -n "$CI" ]; then echo ci; else echo no; fi|while read -r l; do echo "$l"; done < f|diff <(sort a) <(sort b)|cat <<< "$x"
+git show $(git rev-parse HEAD)|git config --get user.name|printenv PATH|find . -name *.py|pip list|go list ./...|tar tzf x.tgz|id -un"""
 
 OTHERS = """find . -exec touch x \\;|find . -delete|find . -fprint x|find -L .|find . -fls x|find . -okdir x \\;|xargs ls|export A=1|declare x
 alias a=b|source f|. f|eval ls|FOO=1 ls|FOO=1|git log --output=x|git log --outp=x|git diff --ext-diff|git diff --no-index a b
-git grep -Oless x|git grep -nOless x|git branch x|git branch -D x|git tag x|git push|git fetch|git config --list|git log --format=%G?
+git grep -Oless x|git grep -nOless x|git branch x|git branch -D x|git tag x|git push|git fetch|git config --list|git config a.b c|git log --format=%G?
 git log -p --textconv|git remote show origin|git stash|git reflog expire|git commit|git lg|git --git-dir=x log|git worktree add x
 rg --pre=id x|rg --pre id x|rg -z x|rg -L x|rg --hostname-bin=id x|sort -o x f|sort -uo x f|sort -ox f|sort --output=x f|sort --outp=x f
 sort --compress-program=id f|uniq a b|xxd -r a b|xxd a b|tree -o x|date -s x|date 010101|hostname x|file -C|file -m x f|file -z f
-printf -v x y|printf %n x|printf -- -v|test -v a|[ -v a ]|[[ -v a ]]|[[ a -eq b ]]|ps auxe|ps e|ps -o environ|less x|man x|vim x|rm x
-chmod +x f|dd if=a of=b|python x.py|ls *.py|ls $X|ls "$HOME"|cat ~root/x|cat $(x)|./ls|~/ls|/tmp/ls|bin/ls|fd -x id|fd -X id|diff -l a b
+printf -v x y|printf %n x|printf -- -v|test -v a|[ -v a ]|[[ -v a ]]|[[ a -eq b ]]|ps auxe|ps e|ps -o environ|less x|man x|vim x|rm -r x
+chmod -R +x f|dd if=a of=b|python x.py|ls $X|cat ~root/x|cat $(x)|./ls|~/ls|/tmp/ls|bin/ls|fd -x id|fd -X id|diff -l a b
 jq -f x f|jq 'import "a" as a; .' f|jq -L d . f|yq -i .a f|strings @f|env ls|env A=1|sudo ls|exec ls|grep -R x .|ls -LR|watch ls
-setsid ls|bash -c ls|tail --foo f|time -o x ls|nice rm x|command rm|trap ls EXIT|set -x|shopt -s extglob|read x|mapfile x|umask 0|unset x
-ln -s a b|cp -l a b|cp -s a b|cp -r a/. b|cp -rT a b|cp a|mv -b a b|cp --backup a b|touch $x|tee *.x|tee >(id)|sed --file=x f|nohup rm x
+setsid ls|bash -c ls|tail --foo f|time -o x ls|nice rm -r x|command rm|trap ls EXIT|set -x|shopt -s extglob|read PATH|read x|mapfile x|umask 0|unset x
+ln -s a b|cp -l a b|cp -s a b|cp -r a/. b|cp -rT a b|cp a|mv -b a b|cp --backup a b|touch $x|tee *.x|tee >(id)|sed --file=x f|nohup rm -r x
 wc --files0-from=x|du --files0-from=x|md5sum -c x|tail -n 1 --unknown|ulimit -n 5|kill 1|git archive -o x HEAD|awk -f x f|sed -f x f
-hash -r|enable -f x y|complete -C x y|bind -x y|pushd x|popd|exec 3>x|gh pr list|docker ps|kubectl get pods|npm ls|make -n|cargo tree"""
+hash -r|enable -f x y|complete -C x y|bind -x y|pushd x|popd|exec 3>x|gh pr list|kubectl get pods|make -n
+cat "$x"|cat $(ls)|grep $x f|grep "$x" f|sort $x f|find "$x"|wc -l "$(cat f)"|sed "$x" f|awk "$x" f|"$x"|for c in rm; do $c x; done
+echo "$GITHUB_TOKEN"|cat <<< "$AWS_SECRET_ACCESS_KEY"|printenv GITHUB_TOKEN|(d=src); ls "$d"/x $e|[[ $x -eq 1 ]]|[ $x = y ]|[ "$x" "$y" ]
+npm run build|npm config list|pip list --log f|git show "$(cat f)"|git log --format="$x"|python3 --version -c x|python3 -c --version
+tar xf x|tar tf x -I y|touch *.x|rm *.x|chmod u+s f|chmod 000 f|docker inspect x|docker compose config|find . -name x $y|jq "$x" f"""
 
 
 def split(table: str) -> list[str]:

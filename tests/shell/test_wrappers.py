@@ -71,7 +71,7 @@ def test_a_deny_rule_sees_every_level() -> None:
 
 def test_text_for_a_shell_brings_parts_of_its_own() -> None:
     outer, first, second = analyze("bash -c 'ls; rm x'").parts
-    assert (outer.kind, first.kind, second.kind) == ("other", "read", "other")
+    assert (outer.kind, first.kind, second.kind) == ("other", "read", "edit")
     assert [part.allow_form for part in (first, second)] == ["ls", "rm x"]
     assert len(analyze("bash run.sh").parts) == 1
 

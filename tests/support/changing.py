@@ -73,9 +73,9 @@ class Shop:
         self.run(self.changes.record(self.call("Edit"), str(place), place.read_bytes(), None))
         place.unlink()
 
-    def command(self, command: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def command(self, command: str, meanwhile: Callable[[], None] = lambda: None, named: tuple[str, ...] = ()) -> None:
         async def work() -> None:
-            async with self.changes.record_command(call):
+            async with self.changes.record_command(call, tuple(str(self.root / name) for name in named)):
                 subprocess.run(["bash", "-ec", command], cwd=self.root, check=True, timeout=TEST_TIMEOUT)
                 await asyncio.to_thread(meanwhile)
 

@@ -6,7 +6,7 @@ import signal
 import msgspec
 import pytest
 
-from kitbag.store.fault_points import POINTS
+from kitbag.store.fault_points import TASK_POINTS
 from support.workshop import Workshop, call
 
 UNKNOWN = "interrupted (unknown outcome)"
@@ -41,7 +41,7 @@ def effects(workshop: Workshop) -> tuple[str, bool]:
 
 
 def test_each_named_moment_is_tried() -> None:
-    assert {case.partition(":")[0] for case in CASES} | {"task-created"} == set(POINTS)
+    assert {case.partition(":")[0] for case in CASES} | {"task-created"} == set(TASK_POINTS)
 
 
 @pytest.mark.parametrize("moment", CASES)

@@ -27,7 +27,7 @@ class Keeper:
         self.kept.append((call_id, path, before, after))
         self._then()
 
-    def record_command(self, call_id: str) -> AbstractAsyncContextManager[None]:
+    def record_command(self, call_id: str, named: tuple[str, ...] = ()) -> AbstractAsyncContextManager[None]:
         raise NotImplementedError
 
 

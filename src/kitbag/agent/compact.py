@@ -36,8 +36,21 @@ _IMAGE_TOKENS = 1_600
 _SUMMARY_END: Final = "</conversation-summary>"
 
 
+_MAX_CACHED_MESSAGES: Final = 20_000
+_cached_tokens: dict[int, tuple[Message, int]] = {}
+"""By the identity of the message, which the entry keeps alive: a long session counts only its new messages."""
+
+
 def estimate_message_tokens(message: Message) -> int:
-    return sum(_estimate_part_tokens(part) for part in message.parts) + 4
+    cached = _cached_tokens.get(id(message))
+    if cached is not None:
+        return cached[1]
+    tokens = sum(_estimate_part_tokens(part) for part in message.parts) + 4
+    if not any(isinstance(part, Image) for part in message.parts):  # fast to count, and too large to keep
+        if len(_cached_tokens) >= _MAX_CACHED_MESSAGES:
+            _cached_tokens.clear()
+        _cached_tokens[id(message)] = message, tokens
+    return tokens
 
 
 def _estimate_part_tokens(part: Text | Image | Thinking | ToolCall | ToolResult) -> int:

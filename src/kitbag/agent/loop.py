@@ -32,6 +32,7 @@ from kitbag.errors import UsageError
 from kitbag.events import MessageAdded, RunEnded, RunStatus, TurnEnded
 from kitbag.messages import Message, Text, Usage
 from kitbag.models.provider import ModelReply, ModelRequest, SystemBlock
+from kitbag.text.human_format import format_count
 from kitbag.text.tokens import estimate_tokens
 
 MAX_PAUSES: Final = 10
@@ -268,7 +269,7 @@ class Loop:
     def _end_at_turn_limit(self) -> RunEnded:
         count = self.limits.turns or self.limits.turns_per_run
         scope = "" if self.limits.turns else " for one prompt"
-        error = f"stopped after {count:,} model requests, the limit{scope}; the work is not finished"
+        error = f"stopped after {format_count(count, 'model request')}, the limit{scope}; the work is not finished"
         more = self.session.totals.turns + count
         fix = f"resume with --continue --max-turns {more}"
         return self._make_run_ended("max-turns", error, fix if self.limits.turns else f"{fix}, or raise `limits.turns`")

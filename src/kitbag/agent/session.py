@@ -23,7 +23,9 @@ from kitbag.agent.session_records import (
     SessionSwitch,
     SessionTotals,
     SkillUse,
+    about_message,
 )
+from kitbag.agent.session_table import STREAM_PREFIX as STREAM_PREFIX
 from kitbag.agent.shield import run_to_completion
 from kitbag.agent.transcript import normalize_transcript, replace_part_surrogates, replace_surrogates
 from kitbag.ledger import Ledger
@@ -75,13 +77,10 @@ def _unloaded_stub(skill: str) -> Text:
     return Text(f"[The skill {skill} was here and has been unloaded.]")
 
 
-STREAM_PREFIX = "session/"
-"""Journal streams of sessions start with this."""
 NOTIFICATION_PREFIX = "<task-notification "
 CONTINUATION_PREFIX = "<continuation>"
 _NOTE_PREFIXES = (NOTIFICATION_PREFIX, CONTINUATION_PREFIX)
 """Messages that the user did not write start with one of these."""
-_MAX_ABOUT_CHARS = 120
 
 
 class Session:
@@ -373,8 +372,7 @@ class Session:
                 pass  # not part of the conversation
 
     def _apply_user(self, message: Message, seq: int, one_turn: tuple[tuple[int, str], ...]) -> None:
-        texts = [part.text for part in message.parts if isinstance(part, Text)]
-        self.about = self.about or " ".join((texts[-1] if texts else "").split())[:_MAX_ABOUT_CHARS]
+        self.about = self.about or about_message(message)
         self.status, self.pending_switches = "", []
         self._append(RecordedMessage(message=message, seq=seq, one_turn=one_turn))
 

@@ -7,9 +7,17 @@ from typing import Final, Literal
 
 import msgspec
 
-from kitbag.messages import Usage
+from kitbag.messages import Message, Text, Usage
 from kitbag.packing.session_skills import LoadedSkill, RequestedBy
 from kitbag.record_fields import RecordFields
+
+_MAX_ABOUT_CHARS: Final = 120
+
+
+def about_message(message: Message) -> str:
+    """The start of a user message, for listings."""
+    texts = [part.text for part in message.parts if isinstance(part, Text)]
+    return " ".join((texts[-1] if texts else "").split())[:_MAX_ABOUT_CHARS]
 
 
 class SessionHeader(msgspec.Struct, frozen=True, kw_only=True):

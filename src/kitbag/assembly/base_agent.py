@@ -28,7 +28,7 @@ from kitbag.assembly.budget_accounts import open_budget
 from kitbag.assembly.environment import load_run_environment, trust_lost_notices, untrusted_notices
 from kitbag.assembly.mentions import MentionedContent, read_mentions
 from kitbag.assembly.model_sources import load_model_sources
-from kitbag.assembly.open_journal import journal_recovery_notices, open_journal
+from kitbag.assembly.open_journal import journal_damage_notices, open_journal
 from kitbag.assembly.skill_loading import find_unusable_skills, unusable_skill_notices
 from kitbag.assembly.switch_notices import list_switches, restored_tool_notices
 from kitbag.assembly.user_permissions import load_run_permissions
@@ -73,7 +73,8 @@ class BaseAgent(AgentResources):
         self.sources, problems = load_model_sources(load_settings(places.kitbag_home, ()))
         self._add_diagnostics(problems)
         self.journal = self._journal_override or self._open_journal(places, self.sources)
-        self.session = self._find_session(places)
+        # In a thread: reading a long session must not stall the chat.
+        self.session = await asyncio.to_thread(self._find_session, places)
         if not (self.options.resume and self.options.fork):
             self.claim_session(places.kitbag_home)
         if self.options.resume:
@@ -110,7 +111,7 @@ class BaseAgent(AgentResources):
     def _open_journal(self, places: Places, sources: ModelSources) -> Journal:
         journal = open_journal(places.kitbag_home, sources)
         self._exit_stack.callback(journal.close)
-        self.notices += journal_recovery_notices(journal)
+        self.notices += journal_damage_notices(places.kitbag_home)
         return journal
 
     def _find_session(self, places: Places) -> Session:

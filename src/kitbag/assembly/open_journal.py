@@ -10,6 +10,7 @@ from kitbag.assembly.model_sources import list_key_values, load_model_sources
 from kitbag.events import Notice
 from kitbag.models.model_selection import ModelSources
 from kitbag.settings import load_settings
+from kitbag.store import damage_notices
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.store.secret_names import has_secret_value
@@ -41,9 +42,9 @@ def _server_secrets(kitbag_home: str) -> list[str]:
     return secrets
 
 
-def journal_recovery_notices(journal: Journal) -> list[Notice]:
-    """Reports that the journal was damaged."""
-    if journal.recovery is None:
-        return []
-    problem = f"the journal was corrupt ({journal.recovery.problem}); {journal.recovery.records} records were recovered"
-    return [Notice(severity="warning", text=problem, fix=f"the corrupt file is in {journal.recovery.folder}")]
+def journal_damage_notices(kitbag_home: str) -> list[Notice]:
+    """Reports that the journal was damaged, until the user acknowledges it."""
+    return [
+        Notice(severity="warning", text=notice.text(), fix=damage_notices.FIX)
+        for notice in damage_notices.read_notices(kitbag_home)
+    ]

@@ -89,10 +89,13 @@ class TaskList:
     def refresh(self) -> tuple[ListedTask, ...]:
         """Tasks of this session first, then unfinished ones, then newest first. Raises StoreError."""
         with self._lock:
-            tasks = [task for task in self._board.all() if self._belongs(task)]
+            board = self._board
+            newest = board.newest(self._directory, MAX_ROWS)
+            found = {task.id: task for task in (*newest, *board.unfinished(), *board.of_session(self._session))}
+            tasks = [task for task in found.values() if self._belongs(task)]
             tasks.sort(key=lambda task: task.created, reverse=True)
             tasks.sort(key=lambda task: (task.root != self._session, task.is_finished))
-            self.omitted = max(len(tasks) - MAX_ROWS, 0)
+            self.omitted = max(board.count(self._directory, self._session) - MAX_ROWS, 0)
             self._listed = tuple(self._list_task(task) for task in tasks[:MAX_ROWS])
             return self._listed
 

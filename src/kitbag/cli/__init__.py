@@ -26,7 +26,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
+        _report_damage()
         code = _run()
+        _report_damage()  # if this command noticed it
         sys.stdout.flush()
         sys.exit(code)
     except KeyboardInterrupt:
@@ -43,6 +45,36 @@ def main() -> None:
         sys.exit(1)
 
 
+_reported: set[str] = set()
+
+
+def _report_damage() -> None:
+    """Every command says that the journal was damaged, until it is acknowledged. A run shows it among its notices."""
+    if sys.argv[1:2] in ([], ["store"]) or sys.argv[1].startswith("-"):
+        return
+    from kitbag.errors import KitbagError
+    from kitbag.library.scopes import find_places
+    from kitbag.store.damage_notices import FIX, read_notices
+
+    try:
+        notices = read_notices(find_places().kitbag_home)
+    except (OSError, KitbagError):  # the working directory is gone, which the command reports
+        return
+    for notice in notices:
+        if notice.text() not in _reported:
+            from kitbag.cli import output
+
+            _reported.add(notice.text())
+            output.remark(f"{output.style('warning', 'yellow', sys.stderr)}: {output.clean(notice.text())}")
+            output.remark(f"  fix: {FIX}")
+
+
+def _show_progress(text: str) -> None:
+    from kitbag.cli import output
+
+    output.remark(output.clean(text))
+
+
 def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -56,8 +88,10 @@ def _run() -> int:
     from kitbag.cli.error_output import install_error_hooks, show_click_error
     from kitbag.cli.root import cli
     from kitbag.errors import KitbagError
+    from kitbag.store.progress import set_progress
 
     install_error_hooks()
+    set_progress(_show_progress)
     chosen: dict[str, bool] = {}
     try:
         code = cli.main(prog_name="kitbag", standalone_mode=False, obj=chosen)

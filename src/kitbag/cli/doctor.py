@@ -10,9 +10,11 @@ import msgspec
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, open_registry
+from kitbag.library.scopes import find_places
 from kitbag.permissions.model import SandboxSupport
 from kitbag.runtime.doctor import diagnose
-from kitbag.views.doctor import root_table, sandbox_fields
+from kitbag.store.journal_status import read_status
+from kitbag.views.doctor import describe_store, root_table, sandbox_fields
 from kitbag.views.permissions import PROTECTION_LABELS
 
 
@@ -24,6 +26,7 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
 
     Exits with 1 if there are errors, and with 0 if there are only warnings and notes.
     """
+    home = find_places().kitbag_home
     diagnosis = diagnose(open_registry(dirs, team, persona))
     if as_json:
         output.as_json(
@@ -31,6 +34,7 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
                 "counts": diagnosis.counts,
                 "roots": [root.to_json() for root in diagnosis.roots],
                 "protection": _protection_json(diagnosis.protection),
+                "store": read_status(home).to_json(),
                 "diagnostics": [output.diagnostic_json(d) for d in diagnosis.diagnostics],
             }
         )
@@ -38,7 +42,7 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
         roots = root_table(diagnosis, path_first=True)
         output.table(roots.headers, roots.rows)
         output.echo()
-        output.fields(sandbox_fields(diagnosis).pairs)
+        output.fields([*sandbox_fields(diagnosis).pairs, ("stored", describe_store(read_status(home)))])
         output.echo()
         for diagnostic in diagnosis.diagnostics:
             for line in output.diagnostic_lines(diagnostic):

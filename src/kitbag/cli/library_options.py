@@ -22,6 +22,9 @@ def _report_errors_as_json(context: click.Context, _: click.Parameter, value: bo
 
 
 json_option = click.option("--json", "as_json", is_flag=True, callback=_report_errors_as_json, help="Print JSON.")
+limit_option = click.option(
+    "--limit", type=click.IntRange(0), default=500, show_default=True, help="List at most this many; 0: all."
+)
 project_option = click.option("--project", is_flag=True, help="Save to the project's settings instead of yours.")
 
 

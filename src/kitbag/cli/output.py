@@ -7,7 +7,7 @@ too. Results go to stdout, errors and remarks to stderr.
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
 from kitbag.text.human_format import format_count as format_count
@@ -134,7 +134,20 @@ def as_json(value: Any) -> None:
     """ASCII only, so that nothing in it can affect a terminal."""
     import json
 
-    _write_line(sys.stdout, json.dumps(value, indent=2))
+    _write_line(sys.stdout, json.dumps(_with_damage_notices(value), indent=2))
+
+
+def _with_damage_notices(value: Any) -> Any:
+    """An object says in `notices` that the journal was damaged; a list can't, and stderr says it."""
+    fields = cast("dict[str, Any]", value)
+    if not isinstance(value, dict) or "notices" in fields:
+        return fields
+    from kitbag.library.scopes import find_places
+    from kitbag.store.damage_notices import FIX, read_notices
+
+    notices = read_notices(find_places().kitbag_home)
+    found = [{"severity": "warning", "text": notice.text(), "fix": FIX} for notice in notices]
+    return {**fields, "notices": found} if found else fields
 
 
 def block(text: str) -> None:
@@ -174,6 +187,12 @@ def fail(error: "KitbagError", as_json: bool = False) -> None:
     if error.fix:
         remark(f"  {clean(error.fix)}")
     return None
+
+
+def report_omitted(noun: str, count: int) -> None:
+    """Says on stderr, also with --json, that a listing is not complete."""
+    if count > 0:
+        remark(f"{format_count(count, f'older {noun}')} not listed; list all with --limit 0")
 
 
 def footer(noun: str, shown: int, hidden: int, problems: int, incomplete: "Iterable[Diagnostic]" = ()) -> None:

@@ -26,11 +26,6 @@ def _open_queue() -> Generator[ApprovalQueue | None, None, None]:
         yield None
         return
     with open_journal(home) as journal:
-        if journal.recovery is not None:
-            kept = output.format_count(journal.recovery.records, "record")
-            output.remark(
-                f"the journal was damaged; {kept} kept, the rest is in {output.clean(journal.recovery.folder)}"
-            )
         yield ApprovalQueue(journal)
 
 

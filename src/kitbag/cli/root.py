@@ -20,7 +20,7 @@ _COMMAND_GROUPS = {
         "pack": "Build a subagent's context from a task, within a token budget.",
     },
     "Monitor and undo work": {
-        "sessions": "List sessions, newest first.",
+        "sessions": "List and delete sessions.",
         "tasks": "List, watch, stop and resume background tasks.",
         "context": "Show what the model sees and what it costs.",
         "undo": "Undo file changes made by an agent.",
@@ -42,6 +42,7 @@ _COMMAND_GROUPS = {
     "Configure and diagnose": {
         "config": "Read and change settings.",
         "doctor": "Diagnose configuration problems.",
+        "store": "Show, check and clean up what Kitbag stores.",
     },
 }
 _COMMANDS = {name: text for group in _COMMAND_GROUPS.values() for name, text in group.items()}

@@ -12,7 +12,7 @@ import click
 from kitbag.assembly.open_journal import open_journal
 from kitbag.cli import interruption, output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.library_options import json_option
+from kitbag.cli.library_options import json_option, limit_option
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import find_places
 from kitbag.store.journal import journal_path
@@ -61,15 +61,18 @@ def command() -> None:
 @command.command("list")
 @click.option("--all", "everything", is_flag=True, help="Include tasks in all directories.")
 @click.option("--running", is_flag=True, help="List only tasks that have not ended.")
+@limit_option
 @json_option
-def list_(everything: bool, running: bool, as_json: bool) -> None:
+def list_(everything: bool, running: bool, limit: int, as_json: bool) -> None:
     """List tasks, newest first."""
     here = find_places().cwd
     with contextlib.suppress(NotFoundError), open_board() as board:
         interruption.run_interruptible(_ensure_hosted(board))
-        tasks = [task for task in board.all() if everything or task.directory == here]
-        tasks = [task for task in reversed(tasks) if not running or not task.is_finished]
+        directory = "" if everything else here
+        tasks = board.newest(directory, limit or -1, unfinished=running)
+        omitted = board.count(directory) - len(tasks) if len(tasks) == limit and not running else 0
         views = report_tasks(board, tasks)
+        output.report_omitted("task", omitted)
         if as_json:
             return output.as_json(
                 [{**task.to_json(), **view.to_json()} for task, view in zip(tasks, views, strict=True)]

@@ -7,7 +7,6 @@ import asyncio
 import json
 import shutil
 import sys
-import time
 from typing import Any, Final
 
 from kitbag.cli import output
@@ -31,7 +30,7 @@ async def watch_board(board: Board, directory: str, as_json: bool) -> None:
     """Returns when no task is running."""
     live = sys.stdout.isatty() and not as_json
     drawn, printed = 0, dict[str, str]()
-    started_at = time.time()
+    started_at = board.journal.last_seq()
     kitbag_home = find_places().kitbag_home
     while True:
         seen = board.journal.last_seq()
@@ -51,11 +50,11 @@ async def watch_board(board: Board, directory: str, as_json: bool) -> None:
             await asyncio.sleep(0.1)
 
 
-def _visible_tasks(board: Board, directory: str, started_at: float) -> list[Task]:
-    """Running tasks, and those that ended since the start of the watch."""
-    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(started_at))
-    tasks = [task for task in board.all() if not directory or task.directory == directory]
-    return [task for task in tasks if not task.is_finished or task.ended >= since]
+def _visible_tasks(board: Board, directory: str, started_at: int) -> list[Task]:
+    """Running tasks, and those that ended since the start of the watch; `started_at`: the last record then."""
+    tasks = {task.id: task for task in (*board.unfinished(), *board.changed_since(started_at))}
+    found = [task for task in tasks.values() if not directory or task.directory == directory]
+    return sorted(found, key=lambda task: task.created)
 
 
 def _draw(board: Board, tasks: list[Task], drawn: int, problem: str) -> int:

@@ -13,7 +13,7 @@ import msgspec
 from kitbag.dialogs.change_preview import NO_PREVIEW, SHOWN_IN_DIFF, ChangePreview, preview_change
 from kitbag.dialogs.form import Dialog, Form, FormAnswer, FormOption, FormSequence
 from kitbag.errors import KitbagError, UsageError
-from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest
+from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest, approvable_checks
 from kitbag.permissions.approvals.question_view import MAX_ARGUMENT_CHARACTERS, ApprovalView, build_approval_view
 from kitbag.permissions.rules.rule import parse_rule
 from kitbag.views.blocks import Block, DiffBlock, LinesBlock, NoticeBlock, Span, Tone, VerbatimBlock
@@ -67,7 +67,7 @@ def approval_forms(
         form_answer = yield form
         if form_answer is None:
             return None
-        if can_allow or not {"y", "s", "r"} & {*form_answer.keys}:
+        if can_allow or not {"y", "s", "a", "r"} & {*form_answer.keys}:
             answer = yield from _complete_answer(question, style, form_answer)
             if answer is not None:
                 return answer
@@ -85,7 +85,7 @@ def approval_form(
 ) -> Form:
     view = build_approval_view(question, MAX_ARGUMENT_CHARACTERS)
     changes = preview_change(question) if style.shows_diff else NO_PREVIEW
-    options = [*(_allow_options(question.suggestion) if can_allow else ()), FormOption(key="n", label="deny")]
+    options = [*(_allow_options(question) if can_allow else ()), FormOption(key="n", label="deny")]
     if not style.asks_why:
         options.append(FormOption(key="w", label="deny and give a reason"))
     if changes.diff or view != build_approval_view(question, max_characters=None):
@@ -98,14 +98,15 @@ def approval_form(
     )
 
 
-def _allow_options(rule: str) -> list[FormOption]:
-    """`rule`: the suggested one; may be empty."""
-    exactly = f"`{rule}`" if rule else "exactly this call"
-    return [
-        FormOption(key="y", label="allow once"),
-        FormOption(key="s", label=f"allow {exactly} for this session"),
-        FormOption(key="r", label="allow and add a rule" + (f" such as `{rule}`" if rule else "")),
-    ]
+def _allow_options(question: ApprovalRequest) -> list[FormOption]:
+    rule, checks = question.suggestion, sorted(approvable_checks(question.decision))
+    options = [FormOption(key="y", label=f"allow for this session: {', '.join(checks)}" if checks else "allow once")]
+    if not checks:
+        exactly = f"`{rule}`" if rule else "exactly this call"
+        options.append(FormOption(key="s", label=f"allow {exactly} for this session"))
+    if rule:
+        options.append(FormOption(key="a", label=f"always allow `{rule}` (adds it to your settings)"))
+    return [*options, FormOption(key="r", label="allow and add another rule" if rule else "allow and add a rule")]
 
 
 def parse_answer(question: ApprovalRequest, form_answer: FormAnswer) -> ApprovalAnswer | None:
@@ -116,6 +117,8 @@ def parse_answer(question: ApprovalRequest, form_answer: FormAnswer) -> Approval
             return ApprovalAnswer(choice="allow")
         case ("s",):
             return ApprovalAnswer(choice="allow", scope="session", rule=question.suggestion)
+        case ("a",) if question.suggestion:
+            return ApprovalAnswer(choice="allow", scope="rule", rule=question.suggestion)
         case ("r",) if text and not _rule_problem(text):
             return ApprovalAnswer(choice="allow", scope="rule", rule=text)
         case ("n",):

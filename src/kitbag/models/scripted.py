@@ -247,6 +247,7 @@ class Scripted:
         self.name = NAME
         self.script = script
         self.requests: list[ModelRequest] = []
+        self._part_tokens: dict[int, tuple[Part, int]] = {}
 
     async def close(self) -> None:
         return None
@@ -271,19 +272,24 @@ class Scripted:
         yield ModelReply(
             message=step.message(),
             stop=step.ends_with,
-            usage=step.usage or estimate_usage(request, step),
+            usage=step.usage or estimate_usage(request, step, self._part_tokens),
             model=NAME,
             stop_reason=step.stop_reason,
         )
 
 
-def estimate_usage(request: ModelRequest, step: Step) -> Usage:
-    """Estimates what a provider would bill for the request and the reply."""
+def estimate_usage(request: ModelRequest, step: Step, known: dict[int, tuple[Part, int]] | None = None) -> Usage:
+    """Estimates what a provider would bill for the request and the reply. `known`: parts that were counted before, by
+    their identity."""
+    known = {} if known is None else known
     input_tokens = sum(estimate_tokens(block.text) for block in request.system)
     input_tokens += sum(
         estimate_tokens(f"{tool.name}{tool.description}{json.dumps(tool.schema)}") for tool in request.tools
     )
     for message in request.messages:
-        input_tokens += sum(estimate_tokens(str(part)) for part in message.parts)
+        for part in message.parts:
+            if id(part) not in known:
+                known[id(part)] = part, estimate_tokens(str(part))
+            input_tokens += known[id(part)][1]
     output_tokens = estimate_tokens(step.text + step.thinking) + sum(estimate_tokens(call[2]) for call in step.calls)
     return Usage(input=input_tokens, output=output_tokens)

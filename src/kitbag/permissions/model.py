@@ -81,6 +81,8 @@ class DecisionPart(msgspec.Struct, frozen=True, kw_only=True):
     """The file with its line, `command line` or `session`; empty if no rule decided."""
     path: str = ""
     """The resolved path that it writes; empty if it writes none."""
+    check: str = ""
+    """What it is if it runs tests or linters, such as `run tests: pytest`: one approval is enough for a session."""
 
     def reason_with_rule(self, source: str) -> str:
         """The reason, the rule if the reason doesn't name it, and `source`: where the rule is."""
@@ -125,6 +127,11 @@ class PermissionDecision(msgspec.Struct, frozen=True, kw_only=True):
     hardens_git: bool = False
     """Whether git must not run programs that a repository's configuration names, because no person and no rule allowed
     all of the command."""
+
+    @property
+    def has_check(self) -> bool:
+        """Whether it runs tests or linters."""
+        return any(part.check for part in self.parts)
 
     @property
     def outcome(self) -> tuple[object, ...]:

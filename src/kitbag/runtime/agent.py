@@ -7,20 +7,41 @@ Entering it opens the journal and chooses the model; leaving it closes both. `as
 """
 
 import asyncio
+import contextlib
 from typing import Any
 
 from kitbag.agent.session_list import newest_session
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
-from kitbag.events import RunEnded
+from kitbag.events import Notice, RunEnded
 from kitbag.runtime.session_locks import SessionInUseError, share_session
+from kitbag.store.journal_prune import is_pruning_due
+from kitbag.store.private_files import StoreError
 from kitbag.tasks.delegation import TaskDelegation
+from kitbag.text.human_format import format_count
 
 __all__ = ["Agent", "Options", "ask", "newest_session"]
 
 
 class Agent(BaseAgent):
+    async def _open(self) -> None:
+        await super()._open()
+        days = int(self.environment.library.settings.get("store.retention_days"))
+        home = self.environment.places.kitbag_home
+        with contextlib.suppress(StoreError):  # another process is busy with the journal; the next start tries again
+            if not is_pruning_due(self.journal, days):
+                return
+            from kitbag.runtime.retention import prune_daily
+
+            report = await asyncio.to_thread(prune_daily, self.journal, home, days, self.session.id)
+            if report is not None:
+                text = f"deleted {format_count(len(report.sessions), 'session')} and the data of "
+                text += f"{format_count(len(report.tasks), 'task')} unused for {days} days"
+                self.notices.append(
+                    Notice(severity="info", text=text, fix="keep them longer with store.retention_days")
+                )
+
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))
 

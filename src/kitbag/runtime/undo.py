@@ -153,7 +153,7 @@ class SessionUndo:
         """Names another session of this directory that changed files: the newest one may only have answered a
         question."""
         fix = "list changes with `kitbag undo --list`" if self.messages else ""
-        others = [] if self.is_named else list_sessions(self.journal, self.places.cwd)[:_MAX_OTHER_SESSIONS]
+        others = [] if self.is_named else list_sessions(self.journal, self.places.cwd, _MAX_OTHER_SESSIONS)
         for other in others:
             if other.id == self.session_id or other.problem:
                 continue

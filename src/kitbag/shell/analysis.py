@@ -7,17 +7,19 @@ search finds denied commands anywhere in it.
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
 
 from kitbag.shell.command_table import command_table
-from kitbag.shell.directories import track_directories
+from kitbag.shell.directories import Directories, track_directories
 from kitbag.shell.interpreters import commands_in_code
 from kitbag.shell.parts import BuiltCommand, CommandForms, ShellRedirect, SimpleCommand, build_command
 from kitbag.shell.scan import scan
 from kitbag.shell.scan_model import ScannedCommand, ShellScan
+from kitbag.shell.variables import VariableScope
 from kitbag.shell.words import ShellWord, parse_word
 from kitbag.shell.wrappers import unwrap
 
@@ -33,6 +35,8 @@ _MAX_PARTS: Final = 500
 _MAX_WEIGHT: Final = 400
 """Roughly the number of words; beyond it the grammar could take seconds."""
 _MAX_DEPTH: Final = 5
+_MAX_SOURCES: Final = 8
+"""Commands before one in its pipeline that are kept."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _SEPARATORS = re.compile(
     r"([<>]+&?)|[;&|()\n`{}]+|\$\(|(?<![\w./-])(?:if|then|elif|else|while|until|do|time|coproc|!)(?=\s)"
@@ -55,7 +59,7 @@ class ShellAnalysis(NamedTuple):
 
 class _PendingText(msgspec.Struct, frozen=True, kw_only=True):
     text: str
-    directory: str | None
+    directories: Directories
     depth: int
     host: int
     """Index of the part that its forms are added to; -1: its commands become parts themselves."""
@@ -80,9 +84,9 @@ class _Analyzer:
         self.forms: dict[int, CommandForms] = {}
         """Further forms of a part, by its index."""
         self.possible_forms: dict[int, CommandForms] = {}
-        self.seen: set[tuple[str, str | None, int]] = set()
+        self.seen: set[tuple[object, ...]] = set()
         self.remaining_characters = _MAX_NESTED_CHARACTERS
-        self.queue: dict[_PendingText, None] = {_PendingText(text=self.text, directory="", depth=0, host=-1): None}
+        self.queue: dict[_PendingText, None] = {_PendingText(text=self.text, directories=("",), depth=0, host=-1): None}
 
     def run(self) -> ShellAnalysis:
         is_ambiguous = bool(self.uncertainties)
@@ -118,17 +122,22 @@ class _Analyzer:
         if item.host < 0 and not scanned.ambiguities and len(item.text) <= MAX_CHARACTERS:
             self._compare_with_grammar(item.text, scanned)
         words = [[parse_word(item.text[start:end]) for start, end in command.words] for command in scanned.commands]
-        directories = track_directories(scanned, words, item.directory)
+        values = [[word.value for word in command_words] for command_words in words]
+        scope = VariableScope(item.text, scanned, values)
+        sources = _pipeline_sources(scanned, values)
+        directories = track_directories(scanned, words, item.directories, scope.alternatives)
         commands = [
             one
-            for command, command_words, place in zip(scanned.commands, words, directories, strict=True)
-            if (one := self._add(item, command, command_words, place)) is not None
+            for command, command_words, places, before in zip(
+                scanned.commands, words, directories, sources, strict=True
+            )
+            if (one := self._add(item, command, command_words, places, scope, before)) is not None
         ]
         if item.host < 0:
             self._add_uncertainties(scanned, commands)
-        changes_directory = any(place != item.directory for place in directories)
+        changes_directory = any(places != item.directories for places in directories)
         for nested in scanned.nested:
-            self._enqueue(item, nested.text, None if changes_directory else item.directory, item.host)
+            self._enqueue(item, nested.text, () if changes_directory else item.directories, item.host)
         if any(one.runs_unknown for one in commands):
             self._add_words_as_forms(item, words, scanned)
         if item.host >= 0 and scanned.ambiguities:
@@ -141,13 +150,26 @@ class _Analyzer:
             forms.add(form)
 
     def _add(
-        self, item: _PendingText, command: ScannedCommand, words: list[ShellWord], directory: str | None
+        self,
+        item: _PendingText,
+        command: ScannedCommand,
+        words: list[ShellWord],
+        directories: Directories,
+        scope: VariableScope,
+        sources: Sequence[Sequence[str | None]],
     ) -> BuiltCommand | None:
-        key = (item.text[command.start : command.end], directory, item.host)
-        if key in self.seen or len(self.parts) >= _MAX_PARTS:
+        raw = item.text[command.start : command.end]
+        is_constant = "$" not in raw and "`" not in raw and "xargs" not in raw
+        if len(self.parts) >= _MAX_PARTS or (is_constant and (raw, directories, item.host) in self.seen):
+            return None
+        self.seen.add((raw, directories, item.host))
+        built = build_command(item.text, command, words, directories, scope, sources)
+        # The same text can mean something else where a variable has another value.
+        part = built.part
+        key = (raw, directories, item.host, part.kind, part.reason, part.reads, part.writes, part.redirects)
+        if key in self.seen:
             return None
         self.seen.add(key)
-        built = build_command(item.text, command, words, directory)
         host = item.host
         if host < 0:
             host = len(self.parts)
@@ -161,12 +183,12 @@ class _Analyzer:
         for form in possible:
             self.possible_forms.setdefault(host, CommandForms()).add(form)
         for text in built.texts:
-            self._enqueue(item, text, directory, item.host)
+            self._enqueue(item, text, directories, item.host)
         for hint in built.hints:
-            self._enqueue(item, hint, directory, host)
+            self._enqueue(item, hint, directories, host)
         return built
 
-    def _enqueue(self, item: _PendingText, text: str, directory: str | None, host: int) -> None:
+    def _enqueue(self, item: _PendingText, text: str, directories: Directories, host: int) -> None:
         if not text.strip():
             return
         if item.depth == _MAX_DEPTH:
@@ -175,7 +197,7 @@ class _Analyzer:
             return
         self.remaining_characters -= len(text)
         if self.remaining_characters >= 0:
-            self.queue[_PendingText(text=text, directory=directory, depth=item.depth + 1, host=host)] = None
+            self.queue[_PendingText(text=text, directories=directories, depth=item.depth + 1, host=host)] = None
 
     def _add_words_as_forms(self, item: _PendingText, words: list[list[ShellWord]], scanned: ShellScan) -> None:
         """A command here runs its input: in `echo 'curl x' | sh` and `x=curl; $x` the real command is a word."""
@@ -217,6 +239,20 @@ class _Analyzer:
             scanned.ambiguities.append("cannot be parsed")
         elif not (grammar_starts <= scanned_starts <= reading.starts | reading.optional):
             scanned.ambiguities.append("ambiguous shell syntax")
+
+
+def _pipeline_sources(
+    scanned: ShellScan, values: Sequence[Sequence[str | None]]
+) -> list[tuple[Sequence[str | None], ...]]:
+    """For each command, the commands before it in its pipeline."""
+    result: list[tuple[Sequence[str | None], ...]] = []
+    latest: dict[int, int] = {}
+    for index, command in enumerate(scanned.commands):
+        before = latest.get(command.frame.number)
+        pipes = command.connector == "|" and before is not None and not command.frame.compound
+        result.append((*result[before], values[before])[-_MAX_SOURCES:] if pipes and before is not None else ())
+        latest[command.frame.number] = index
+    return result
 
 
 def _merge(scanned: ShellScan, body: ShellScan) -> None:
@@ -263,9 +299,12 @@ def _fallback_part(text: str) -> SimpleCommand:
         kind="other",
         reads=(),
         writes=(),
+        loads=(),
+        reason="",
+        check=None,
         network=False,
         shows_environment=False,
-        directory=None,
+        directories=(),
         uncertainties=("cannot be parsed reliably",),
     )
 

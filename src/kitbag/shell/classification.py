@@ -24,13 +24,20 @@ class ParsedArguments(msgspec.Struct, frozen=True, kw_only=True):
 
 class Classification(msgspec.Struct, frozen=True, kw_only=True):
     kind: CommandKind
+    reason: str = ""
+    """Why it is "other"; empty if there is nothing more to say than that it may modify files."""
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     shows_environment: bool = False
     """Whether it prints environment variables, like `env`."""
+    loads: tuple[str, ...] = ()
+    """Files of a workspace from which the program may run code."""
 
 
 OTHER: Final = Classification(kind="other")
+UNKNOWN_WORD: Final = Classification(kind="other", reason="an argument is only known at run time")
+UNKNOWN_PATH: Final = Classification(kind="other", reason="a path is only known at run time")
+UNKNOWN_OPTION: Final = Classification(kind="other", reason="has an option that may modify files or run programs")
 
 
 ProgramCheck = Callable[[ParsedArguments, Classification], Classification]

@@ -12,9 +12,30 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from kitbag.shell.classification import OTHER, Classification, CommandKind, ParsedArguments
+from kitbag.shell.classification import (
+    OTHER,
+    UNKNOWN_OPTION,
+    UNKNOWN_PATH,
+    UNKNOWN_WORD,
+    Classification,
+    CommandKind,
+    ParsedArguments,
+)
+from kitbag.shell.expansions import (
+    WORDS,
+    glob_directory,
+    has_marker,
+    has_unknown,
+    is_glob,
+    may_be_option,
+    may_be_several,
+)
 from kitbag.shell.programs import CHECKS
 
+_MANY_FILES: Final = Classification(kind="other", reason="changes every file that a glob or a command finds")
+_VERSION_OPTIONS: Final = frozenset(("--version", "-v", "-V", "-version"))
+# Options of git whose value is neither a format nor a path.
+_TEXT_OPTION: Final = re.compile(r"--(?:author|committer|grep|since|until|after|before|max-count|skip|date)=|-[SGn]")
 TRUSTED_DIRECTORIES: Final = ("/bin/", "/usr/bin/")
 _SUFFIX = re.compile(r"(--?[^=?^\s]*)(\^|\?|={1,2})?([rwp]*)")
 _ROLE = re.compile(r"(text|read|write)([?*+]?)")
@@ -37,6 +58,9 @@ class CommandEntry(msgspec.Struct, frozen=True, kw_only=True):
     refuse: re.Pattern[str] | None
     check: str
     verbatim: bool
+    any_words: bool
+    """No option or operand can do harm, so words may be unknown."""
+    loads: tuple[str, ...]
     subcommands: Mapping[str, "CommandEntry"]
 
 
@@ -69,6 +93,17 @@ class CommandTable(msgspec.Struct, frozen=True, kw_only=True):
     """Interpreters whose first operand is code, and whose input is not."""
     shells: frozenset[str]
     shell_values: frozenset[str]
+    reasons: Mapping[str, str]
+    """Program to why it needs approval."""
+    checks: Mapping[tuple[str, ...], str]
+    """First words of tests and linters to what they are."""
+    check_runners: frozenset[tuple[str, ...]]
+    check_targets: frozenset[str]
+    """Programs of which every word is a target."""
+    check_refusals: re.Pattern[str]
+    versions: Mapping[str, frozenset[str]]
+    """Program to words that make it print its version."""
+    version_loads: Mapping[str, tuple[str, ...]]
     network: frozenset[str]
     network_subcommands: Mapping[str, frozenset[str]]
     safe_names: re.Pattern[str]
@@ -104,11 +139,30 @@ def command_table() -> CommandTable:
         interpreters_of_operands=frozenset(data["interpreters"]["of_operands"]),
         shells=frozenset(data["shells"]["names"]),
         shell_values=frozenset(data["shells"]["with_value"]),
+        reasons={name: reason for reason, names in data["reasons"].items() for name in names},
+        checks={
+            tuple(command.split()): kind["label"]
+            for kind in (data["checks"]["tests"], data["checks"]["linters"])
+            for command in kind["commands"]
+        },
+        check_runners=frozenset(tuple(runner.split()) for runner in data["checks"]["runners"]),
+        check_targets=frozenset(data["checks"]["targets"]),
+        check_refusals=re.compile(data["checks"]["refuse"]),
+        versions=_parse_versions(data["versions"]),
+        version_loads={name: tuple(files) for name, files in data["versions"]["loads"].items()},
         network=frozenset(data["network"]["commands"]),
         network_subcommands={name: frozenset(found) for name, found in data["network"]["subcommands"].items()},
         safe_names=_name_pattern(data["assignments"]["safe"]),
         dangerous_names=_name_pattern(data["assignments"]["dangerous"]),
     )
+
+
+def _parse_versions(data: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    words: dict[str, set[str]] = {name: {"--version"} for name in data["names"]}
+    for word, names in data["words"].items():
+        for name in names:
+            words.setdefault(name, set()).add(word)
+    return {name: frozenset(found) for name, found in words.items()}
 
 
 def _name_pattern(patterns: Iterable[str]) -> re.Pattern[str]:
@@ -142,6 +196,8 @@ def _parse_entry(fields: Mapping[str, Any]) -> CommandEntry:
         refuse=re.compile(fields["refuse"]) if "refuse" in fields else None,
         check=fields.get("check", ""),
         verbatim=fields.get("verbatim", False),
+        any_words=fields.get("any_words", False) or fields.get("verbatim", False),
+        loads=tuple(fields.get("loads", ())),
         subcommands=subcommands,
     )
 
@@ -168,56 +224,75 @@ def program_name(word: str) -> str:
 
 
 def classify(words: tuple[str | None, ...]) -> Classification:
-    """Classify a command by its words after wrappers."""
-    if not words or None in words:
+    """Classify a command by its words after wrappers: texts, or templates of `expansions`."""
+    if not words:
         return OTHER
+    if None in words or has_marker(words[0] or ""):
+        return UNKNOWN_WORD
     known = cast("tuple[str, ...]", words)
-    entry = command_table().commands.get(program_name(known[0]))
+    table = command_table()
+    name = program_name(known[0])
+    if len(known) == 2 and known[1] in table.versions.get(name, ()):
+        return Classification(kind="read", loads=table.version_loads.get(name, ()))
+    entry = table.commands.get(name)
     if entry is None:
         return OTHER
-    if entry.refuse is not None and any(entry.refuse.search(word) for word in known[1:]):
-        return OTHER
+    if entry.refuse is not None:
+        if any(has_unknown(word) and not _TEXT_OPTION.match(word) for word in known[1:]):
+            return UNKNOWN_WORD
+        if any(entry.refuse.search(word) for word in known[1:]):
+            return UNKNOWN_OPTION
     reads: tuple[str, ...] = ()
     rest = known[1:]
-    default = entry.default
+    default, loads = entry.default, entry.loads
     if entry.subcommands:
         subcommand_index = skip_options(rest, entry.options)
         if subcommand_index is None:
-            return OTHER
-        before = parse_arguments(rest[:subcommand_index], entry.options, verbatim=False)
+            return UNKNOWN_OPTION
+        before = parse_arguments(rest[:subcommand_index], entry)
         if before is None:
-            return OTHER
+            return UNKNOWN_OPTION
         if subcommand_index == len(rest):
-            return Classification(kind="read") if before.options and before.options[0][0] == "--version" else OTHER
+            prints_version = before.options and before.options[0][0] in _VERSION_OPTIONS
+            return Classification(kind="read", loads=loads) if prints_version else OTHER
         inner = entry.subcommands.get(rest[subcommand_index])
         if inner is None:
             return OTHER
         reads, rest, entry = before.reads, rest[subcommand_index + 1 :], inner
-    return _classify_arguments(entry, rest, reads, default)
+    found = _classify_arguments(entry, rest, reads, default)
+    return msgspec.structs.replace(found, loads=(*loads, *entry.loads)) if found.kind == "read" else found
 
 
 def _classify_arguments(
     entry: CommandEntry, words: tuple[str, ...], reads: tuple[str, ...], default: str
 ) -> Classification:
-    arguments = parse_arguments(words, entry.options, entry.verbatim)
+    if entry.refuse is not None and any(entry.refuse.search(word) for word in words):
+        return UNKNOWN_OPTION
+    arguments = parse_arguments(words, entry)
     if arguments is None:
-        return OTHER
+        return UNKNOWN_WORD if any(map(has_unknown, words)) else UNKNOWN_OPTION
     roles = _roles(entry, arguments)
     if roles is None:
         return OTHER
-    named = [path for path, role in zip(arguments.operands, roles, strict=True) if role == "read" and path != "-"]
+    pairs = tuple(zip(arguments.operands, roles, strict=True))
+    named = [path for path, role in pairs if role == "read" and path != "-"]
     reads = (*reads, *arguments.reads, *named)
     if not named and default:
         reads = (*reads, default)
-    writes = tuple(path for path, role in zip(arguments.operands, roles, strict=True) if role == "write")
-    classification = Classification(kind=entry.kind, reads=reads, writes=(*arguments.writes, *writes))
+    globs = [text for text, role in pairs if role == "text" and is_glob(text)]
+    # Names of files may be options; where they are only printed, the directory counts.
+    reads = (*reads, *(globs if not entry.any_words else filter(None, map(glob_directory, globs))))
+    writes = (*arguments.writes, *(path for path, role in pairs if role == "write"))
+    if any(has_unknown(path) for path in (*reads, *writes)):
+        return UNKNOWN_PATH
+    classification = Classification(kind=entry.kind, reads=reads, writes=writes)
     if entry.check:
-        return CHECKS[entry.check](arguments, classification)
-    return classification
+        classification = CHECKS[entry.check](arguments, classification)
+    return _MANY_FILES if any(map(may_be_several, classification.writes)) else classification
 
 
 def _roles(entry: CommandEntry, arguments: ParsedArguments) -> list[str] | None:
-    """The role of each operand; None if there are too few or too many."""
+    """The role of each operand; None if there are too few or too many, or if a glob may match too many."""
     roles: list[str] = []
     left = len(arguments.operands)
     roles_and_counts = entry.operands[1:] if arguments.has_program else entry.operands
@@ -225,6 +300,8 @@ def _roles(entry: CommandEntry, arguments: ParsedArguments) -> list[str] | None:
         if count in ("", "+") and not left:
             return None
         taken = left if count in ("*", "+") else min(left, 1)
+        if taken and count in ("", "?") and may_be_several(arguments.operands[len(roles)]):
+            return None
         roles += [role] * taken
         left -= taken
     return None if left else roles
@@ -260,12 +337,13 @@ def parse_leading_options(
     return at, found
 
 
-def parse_arguments(
-    words: tuple[str, ...], options: Mapping[str, CommandOption], verbatim: bool
-) -> ParsedArguments | None:
-    """None if there is an unknown option."""
-    if verbatim:
+def parse_arguments(words: tuple[str, ...], entry: CommandEntry) -> ParsedArguments | None:
+    """None if there is an unknown option, or a word that may be one."""
+    if entry.verbatim:
         return ParsedArguments(options=(), operands=words, reads=(), writes=(), has_program=False)
+    if not entry.any_words and any(WORDS in word for word in words):
+        return None
+    options = entry.options
     found: list[tuple[str, str | None]] = []
     operands: list[str] = []
     at = 0
@@ -275,11 +353,17 @@ def parse_arguments(
             operands += words[at + 1 :]
             break
         if not word.startswith("-") or word == "-":
+            if may_be_option(word) and not entry.any_words:
+                return None
             operands.append(word)
             at += 1
             continue
         taken = _parse_option(words, at, options)
         if taken is None:
+            return None
+        # A glob in place of a value may match several files: the others are operands.
+        operands += [one for one in words[at + 1 : taken[0]] if is_glob(one)]
+        if any(is_glob(value or "") and options[name].role not in ("", "p") for name, value in taken[1]):
             return None
         at = taken[0]
         found += taken[1]

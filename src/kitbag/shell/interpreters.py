@@ -22,6 +22,8 @@ _WORDS_PER_COMMAND: Final = 6
 _ATTACHED_FILE = re.compile(r"-f|--?\w+=")
 _INFORMATION = frozenset({"-V", "-v", "-h", "-i", "-m", "--version", "--help", "--info", "-version", "-help"})
 _ENVIRONMENT = re.compile(r"\bgetenv\b|\benviron\b|\bENV(?:IRON)?\b|\bprocess\.env\b|\bphpinfo\b")
+_DYNAMIC = re.compile(r"""\b(?:system|exec)\s*\(?\s*[$@]|\|\s*"(?:\S*/)?\w*sh\b""")
+_SED_EXECUTE = re.compile(r"(?:^|[;{}\s\d$])e\s*(?:$|[;}])|/[gpiImM\d]*e[gp\d]*\s*(?:$|[;}])")
 _UNKNOWN: Final = "runs code that is only known at run time"
 
 
@@ -57,6 +59,10 @@ def find_code(words: Sequence[ShellWord], values: Sequence[str | None], given: C
         follows = at > 1 and _CODE_OPTION.fullmatch(option) is not None
         if follows or _CODE.search(text):
             texts.append(text)
+        if _DYNAMIC.search(text) or (name in ("sed", "gsed") and _SED_EXECUTE.search(text)):
+            uncertainties.append("runs commands from its input")
+        if words[at].raw.startswith("<(") or text.startswith("/dev/fd/"):
+            uncertainties.append(_UNKNOWN)
         if value is None and (follows or (not text and name in table.interpreters_of_operands)):
             uncertainties.append(_UNKNOWN)
     reads_input = _reads_input(name, values[1:])

@@ -4,18 +4,23 @@
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from kitbag.shell.classification import OTHER, Classification
-from kitbag.shell.command_table import classify, command_table, skip_options, uses_network
+from kitbag.shell.checks import CheckRun, find_check
+from kitbag.shell.classification import OTHER, UNKNOWN_WORD, Classification
+from kitbag.shell.command_table import classify, command_table, program_name, skip_options, uses_network
+from kitbag.shell.expansions import ONE, STAR, TEXT, UNQUOTED, WORDS, has_marker
 from kitbag.shell.interpreters import CommandInput, InterpretedCode, find_code
+from kitbag.shell.pipelines import piped_words
 from kitbag.shell.scan import ASSIGNMENT
 from kitbag.shell.scan_model import ScannedCommand
+from kitbag.shell.variables import MAX_ALTERNATIVES, VariableScope
 from kitbag.shell.words import ShellWord, parse_word
 from kitbag.shell.wrappers import UNKNOWN_TEXT, UnwrappedCommand, unwrap
+from kitbag.store.secret_names import is_secret_name
 
 _MAX_FORM_CHARACTERS: Final = 200_000
 """Total characters of forms. Later forms are truncated, so that a thousand wrappers don't make a thousand long texts.
@@ -29,7 +34,6 @@ _DESCRIPTOR = re.compile(r"[0-9]*-?")
 _DEFAULT = re.compile(r"\$\{\w+(?:\[[^\]]*\])?:?[-=+?]([^{}]*)\}")
 _PLAIN = re.compile(r"[\w.,:@+-]+", re.ASCII)
 _EXPANSION_START = re.compile(r"[$`{]|[<>]\(")
-_VARIABLE = re.compile(r"(?<!\\)\$(?:\{|[A-Za-z_])")
 _CONNECTION = re.compile(r"/+dev/+(?:tcp|udp)(?:/|$)")
 # Builtins that evaluate their arguments: a subscript can run a command even inside single quotes.
 _EVALUATING_BUILTINS: Final = frozenset(
@@ -65,12 +69,19 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["read", "edit", "other"]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    """Named paths as written (`~` is not expanded), relative to `directory`."""
+    """Named paths as written (`~` is not expanded), relative to `directories`: templates of `expansions` that
+    have no unknown text."""
+    loads: tuple[str, ...]
+    """Files of a workspace from which the program may run code."""
+    reason: str
+    """Why it is "other"; may be empty."""
+    check: CheckRun | None
+    """Set if it runs the project's own tests or linters."""
     network: bool
     shows_environment: bool
-    """Whether it prints environment variables: `jq -n env`, `cat <<< "$X"`. For `env` itself, look at its name."""
-    directory: str | None
-    """Working directory, relative to where the text starts (""), or absolute; None: unknown."""
+    """Whether it prints environment variables, like `jq -n env`. For `env` itself, look at its name."""
+    directories: tuple[str, ...]
+    """The working directories that it may have, relative to where the text starts (""), or absolute; empty: unknown."""
     uncertainties: tuple[str, ...]
     """Why it always needs approval, whatever the table says."""
 
@@ -136,21 +147,36 @@ class CommandForms:
 
 
 def build_command(
-    text: str, command: ScannedCommand, words: Sequence[ShellWord], directory: str | None
+    text: str,
+    command: ScannedCommand,
+    words: Sequence[ShellWord],
+    directories: tuple[str, ...],
+    scope: VariableScope,
+    sources: Sequence[Sequence[str | None]] = (),
 ) -> BuiltCommand:
+    """`sources`: the commands before it in its pipeline."""
+    scope.secrets.clear()
     assignments = [_assignment(parse_word(text[start:end])) for start, end in command.assignments]
     values = tuple(word.value for word in words)
     unwrapped = unwrap(values)
     raw = text[command.start : command.end]
     forms = CommandForms((raw,))
     forms.add_spans(words, (*unwrapped.spans, *unwrapped.possible_spans))
-    redirects, connects = _redirects(text, command)
+    redirects, connects = _redirects(text, command, scope)
     safe = all(
         command_table().safe_names.fullmatch(name) and _PLAIN.fullmatch(value or "") for name, value in assignments
     )
-    classification = (
-        _classify(values, unwrapped, safe) if words else Classification(kind="other" if assignments else "read")
-    )
+    classification = Classification(kind="read")
+    if words:
+        classification = _classify(_Expanded(command, words, scope), values, unwrapped, safe, sources)
+    set_names = [name for name, _ in assignments] if not words else [*values[1:]] if values[0] == "read" else []
+    if classification.kind == "read" and not _uses_all(text, set_names, is_required=values[:1] == ("read",)):
+        classification = _SETS_VARIABLE
+    for start, end in command.assignments:
+        scope.alternatives(text[start:end].partition("=")[2], start, command.frame)
+    if secrets := scope.secrets or (_secrets_in(command.input) if command.expands_input else None):
+        name = min(secrets)
+        classification = Classification(kind="other", reason=f"uses ${name}, which may hold a secret")
     code = _find_code(text, command, words, unwrapped) if classification.kind == "other" else []
     hints = [*unwrapped.hints, *(value for _, value in assignments if value is not None and _has_expansion(value))]
     name = values[0] if values else ""
@@ -170,6 +196,9 @@ def build_command(
         kind=classification.kind,
         reads=classification.reads,
         writes=classification.writes,
+        loads=classification.loads,
+        reason=classification.reason or _reason(values, unwrapped),
+        check=_find_check(values, unwrapped, safe) if classification.kind == "other" and not scope.secrets else None,
         network=connects
         or (
             classification.kind != "read"
@@ -178,8 +207,8 @@ def build_command(
                 for start, _ in (*unwrapped.spans, *unwrapped.possible_spans)
             )
         ),
-        shows_environment=classification.shows_environment or _expands_variables(text, command),
-        directory=directory,
+        shows_environment=classification.shows_environment,
+        directories=directories,
         uncertainties=(
             *_find_uncertainties(words, unwrapped, assignments, connects, len(hints) > len(unwrapped.hints)),
             *(uncertainty for one in code for uncertainty in one.uncertainties),
@@ -193,16 +222,6 @@ def build_command(
         code=tuple(text for one in code for text in one.texts),
         runs_unknown=unwrapped.reads_shell_text or runs_unknown or any(one.reads_input for one in code),
     )
-
-
-def _expands_variables(text: str, command: ScannedCommand) -> bool:
-    """In a here-document or here-string."""
-    strings = [text[start:end] for operator, (start, end) in command.redirects if operator == "<<<"]
-    given = [
-        *(command.input if command.expands_input else ()),
-        *(one for one in strings if parse_word(one).value is None),
-    ]
-    return any(_VARIABLE.search(one) for one in given)
 
 
 def _find_code(
@@ -257,19 +276,120 @@ def _has_expansion(value: str) -> bool:
     return "$(" in value or "`" in value or "${" in value or "<(" in value
 
 
-def _classify(values: tuple[str | None, ...], unwrapped: UnwrappedCommand, safe: bool) -> Classification:
-    start = unwrapped.allow_start
-    if (
-        not safe
-        or start is None
-        or start != unwrapped.innermost_start
-        or unwrapped.shell_texts
-        or unwrapped.reads_shell_text
-    ):
+class _Expanded:
+    """The words of a command with everything that they can expand to."""
+
+    __slots__ = ("_command", "_scope", "_words")
+
+    def __init__(self, command: ScannedCommand, words: Sequence[ShellWord], scope: VariableScope) -> None:
+        self._command = command
+        self._words = words
+        self._scope = scope
+
+    def variants(self, start: int) -> list[tuple[str, ...]] | None:
+        """Every list of words, from `start` on, that the program may receive; None if there are too many to tell."""
+        # Inside `[[ ]]` nothing is split or matched against files.
+        keep = _NO_CHANGE if self._words[start].value != "[[" else _UNSPLIT
+        variants: list[tuple[str, ...]] = [()]
+        for word, (at, _) in zip(self._words[start:], self._command.words[start:], strict=True):
+            choices = (
+                [(word.value,)]
+                if word.value is not None
+                else self._scope.alternatives(word.raw, at, self._command.frame)
+            )
+            if choices is None or len(variants) * len(choices) > MAX_ALTERNATIVES:
+                return None
+            variants = [
+                (*before, *(one.translate(keep) for one in choice)) for before in variants for choice in choices
+            ]
+        self._scope.remaining -= len(variants) - 1
+        return variants if self._scope.remaining >= 0 else None
+
+
+_NO_CHANGE: Final[dict[int, str]] = {}
+_UNSPLIT: Final = str.maketrans({WORDS: TEXT, STAR: TEXT, ONE: TEXT, UNQUOTED: ""})
+
+
+def _classify(
+    expanded: _Expanded,
+    values: tuple[str | None, ...],
+    unwrapped: UnwrappedCommand,
+    safe: bool,
+    sources: Sequence[Sequence[str | None]],
+) -> Classification:
+    # The table knows which words of `find` run or write something.
+    start = 0 if values[0] == "find" else unwrapped.allow_start
+    variants = expanded.variants(unwrapped.innermost_start)  # also for the secrets that they name
+    if not safe or unwrapped.shell_texts or unwrapped.reads_shell_text:
+        return OTHER
+    if values[0] == "xargs" and len(unwrapped.spans) == 2:
+        return _classify_piped(values, unwrapped.innermost_start, sources)
+    if start is None or start != unwrapped.innermost_start:
         return OTHER
     if any(value is not None and value.endswith("xargs") for value in values[:start]):
         return OTHER  # it adds unknown words
-    return classify(values[start:])
+    if variants is None:
+        return classify(values[start:])
+    found = [classify(variant) for variant in variants]
+    weakest = max(found, key=lambda one: _STRICTEST_LAST.index(one.kind))
+    return Classification(
+        kind=weakest.kind,
+        reason=weakest.reason,
+        reads=tuple(dict.fromkeys(path for one in found for path in one.reads)),
+        writes=tuple(dict.fromkeys(path for one in found for path in one.writes)),
+        loads=tuple(dict.fromkeys(path for one in found for path in one.loads)),
+        shows_environment=any(one.shows_environment for one in found),
+    )
+
+
+def _reason(values: tuple[str | None, ...], unwrapped: UnwrappedCommand) -> str:
+    """Why the program needs approval, by its name; empty if nothing is known about it."""
+    reasons = command_table().reasons
+    for start in (0, unwrapped.innermost_start):
+        name = values[start] if start < len(values) else None
+        if name is not None and (reason := reasons.get(program_name(name))):
+            return reason
+        if name is not None and "/" in program_name(name):
+            return "runs a program outside the system directories"
+    return ""
+
+
+def _find_check(values: tuple[str | None, ...], unwrapped: UnwrappedCommand, safe: bool) -> CheckRun | None:
+    start = unwrapped.allow_start
+    if not safe or start is None or unwrapped.shell_texts or unwrapped.reads_shell_text or unwrapped.uncertainties:
+        return None
+    if "xargs" in values[:start]:
+        return None  # it adds unknown words
+    return find_check(values[start:]) if len(values) > start else None
+
+
+def _classify_piped(
+    values: tuple[str | None, ...], start: int, sources: Sequence[Sequence[str | None]]
+) -> Classification:
+    """A command behind xargs, which adds words."""
+    added = piped_words(values[:start], values[start:], sources)
+    found = classify((*values[start:], *added)) if added else UNKNOWN_WORD
+    return found if found.kind == "read" else UNKNOWN_WORD
+
+
+_SETS_VARIABLE: Final = Classification(kind="other", reason="sets a variable for later commands")
+
+
+def _uses_all(text: str, names: Sequence[str | None], *, is_required: bool) -> bool:
+    """Whether the text uses every variable that a command sets; otherwise it may be meant for something else."""
+    identifiers = [name for name in names if name is not None and name.isidentifier()]
+    if is_required and not identifiers:
+        return False
+    return all(re.search(rf"\$\{{?#?{name}\b", text) for name in identifiers)
+
+
+_STRICTEST_LAST: Final = ("read", "edit", "other")
+_NAMED_VARIABLE = re.compile(r"(?<!\\)\$\{?([A-Za-z_]\w*)", re.ASCII)
+
+
+def _secrets_in(bodies: Sequence[str]) -> set[str]:
+    """Names of secrets that here documents use."""
+    return {name for body in bodies for name in _NAMED_VARIABLE.findall(body) if is_secret_name(name)}
 
 
 def _allow_form(
@@ -288,12 +408,11 @@ def _allow_form(
     return " ".join([*before, *(word.raw for word in words[start:])])
 
 
-def _redirects(text: str, command: ScannedCommand) -> tuple[tuple[ShellRedirect, ...], bool]:
+def _redirects(text: str, command: ScannedCommand, scope: VariableScope) -> tuple[tuple[ShellRedirect, ...], bool]:
     """Redirects to files, and whether one of them opens a network connection."""
     found: list[ShellRedirect] = []
     connects = False
-    for operator, (start, end) in command.redirects:
-        target = parse_word(text[start:end]).value
+    for operator, target in _redirect_targets(text, command, scope):
         if operator == "<<<" or (operator in (">&", "<&") and target is not None and _DESCRIPTOR.fullmatch(target)):
             continue
         if target in _STANDARD_STREAMS:
@@ -301,6 +420,16 @@ def _redirects(text: str, command: ScannedCommand) -> tuple[tuple[ShellRedirect,
         connects = connects or (target is not None and _CONNECTION.match(target) is not None)
         found.append(ShellRedirect(operator, target, operator not in ("<", "<&")))
     return tuple(found), connects
+
+
+def _redirect_targets(text: str, command: ScannedCommand, scope: VariableScope) -> Iterator[tuple[str, str | None]]:
+    for operator, (start, end) in command.redirects:
+        value = parse_word(text[start:end]).value
+        choices = None if value is not None else scope.alternatives(text[start:end], start, command.frame)
+        if choices is None or any(len(choice) != 1 or has_marker(choice[0]) for choice in choices):
+            yield operator, value
+        else:
+            yield from ((operator, choice[0]) for choice in choices)
 
 
 def _find_uncertainties(

@@ -11,7 +11,16 @@ from typing import Final
 
 import msgspec
 
-from kitbag.shell.classification import OTHER, Classification, ParsedArguments, ProgramCheck
+from kitbag.shell.classification import (
+    OTHER,
+    UNKNOWN_PATH,
+    UNKNOWN_WORD,
+    Classification,
+    ParsedArguments,
+    ProgramCheck,
+)
+from kitbag.shell.expansions import TEXT, WORDS, has_marker, has_unknown, is_glob
+from kitbag.store.secret_names import is_secret_name
 
 # --- sed: checks every command; r, R, w, W, e and the flags of `s` that write or run make it "other" ---
 
@@ -116,12 +125,17 @@ def _sed_delimited(script: str, at: int) -> int | None:
     return index + 1 if text.count("[") == text.count("]") else None
 
 
+_RUNS_OR_WRITES: Final = Classification(kind="other", reason="its script may write files or run programs")
+
+
 def _sed(arguments: ParsedArguments, classification: Classification) -> Classification:
     scripts = [value for name, value in arguments.options if name in ("-e", "--expression") and value is not None]
     if not arguments.has_program:
         scripts = [arguments.operands[0]]
+    if any(has_marker(script) for script in scripts):
+        return UNKNOWN_WORD
     if not _sed_is_harmless("\n".join(scripts)):
-        return OTHER
+        return _RUNS_OR_WRITES
     suffixes = [value or "" for name, value in arguments.options if name in ("-i", "--in-place")]
     if not suffixes:
         return classification
@@ -139,10 +153,12 @@ _AWK_UNSAFE = re.compile(
 
 
 def _awk(arguments: ParsedArguments, classification: Classification) -> Classification:
-    programs = [*(value for _, value in arguments.options if value is not None), arguments.operands[0]]
-    if any(_AWK_UNSAFE.search(text) for text in programs):
-        return OTHER
-    shows_environment = any("ENVIRON" in text for text in programs)
+    texts = [*(value for _, value in arguments.options if value is not None), arguments.operands[0]]
+    if any(has_marker(text) for text in texts):
+        return UNKNOWN_WORD
+    if any(_AWK_UNSAFE.search(text) for text in texts):
+        return _RUNS_OR_WRITES
+    shows_environment = any("ENVIRON" in text for text in texts)
     return msgspec.structs.replace(classification, shows_environment=shows_environment)
 
 
@@ -175,13 +191,16 @@ _NUMBER = re.compile(r"-?[0-9]+")
 
 def _test(arguments: ParsedArguments, _classification: Classification) -> Classification:
     words = arguments.operands
+    is_keyword = words[-1:] == ("]]",)
     reads: list[str] = []
     for index, word in enumerate(words):
         before = words[index - 1] if index else ""
         after = words[index + 1] if index + 1 < len(words) else ""
+        if WORDS in word or is_glob(word) or (TEXT in word and TEXT in before and not is_keyword):
+            return UNKNOWN_WORD  # several words, or two that may be `-v` and what it evaluates
         if _NUMBER_COMPARISON.fullmatch(word):
-            # Anything else is evaluated, and evaluation can run a command: `[[ a[$(id)] -eq 1 ]]`.
-            if not (_NUMBER.fullmatch(before) and _NUMBER.fullmatch(after)):
+            # `[[` evaluates anything else, and that can run a command: `[[ a[$(id)] -eq 1 ]]`. `[` does not.
+            if not all(_NUMBER.fullmatch(one) or (TEXT in one and not is_keyword) for one in (before, after)):
                 return OTHER
         elif _FILE_COMPARISON.fullmatch(word):
             reads += [before, after]
@@ -189,6 +208,8 @@ def _test(arguments: ParsedArguments, _classification: Classification) -> Classi
             reads.append(word)
         elif len(word) == 2 and word[0] == "-" and not (_FILE_TEST.fullmatch(word) or _TEXT_TEST.fullmatch(word)):
             return OTHER
+    if any(has_unknown(path) for path in reads):
+        return UNKNOWN_PATH
     return Classification(kind="read", reads=tuple(path for path in reads if path))
 
 
@@ -207,6 +228,8 @@ def _copy(arguments: ParsedArguments, classification: Classification) -> Classif
         if len(sources) < 2:
             return OTHER
         sources, targets = sources[:-1], sources[-1:]
+    if any(map(has_marker, (*sources, *targets))):
+        return UNKNOWN_PATH
     target = targets[0]
     names = [posixpath.basename(source.rstrip("/")) for source in sources]
     moved = sources if classification.writes != arguments.writes else ()  # mv also writes its sources: it removes them
@@ -220,6 +243,80 @@ def _copy(arguments: ParsedArguments, classification: Classification) -> Classif
     )
 
 
+# --- rm and chmod ---
+
+# Never set-user-ID or sticky bits, and never a mode that keeps the owner from reading, which undo needs.
+_MODE = re.compile(r"0?[4-7][0-7]{2}|[ugoa]*(?:[+=]r?w?x?X?|-w?x?)(?:,[ugoa]*(?:[+=]r?w?x?X?|-w?x?))*")
+
+
+def _chmod(arguments: ParsedArguments, classification: Classification) -> Classification:
+    mode = arguments.operands[0]
+    plain = not has_marker(mode) and _MODE.fullmatch(mode) and not re.search(r"=(?!r)", mode)
+    return classification if plain else Classification(kind="other", reason="sets unusual permissions")
+
+
+# --- tar: only lists ---
+
+_TAR_LIST = re.compile(r"-?(?:[vzjJ]*t[vzjJ]*f|t[vzjJ]*f[vzjJ]*)")
+
+
+def _tar(arguments: ParsedArguments, _classification: Classification) -> Classification:
+    words = arguments.operands
+    if len(words) < 2 or not _TAR_LIST.fullmatch(words[0]) or any(word.startswith("-") for word in words[1:]):
+        return OTHER
+    return UNKNOWN_PATH if any(map(has_marker, words)) else Classification(kind="read", reads=words[1:2])
+
+
+# --- Builtins and queries with one harmless form ---
+
+_READABLE_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+_SETTING_WITHOUT_SECRETS = re.compile(
+    r"user\.(?:name|email)|init\.defaultbranch|(?:pull|push|fetch|merge|rebase|commit|diff|branch|log|color|core)\.[a-z]+"
+    r"|branch\.[\w./-]+\.(?:remote|merge|rebase)",
+    re.IGNORECASE,
+)
+_NPM_SETTING_WITHOUT_SECRETS = re.compile(r"[a-z][a-z-]*")
+
+
+def _printenv(arguments: ParsedArguments, classification: Classification) -> Classification:
+    names = arguments.operands
+    if not names or any(has_marker(name) for name in names):
+        return Classification(kind="other", reason="prints environment variables")
+    secret = next((name for name in names if is_secret_name(name)), "")
+    return (
+        Classification(kind="other", reason=f"prints ${secret}, which may hold a secret") if secret else classification
+    )
+
+
+def _read(arguments: ParsedArguments, classification: Classification) -> Classification:
+    """Lowercase names, so that no variable that programs know is set."""
+    safe = all(
+        _READABLE_NAME.fullmatch(name) and "proxy" not in name and name[:4] != "npm_" for name in arguments.operands
+    )
+    return classification if safe else Classification(kind="other", reason="sets a variable that may affect programs")
+
+
+def _git_config(arguments: ParsedArguments, classification: Classification) -> Classification:
+    """With one operand it prints a setting; URLs and credentials may hold secrets."""
+    plain = _SETTING_WITHOUT_SECRETS.fullmatch(arguments.operands[0])
+    return classification if plain else Classification(kind="other", reason="may print a credential")
+
+
+def _npm_config(arguments: ParsedArguments, classification: Classification) -> Classification:
+    verb, name = arguments.operands
+    plain = verb == "get" and _NPM_SETTING_WITHOUT_SECRETS.fullmatch(name) and not is_secret_name(name)
+    return classification if plain else OTHER
+
+
+def _requires(*options: str) -> ProgramCheck:
+    """One of these options must be given."""
+
+    def check(arguments: ParsedArguments, classification: Classification) -> Classification:
+        return classification if any(name in options for name, _ in arguments.options) else OTHER
+
+    return check
+
+
 # --- Programs with one harmless form ---
 
 
@@ -229,6 +326,8 @@ def _date(arguments: ParsedArguments, classification: Classification) -> Classif
 
 def _printf(arguments: ParsedArguments, classification: Classification) -> Classification:
     form = arguments.operands[0]
+    if has_marker(form):
+        return UNKNOWN_WORD
     # `-v` and `%n` assign a variable.
     return OTHER if form.startswith("-") or re.search(r"%[^%a-zA-Z]*[hlLjzt]*n", form) else classification
 
@@ -271,4 +370,25 @@ CHECKS: Final[Mapping[str, ProgramCheck]] = {
     "stash": _first("list", "show", alone=False),
     "listing": _first("list", alone=False),
     "reflog": _first("show", alone=True),
+    "notes": _first("list", "show", alone=True),
+    "chmod": _chmod,
+    "tar": _tar,
+    "unzip": _requires("-l", "-v", "-t"),
+    "printenv": _printenv,
+    "read": _read,
+    "git_config": _git_config,
+    "npm_config": _npm_config,
+    "get": _first("get", alone=False),
+    "uv_pip": _first("list", "show", "freeze", "tree", "check", alone=False),
+    "uv_python": _first("list", "find", alone=False),
+    "poetry_env": _first("info", "list", alone=False),
+    "query": _requires(
+        "-l", "--list", "-L", "--listfiles", "-s", "--status", "-S", "--search", "-q", "-qa", "-ql", "-qi", "-qf"
+    ),
+    "go_mod": _first("graph", "why", "verify", alone=False),
+    "ls": _first("ls", "list", alone=False),
+    "docker_system": _first("df", "info", alone=False),
+    "docker_compose": _first("ps", "ls", "version", "images", "top", alone=False),
+    "kubectl_version": _requires("--client"),
+    "kubectl_config": _first("current-context", "get-contexts", "get-clusters", alone=False),
 }

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from kitbag.shell.quotes import TOKEN, UNTERMINATED, WordScanner
-from kitbag.shell.scan_model import ScanFrame, ScannedCommand, ScannedRedirect, ShellScan
+from kitbag.shell.scan_model import ScanFrame, ScannedCommand, ScannedLoop, ScannedRedirect, ShellScan
 
 MAX_COMMANDS: Final = 200
 _COMPOUND_BEGINS = frozenset({"if", "then", "elif", "else", "while", "until", "do", "{"})
@@ -117,7 +117,7 @@ class _CommandScanner(WordScanner):
         elif frame.cases and frame.cases[-1] != "body":
             self._case_word(frame, raw)
         elif frame.loop:
-            self._loop_word(frame, raw)
+            self._loop_word(frame, raw, span)
         elif frame.function:
             frame.function, frame.body = False, True
         elif frame.command is None and self._reserved(frame, raw, at):
@@ -157,8 +157,12 @@ class _CommandScanner(WordScanner):
         frame.timed = False
         if raw in _COMPOUND_BEGINS:
             frame.compound, frame.filled = True, False
+            if raw in ("while", "until"):
+                frame.loops.append(None)
         elif raw in _COMPOUND_ENDS:
             frame.compound, frame.filled = True, True
+            if raw == "done" and frame.loops and (loop := frame.loops.pop()) is not None:
+                loop.end = at
         elif raw == "esac":
             frame.filled = True
             if frame.cases:
@@ -167,6 +171,7 @@ class _CommandScanner(WordScanner):
                 self.add_ambiguity("unexpected reserved word")
         elif raw in ("for", "select"):
             frame.compound, frame.loop = True, "name"
+            frame.loops.append(None)
         elif raw == "case":
             frame.compound = True
             frame.cases.append("word")
@@ -201,13 +206,25 @@ class _CommandScanner(WordScanner):
         else:
             frame.cases[-1] = "more pattern"
 
-    def _loop_word(self, frame: ScanFrame, raw: str) -> None:
+    def _loop_word(self, frame: ScanFrame, raw: str, span: tuple[int, int]) -> None:
+        loop = frame.loops[-1] if frame.loops else None
+        if loop is not None:
+            loop.body = loop.end = span[1]
         if frame.loop == "name":
             self.result.assigned.add(raw)
+            # What `select` assigns is unknown.
+            is_for = self.text[self.start : span[0]].rstrip().endswith("for")
+            loop = ScannedLoop(raw if is_for else "", span[1], frame)
+            frame.loops[-1:] = [loop]
+            self.result.loops.append(loop)
             frame.loop = "in"
+        elif frame.loop == "words" and loop is not None and loop.words is not None:
+            loop.words.append(span)
         elif frame.loop == "in":
             frame.loop = "words" if raw == "in" else ""
             frame.filled = False
+            if loop is not None and raw == "in":
+                loop.words = []
             if raw not in ("in", "do"):
                 self.add_ambiguity("malformed loop")
 

@@ -19,7 +19,7 @@ class ScanFrame:
     # fmt: off
     __slots__ = (
         "body", "can_end", "cases", "closer", "command", "compound", "connector", "filled", "function", "heredocs",
-        "loop", "mode", "number", "open", "outer", "quoted", "redirect", "subshell", "test", "timed",
+        "loop", "loops", "mode", "number", "open", "outer", "quoted", "redirect", "subshell", "test", "timed",
         "word",
     )
     # fmt: on
@@ -51,6 +51,8 @@ class ScanFrame:
         self.timed = False
         """After the word `time`."""
         self.loop = ""
+        self.loops: list[ScannedLoop | None] = []
+        """Loops whose `done` is still to come; None for those without a variable."""
         self.function = False
         """After the word `function`."""
         self.body = False
@@ -61,12 +63,29 @@ class ScanFrame:
         """Open brackets in arithmetic."""
 
 
+class ScannedLoop:
+    """A `for` or `select` loop, which gives a variable each of its words."""
+
+    __slots__ = ("body", "end", "frame", "name", "words")
+
+    def __init__(self, name: str, at: int, frame: ScanFrame) -> None:
+        self.name = name
+        self.body = at
+        """Where its words end."""
+        self.end = at
+        """Where its body ends."""
+        self.frame = frame
+        self.words: list[Span] | None = None
+        """None: the positional parameters."""
+
+
 class ScannedCommand:
     """One simple command as spans of the text."""
 
     # fmt: off
     __slots__ = (
-        "after", "assignments", "connector", "end", "expands_input", "frame", "input", "redirects", "start", "words",
+        "after", "assignments", "connector", "end", "expands_input", "frame", "input", "redirects", "start",
+        "unconditional", "words",
     )
     # fmt: on
 
@@ -76,6 +95,8 @@ class ScannedCommand:
         self.frame = frame
         self.connector = connector
         self.after = ""
+        self.unconditional = not frame.compound and connector in ("", ";")
+        """Runs whenever its list runs."""
         self.assignments: list[Span] = []
         self.words: list[Span] = []
         self.redirects: list[ScannedRedirect] = []
@@ -103,6 +124,7 @@ class ShellScan:
         "evaluated",
         "frames",
         "has_functions",
+        "loops",
         "nested",
         "uncertainties",
     )
@@ -119,6 +141,7 @@ class ShellScan:
         """Why commands may have been missed or may not be commands."""
         self.uncertainties: list[str] = []
         """Expansions that may run or change something."""
+        self.loops: list[ScannedLoop] = []
         self.assigned: set[str] = set()
         self.evaluated: set[str] = set()
         """Variables whose text is evaluated as arithmetic."""

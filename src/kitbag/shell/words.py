@@ -56,7 +56,7 @@ def _value(raw: str) -> str | None:
         if kind == "escape":
             text = "" if text == "\\\n" else text[1]
         elif kind == "ansi":
-            decoded = _decode_ansi(text)
+            decoded = decode_ansi(text)
             if decoded is None:
                 return None
             text = decoded
@@ -83,7 +83,7 @@ def _has_unquoted_brace(raw: str) -> bool:
     return False
 
 
-def _decode_ansi(text: str) -> str | None:
+def decode_ansi(text: str) -> str | None:
     unclear = False
 
     def decode(match: re.Match[str]) -> str:

@@ -157,7 +157,8 @@ class _Unwrapper:
                     self.uncertainties.append(_UNCLEAR)
         if name in table.launchers or name in table.launchers_elsewhere:
             self._every_word_from(at + 1)
-            if name in table.launchers and None in self.words[at + 1 :]:
+            later = self.words[at + 1 :]
+            if name in table.launchers and (None in later or not _INPUT_RUNNERS.isdisjoint(later)):
                 self.uncertainties.append(_UNCLEAR)
             return None
         wrapper = table.wrappers.get(name)
@@ -287,6 +288,8 @@ class _Unwrapper:
         elif text is None:
             self.reads_shell_text = True
             self.uncertainties.append(_AT_RUN_TIME)
+            if index in self.templates:  # what is known of it
+                self.shell_texts.append(self.templates[index].replace(UNKNOWN_TEXT, "{}"))
         else:
             self.shell_texts.append(text)
         self._hints_from(at + 1)

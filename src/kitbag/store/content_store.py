@@ -123,6 +123,19 @@ class ContentStore:
             self._remove_leftovers(now)
         return PruneResult(files, size, remaining)
 
+    def delete(self, digests: Iterable[str]) -> int:
+        """Deletes content that nothing refers to any more, and returns the bytes that were freed."""
+        freed = 0
+        with private_files.hold_lock(self._home, _LOCK):
+            for digest in digests:
+                path = os.path.join(self.folder, _relative_path(digest))
+                if _DIGEST.fullmatch(digest):
+                    with contextlib.suppress(OSError):
+                        size = os.lstat(path).st_size
+                        os.unlink(path)
+                        freed += size
+        return freed
+
     def _stored_files(self) -> Iterable[_StoredFile]:
         for entry in self._entries():
             if _DIGEST.fullmatch(entry.name):

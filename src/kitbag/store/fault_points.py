@@ -9,7 +9,7 @@ import signal
 from typing import Final
 
 VARIABLE: Final = "KITBAG_FAULT_AT"
-POINTS: Final = (
+TASK_POINTS: Final = (
     "task-created",
     "task-claimed",
     "request-sent",
@@ -20,6 +20,10 @@ POINTS: Final = (
     "end-unwritten",
     "end-written",
 )
+JOURNAL_POINTS: Final = ("journal-migrated", "journal-rebuilt", "journal-aside")
+TABLE_POINTS: Final = ("table-step", "table-applied")
+PRUNE_POINTS: Final = ("prune-records", "prune-committed", "prune-files", "prune-contents", "prune-compacted")
+POINTS: Final = (*TASK_POINTS, *JOURNAL_POINTS, *TABLE_POINTS, *PRUNE_POINTS)
 _name, _, _count = os.environ.get(VARIABLE, "").partition(":")
 _left = int(_count) if _count.isdecimal() else 1
 

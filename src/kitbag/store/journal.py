@@ -14,17 +14,23 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import msgspec
-
 from kitbag.store import journal_file
-from kitbag.store.journal_file import JournalRecovery, open_journal_file, store_error
+from kitbag.store.derived_tables import DerivedTable, JournalRecord, apply_rows, build_step
+from kitbag.store.fault_points import point
+from kitbag.store.journal_file import JournalRecovery, store_error
+from kitbag.store.journal_integrity import checksum, read_unchecked_until, row_problem
+from kitbag.store.journal_opening import open_journal_file
+from kitbag.store.journal_recovery import DAMAGE_STREAM
+from kitbag.store.journal_stamp import WalState, read_wal_salt, write_last_seq, write_stamp
 from kitbag.store.private_files import StoreError
+from kitbag.store.progress import report_progress
 from kitbag.store.redaction import Redactor
 
+__all__ = ["Journal", "JournalEntry", "JournalRecord", "journal_path"]
 POLL_SECONDS = 0.02
 """The delay for records of another process; records of this process are noticed immediately."""
 
@@ -84,11 +90,14 @@ class JournalWatch:
 
 
 _PAGE_SIZE = 100
+_PROGRESS_STEP = 100_000
+_CHECKPOINT_BYTES = 4_000_000
+"""Size of the write-ahead log at which its pages are copied into the database file."""
 _INSERT = (
-    "INSERT INTO records (stream, at, kind, body, key) VALUES (?, ?, ?, ?, ?)"
+    "INSERT INTO records (seq, stream, at, kind, body, key, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING"
 )
-_SELECT = "SELECT seq, stream, at, kind, body FROM records WHERE "
+_SELECT = "SELECT seq, stream, at, kind, body, key, checksum FROM records WHERE "
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 # Jumps to the next stream name, so that the time depends on the number of streams, not of records.
 _STREAMS = """
@@ -100,15 +109,6 @@ WITH RECURSIVE found (stream) AS (
 )
 SELECT stream FROM found WHERE substr(stream, 1, length(:prefix)) = :prefix
 """
-
-
-class JournalRecord(msgspec.Struct, frozen=True, kw_only=True):
-    seq: int
-    """Increases with every record of the journal, across streams; a reader that sees one can see all before it."""
-    stream: str
-    at: str
-    kind: str
-    body: Any
 
 
 class JournalEntry(NamedTuple):
@@ -158,6 +158,7 @@ class Journal:
         self._wake = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._unchecked_until = file.unchecked_until
 
     @classmethod
     def open(cls, path: str, redactor: Redactor) -> "Journal":
@@ -199,6 +200,8 @@ class Journal:
                 with self._reading:
                     self._file.reader.close()
                 self._file.writer.close()
+                if not os.path.exists(f"{self.path}-wal"):  # the last process that had it open
+                    write_stamp(self._file.lock_fd, self.path)
                 os.close(self._file.lock_fd)
         self._wake.release()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -334,9 +337,13 @@ class Journal:
         written: list[list[int | None]] = []
         try:
             self._begin()
+            last = 0
             for batch in batches:
-                written.append(_insert(writer, batch.rows))
+                last, seqs = self._insert_batch(batch.rows)
+                written.append(seqs)
+            point("table-applied")
             writer.execute("COMMIT")
+            write_last_seq(self._file.lock_fd, last)
         except sqlite3.Error as error:
             written.clear()
             self._roll_back()
@@ -349,7 +356,41 @@ class Journal:
             if len(written) == len(batches):
                 for batch, seqs in zip(batches, written, strict=True):
                     batch.seqs = seqs
+        self._checkpoint_if_large()
         return None
+
+    def _checkpoint_if_large(self) -> None:
+        """Copies the log into the database file, and notes its state, so that a later change by others is noticed."""
+        with contextlib.suppress(OSError):
+            if os.stat(f"{self.path}-wal").st_size < _CHECKPOINT_BYTES:
+                return
+        try:
+            row = self._file.writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as error:
+            journal_file.flag_damage(self.path, error)  # the records are durable all the same
+            return
+        if not row[0]:
+            write_stamp(self._file.lock_fd, self.path, WalState(read_wal_salt(self.path), int(row[1]), int(row[2])))
+
+    def _insert_batch(self, rows: "list[tuple[str, str, str, str, str | None]]") -> tuple[int, list[int | None]]:
+        """Returns the number of the last record of the journal, and those of the rows."""
+        writer = self._file.writer
+        last = int(writer.execute("SELECT coalesce(max(seq), 0) FROM records").fetchone()[0])
+        seqs = _insert(writer, rows, last)
+        apply_rows(writer, [(seq, *row[:4]) for seq, row in zip(seqs, rows, strict=True) if seq])
+        return max([last, *(seq or 0 for seq in seqs)]), seqs
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Generator[sqlite3.Connection, None, None]:
+        """For work on the file itself, outside a transaction. Raises StoreError."""
+        with self._writing:
+            self._check_usable()
+            try:
+                yield self._file.writer
+            except sqlite3.Error as error:
+                raise store_error(self.path, error) from error
+            finally:
+                write_stamp(self._file.lock_fd, self.path)
 
     def _begin(self) -> None:
         end = time.monotonic() + journal_file.BUSY_SECONDS
@@ -362,6 +403,44 @@ class Journal:
                 if not journal_file.is_busy(error) or time.monotonic() > end:
                     raise
                 time.sleep(POLL_SECONDS)
+
+    @contextlib.contextmanager
+    def transaction(self, entries: Iterable[JournalEntry] = ()) -> Generator[sqlite3.Connection, None, None]:
+        """For changes besides new records: all of them or none, with these records. Raises StoreError."""
+        batch = self._batch(entries)
+        with self._writing:
+            self._check_usable()
+            try:
+                self._begin()
+                last = self._insert_batch(batch.rows)[0]
+                yield self._file.writer
+                self._file.writer.execute("COMMIT")
+                write_last_seq(self._file.lock_fd, last)
+            except sqlite3.Error as error:
+                journal_file.flag_damage(self.path, error)
+                raise store_error(self.path, error) from error
+            finally:
+                self._roll_back()
+        self._checkpoint_if_large()
+
+    def ensure_table(self, table: DerivedTable) -> None:
+        """Builds the table from the records if it is missing or of another version."""
+        if self.select(
+            "SELECT 1 FROM derived_tables WHERE name = ? AND version = ? AND complete", table.name, table.version
+        ):
+            return
+        complete, shown = False, 0
+        while not complete:
+            with self.transaction() as writer:
+                applied, complete = build_step(writer, table)
+            if applied - shown >= _PROGRESS_STEP and not complete:
+                shown = applied
+                report_progress(f"building tables of the journal: {applied:,} of {self.last_seq():,} records")
+
+    def drop_tables(self) -> None:
+        """The next reader builds them again."""
+        with self.transaction() as writer:
+            writer.execute("DELETE FROM derived_tables")
 
     def _roll_back(self) -> None:
         if self._file.writer.in_transaction:
@@ -408,6 +487,10 @@ class Journal:
         rows = self._query(f"{_SELECT}stream = ? ORDER BY seq DESC LIMIT 1", (stream,))
         return self._record(rows[0]) if rows else None
 
+    def damages(self) -> list[JournalRecord]:
+        """Where records were lost: what had not ended before one of these must not go on by itself."""
+        return [record for record in self.read(DAMAGE_STREAM) if record.kind == "damaged" and record.body.get("hold")]
+
     def last_seq(self) -> int:
         """Across all streams; 0 if there is no record."""
         rows = self._query("SELECT seq FROM records ORDER BY seq DESC LIMIT 1", ())
@@ -437,6 +520,10 @@ class Journal:
             if watch.is_idle:
                 self._watches.pop(loop, None)
 
+    def select(self, query: str, *values: object) -> list[Any]:
+        """Rows of derived tables."""
+        return self._query(query, values)
+
     def _query(self, query: str, values: tuple[object, ...] | dict[str, object]) -> list[Any]:
         with self._reading:
             self._check_usable()
@@ -447,20 +534,32 @@ class Journal:
                 raise store_error(self.path, error) from error
 
     def _record(self, row: Any) -> JournalRecord:
+        if row[6] is None and row[0] > self._unchecked_until:  # perhaps just written by an earlier version
+            with self._reading:
+                self._unchecked_until = read_unchecked_until(self._file.reader) or 0
+        problem = row_problem(row, self._unchecked_until)
         try:
-            return JournalRecord(seq=row[0], stream=row[1], at=row[2], kind=row[3], body=json.loads(row[4]))
-        except (ValueError, RecursionError) as error:
-            raise StoreError(f"record {row[0]} of {self.path} is corrupt: {error}", "restore the file") from error
+            if not problem:
+                return JournalRecord(seq=row[0], stream=row[1], at=row[2], kind=row[3], body=json.loads(row[4]))
+        except (ValueError, RecursionError):
+            problem = "it is not JSON"
+        journal_file.request_check(self.path)
+        raise StoreError(
+            f"record {row[0]} of {self.path} is corrupt: {problem}",
+            "stop all Kitbag processes; the next one sets the file aside and recovers the records before the damage",
+        )
 
 
-def _insert(writer: sqlite3.Connection, rows: "list[tuple[str, str, str, str, str | None]]") -> list[int | None]:
-    """If the key of the first row exists, none of the rows is written."""
+def _insert(
+    writer: sqlite3.Connection, rows: "list[tuple[str, str, str, str, str | None]]", last: int
+) -> list[int | None]:
+    """If the key of the first row exists, none of the rows is written. `last`: the number of the last record."""
     seqs: list[int | None] = []
-    for row in rows:
+    for seq, row in enumerate(rows, last + 1):
         if seqs and seqs[0] is None:
             return [None] * len(rows)
-        cursor = writer.execute(_INSERT, row)
-        seqs.append(cursor.lastrowid if cursor.rowcount else None)
+        cursor = writer.execute(_INSERT, (seq, *row, checksum(seq, *row)))
+        seqs.append(seq if cursor.rowcount else None)
     return seqs
 
 

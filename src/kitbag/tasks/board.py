@@ -1,6 +1,6 @@
 """The board: every task, its owner and its result, as journal records that many processes share.
 
-An in-memory view of one journal stream, refreshed as the stream grows. A write is durable when its method returns. A
+Reads the table of tasks that the journal derives from those records. A write is durable when its method returns. A
 journal key decides races: one process claims a run, one writes its result. Used by the worker, the task tools, the CLI
 and the chat.
 """
@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -30,17 +30,19 @@ from kitbag.tasks.task import (
     TaskKind,
     TaskRequest,
     TaskResult,
-    apply_record,
 )
 from kitbag.tasks.task_processes import kill_processes
+from kitbag.tasks.task_table import TASK_TABLE, TASKS_STREAM, decode_tasks
 from kitbag.tasks.version import kitbag_version
 
-TASKS_STREAM: Final = "tasks"
 TASK_STREAM_PREFIX: Final = "task/"
 """Per-task streams with the request and long answers: read only when needed."""
 OWNER_ENDED: Final = "its process ended before the task did"
 MAX_INLINE_TEXT: Final = 4_000
 """Characters of an answer that the board keeps in memory."""
+RETRY: Final = "retry; it is built again from the records"
+_MAX_SIMILAR: Final = 200
+"""Newest tasks among which a similar id is looked for."""
 _CHUNK_CHARACTERS = 500_000
 _POLL_SECONDS = 1.0
 """How often the board checks for owners that have died."""
@@ -59,44 +61,63 @@ class Board:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self._last_applied_seq = 0
-        self._tasks: dict[str, Task] = {}
-        self._children: dict[str, list[str]] = {}
-        self._unfinished: dict[str, None] = {}
-        """Unfinished tasks, so that scanning them does not cost a pass over all tasks."""
+        self._last_applied_seq = -1
+        self._unfinished: dict[str, Task] = {}
+        """As of the last refresh."""
         self._dead_checked_at = 0.0
-        self.unreadable: list[UnreadableRecord] = []
 
     # Reading
 
     def refresh(self) -> list[str]:
-        """Applies new records and returns the ids of the tasks that changed."""
-        changed: dict[str, None] = {}
-        for record in self.journal.read(TASKS_STREAM, self._last_applied_seq, 1_000):
-            self._last_applied_seq = record.seq
-            known = len(self._tasks)
-            try:
-                task_id = apply_record(self._tasks, record)
-            except (LookupError, TypeError, ValueError, ArithmeticError) as error:
-                self.unreadable.append(
-                    UnreadableRecord(record.seq, record.kind, f"{type(error).__name__}: {error}"[:200])
-                )
-                continue
-            changed[task_id] = None
-            task = self._tasks[task_id]
-            if len(self._tasks) > known:
-                self._children.setdefault(task.parent or task.root, []).append(task_id)
+        """Returns the ids of the tasks that changed since the last time."""
+        self.journal.ensure_table(TASK_TABLE)
+        if self._last_applied_seq < 0:  # the first time: only those that are still to end
+            [[last]] = self.journal.select("SELECT coalesce(max(changed), 0) FROM task_states")
+            rows = self.journal.select("SELECT id, state, checksum, changed FROM task_states WHERE finished = 0")
+            self._last_applied_seq = int(last)
+        else:
+            rows = self._select_changed(self._last_applied_seq)
+        for task in self._decode([row[:3] for row in rows]):
             if task.is_finished:
-                self._unfinished.pop(task_id, None)
+                self._unfinished.pop(task.id, None)
             else:
-                self._unfinished[task_id] = None
-        return list(changed)
+                self._unfinished[task.id] = task
+        self._last_applied_seq = max([self._last_applied_seq, *(int(row[3]) for row in rows)])
+        return [str(row[0]) for row in rows]
+
+    def _select_changed(self, after: int) -> list[Any]:
+        self.journal.ensure_table(TASK_TABLE)
+        return self.journal.select(
+            "SELECT id, state, checksum, changed FROM task_states WHERE changed > ? ORDER BY changed", after
+        )
+
+    def _select(self, condition: str, *values: object) -> list[Task]:
+        self.journal.ensure_table(TASK_TABLE)
+        return self._decode(
+            self.journal.select(f"SELECT id, state, checksum FROM task_states {condition}", *values)  # noqa: S608
+        )
+
+    def _decode(self, rows: list[tuple[str, str, int]]) -> list[Task]:
+        try:
+            return decode_tasks(rows)
+        except (ValueError, TypeError, msgspec.MsgspecError) as error:
+            self.journal.drop_tables()
+            raise StoreError(f"the table of tasks in {self.journal.path} is damaged: {error}", RETRY) from error
+
+    @property
+    def unreadable(self) -> list[UnreadableRecord]:
+        self.journal.ensure_table(TASK_TABLE)
+        rows = self.journal.select(
+            "SELECT seq, kind, problem FROM derived_problems WHERE name = ? ORDER BY seq", TASK_TABLE.name
+        )
+        return [UnreadableRecord(*row) for row in rows]
 
     def unreadable_notice(self) -> str:
         """What the user should know about unreadable records; empty if there are none."""
-        if not self.unreadable:
+        unreadable = self.unreadable
+        if not unreadable:
             return ""
-        count, first = len(self.unreadable), self.unreadable[0]
+        count, first = len(unreadable), unreadable[0]
         subject = "1 task record" if count == 1 else f"{count:,} task records"
         return (
             f"can't read {subject} in the journal, so tasks may be missing or out of date; another version of Kitbag "
@@ -105,63 +126,81 @@ class Board:
 
     @property
     def last_applied_seq(self) -> int:
-        """The sequence number of the last record that was applied."""
-        return self._last_applied_seq
+        """The sequence number of the last record that changed a task, as of the last refresh."""
+        return max(self._last_applied_seq, 0)
 
     def known_unfinished(self) -> list[Task]:
         """Unfinished tasks as of the last refresh, without reading the journal."""
-        return [self._tasks[task_id] for task_id in list(self._unfinished)]
+        return list(self._unfinished.values())
 
     def all(self) -> list[Task]:
         """In order of creation."""
-        self.refresh()
-        return list(self._tasks.values())
+        return self._select("ORDER BY number")
+
+    def newest(self, directory: str = "", limit: int = -1, *, unfinished: bool = False) -> list[Task]:
+        """Newest first, of one directory or of all."""
+        conditions = [*(["directory = ?"] if directory else []), *(["finished = 0"] if unfinished else [])]
+        where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+        return self._select(f"{where}ORDER BY number DESC LIMIT ?", *([directory] if directory else []), limit)
+
+    def count(self, directory: str = "", session_id: str = "") -> int:
+        """All tasks, or those of a directory or a session."""
+        self.journal.ensure_table(TASK_TABLE)
+        if not directory:
+            return int(self.journal.select("SELECT count(*) FROM task_states")[0][0])
+        query = "SELECT count(*) FROM task_states WHERE directory = ? OR (root = ? AND root <> '')"
+        return int(self.journal.select(query, directory, session_id)[0][0])
+
+    def changed_since(self, seq: int) -> list[Task]:
+        """Tasks with a record after this one."""
+        return self._decode([row[:3] for row in self._select_changed(seq)])
 
     def of_session(self, session_id: str) -> list[Task]:
         """All tasks of a session, including those that its agents started."""
-        return [task for task in self.all() if task.root == session_id]
+        return self._select("WHERE root = ? ORDER BY number", session_id)
 
     def unfinished(self) -> list[Task]:
         """Oldest first."""
         self.refresh()
-        return sorted((self._tasks[task_id] for task_id in self._unfinished), key=lambda task: task.created)
+        return sorted(self._unfinished.values(), key=lambda task: task.created)
 
     def get(self, task_id: str) -> Task | None:
-        self.refresh()
-        return self._tasks.get(task_id)
+        return next(iter(self._select("WHERE id = ?", task_id)), None)
 
     def find(self, name: str, visible: Callable[[Task], bool] | None = None) -> Task:
         """Finds a task by its id or a prefix of it. Raises NotFoundError with close matches, or AmbiguousError.
 
         `visible`: only these tasks are considered.
         """
-        self.refresh()
-        known = self._tasks if visible is None else {task.id: task for task in self._tasks.values() if visible(task)}
-        if name in known:
-            return known[name]
-        matches = [task_id for task_id in known if len(name) >= 3 and task_id.startswith(name)]
+        found = self.get(name)
+        if found is not None and (visible is None or visible(found)):
+            return found
+        matches: list[Task] = []
+        if len(name) >= 3:
+            matches = self._select("WHERE id > ? AND substr(id, 1, ?) = ? ORDER BY id", name, len(name), name)
+        matches = [task for task in matches if visible is None or visible(task)]
         if len(matches) > 1:
-            raise AmbiguousError(f"several tasks start with {name[:80]!r}", f"use one of {', '.join(matches[:10])}")
+            ids = ", ".join(task.id for task in matches[:10])
+            raise AmbiguousError(f"several tasks start with {name[:80]!r}", f"use one of {ids}")
         if matches:
-            return known[matches[0]]
-        close = get_close_matches(name[:80], known, 3, 0.6)
+            return matches[0]
+        recent = [task.id for task in self.newest(limit=_MAX_SIMILAR) if visible is None or visible(task)]
+        close = get_close_matches(name[:80], recent, 3, 0.6)
         fix = f"did you mean {' or '.join(close)}?" if close else "list tasks with `kitbag tasks`"
         raise NotFoundError(f"no task named {name[:80]!r}", fix)
 
     def started_by(self, parent_id: str) -> list[Task]:
         """The direct children of a task or a session."""
-        self.refresh()
-        return [self._tasks[child] for child in self._children.get(parent_id, ())]
+        return self._select("WHERE started_by = ? ORDER BY number", parent_id)
 
     def descendants(self, task_id: str) -> list[Task]:
         """All tasks below this one, at any depth."""
-        self.refresh()
         descendants: list[Task] = []
-        pending = list(reversed(self._children.get(task_id, ())))
+        pending = self.started_by(task_id)[::-1]
         while pending:
             child = pending.pop()
-            descendants.append(self._tasks[child])
-            pending += reversed(self._children.get(child, ()))
+            descendants.append(child)
+            pending += self.started_by(child.id)[::-1]
         return descendants
 
     def request(self, task_id: str) -> TaskRequest:
@@ -215,20 +254,15 @@ class Board:
             return None
 
     async def follow(self) -> AsyncIterator[list[Task]]:
-        """Yields the tasks that changed, indefinitely."""
+        """Yields the tasks that changed since the last refresh, indefinitely."""
+        if self._last_applied_seq < 0:
+            self.refresh()
         after = self._last_applied_seq
         while True:
             seen = self.journal.last_seq()
-            changed: dict[str, None] = {}
-            self.refresh()
-            if self._last_applied_seq > after:
-                for record in self.journal.read(TASKS_STREAM, after, 1_000):  # others may have refreshed it
-                    if record.seq > self._last_applied_seq:
-                        break
-                    after = record.seq
-                    if isinstance(record.body, dict):
-                        changed[str(cast("dict[str, Any]", record.body).get("id"))] = None
-            yield [self._tasks[task_id] for task_id in changed if task_id in self._tasks]
+            rows = self._select_changed(after)
+            after = max([after, *(int(row[3]) for row in rows)])
+            yield self._decode([row[:3] for row in rows])
             await self.journal.wait_async(seen)
 
     # Writing

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from kitbag.agent.resume import resume
+from kitbag.agent.session import STREAM_PREFIX
 from kitbag.errors import InvalidError
 from kitbag.tasks.agent_permissions import FINGERPRINT_KEY
 from kitbag.tasks.board import Board
@@ -25,7 +26,8 @@ async def resume_task(board: Board, task: Task, message: str, kitbag_home: str) 
     """The task is queued on return. Raises InvalidError if it can't be resumed in the background."""
     check_resumable(task)
     request = board.request(task.id)
-    previous_turns = resume(board.journal, task.session).totals.turns
+    has_started = board.journal.last(STREAM_PREFIX + task.session) is not None
+    previous_turns = resume(board.journal, task.session).totals.turns if has_started else 0
     # The user's resume also approves a changed agent file.
     options = {name: value for name, value in request.options.items() if name != FINGERPRINT_KEY}
     request = msgspec.structs.replace(

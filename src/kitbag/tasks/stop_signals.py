@@ -45,6 +45,7 @@ class StopSignals:
         while True:
             try:
                 # First check all watched tasks: changes before this point would be missed.
+                self._board.refresh()
                 self._notify([self._board.find(task_id) for task_id in list(self._waiting)])
                 async for changed in self._board.follow():
                     self._notify(changed)

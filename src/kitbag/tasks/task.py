@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, cast
 import msgspec
 
 from kitbag.record_fields import RecordFields
-from kitbag.store.journal import JournalRecord
+from kitbag.store.derived_tables import JournalRecord
 from kitbag.tasks.owner import GONE_OWNER, Owner, parse_owner
 
 TaskKind = Literal["agent", "command"]
@@ -173,11 +173,38 @@ def apply_record(tasks: dict[str, Task], record: JournalRecord) -> str:
     """Applies one record of the board's stream and returns the id of its task. Raises for an unreadable record."""
     body = cast("dict[str, Any]", record.body)
     task_id = str(body["id"])
-    if record.kind == "created":
+    if record.kind == "pruned":
+        tasks[task_id] = _read_pruned(body)
+    elif record.kind == "created":
         tasks.setdefault(task_id, _create_task(tasks, body, record.at))
     else:
         tasks[task_id] = _update_task(tasks[task_id], record.kind, body, record.at)
     return task_id
+
+
+def pruned_body(task: Task, number: int) -> dict[str, Any]:
+    """What is left of a task after pruning. `number`: its place in the order of creation."""
+    return {
+        "id": task.id,
+        "kind": task.kind,
+        "status": task.status,
+        "created": task.created,
+        "started": task.started,
+        "ended": task.ended,
+        "number": number,
+    }
+
+
+def _read_pruned(body: Mapping[str, Any]) -> Task:
+    names = ("id", "kind", "status", "created", "started", "ended")
+    nothing = {"agent": "", "description": "", "root": "", "parent": "", "directory": "", "depth": 0}
+    return Task(
+        **{name: str(body[name]) for name in names},  # pyright: ignore[reportArgumentType]
+        **nothing,  # pyright: ignore[reportArgumentType]
+        background=True,
+        notified=True,
+        result=TaskResult(status=body["status"], error=PRUNED),
+    )
 
 
 def _create_task(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) -> Task:
@@ -232,6 +259,16 @@ def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Tas
     return task
 
 
+def hold_after_damage(task: Task, at: str) -> Task:
+    """A task that had not ended when the journal was damaged: its end may be among the lost records, so it runs again
+    only when a person resumes it. It uses up a run number, because keys of the last run may exist."""
+    run = task.run + 1
+    result = TaskResult(status="interrupted", error=JOURNAL_DAMAGED)
+    return msgspec.structs.replace(
+        task, status="interrupted", result=result, run=run, ended=at, ended_run=run, questions=(), stop_requested=False
+    )
+
+
 def _start_task(task: Task, body: Mapping[str, Any], at: str) -> Task:
     """A finished task restarts only when a user asks for it; a claim that is too late still uses up its run number."""
     run = task.run + 1
@@ -264,7 +301,12 @@ def _parse_owner(body: Mapping[str, Any]) -> tuple[Owner, tuple[str, ...]]:
         return GONE_OWNER, (f"the journal does not name its process ({error}); Kitbag treats the process as ended",)
 
 
+JOURNAL_DAMAGED: Final = "the journal was damaged, so its outcome is unknown; check what it did before you resume it"
+PRUNED: Final = "its prompt, answer and output were deleted (store.retention_days, or kitbag store prune)"
 _MAX_WARNINGS: Final = 20
+RECORD_KINDS: Final = (
+    "created", "begun", "queued", "waiting", "answered", "session", "stop", "warning", "notified", "ended", "pruned",
+)  # fmt: skip
 _CREATED_FIELDS: Final = ("id", "kind", "agent", "description", "root", "parent", "depth", "background", "directory")
 
 

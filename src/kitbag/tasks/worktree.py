@@ -36,11 +36,50 @@ class Worktree(msgspec.Struct, frozen=True, kw_only=True):
     branch: str
 
 
+def worktree_path(kitbag_home: str, task_id: str) -> str:
+    return os.path.join(os.path.realpath(kitbag_home), "worktrees", task_id)
+
+
+def find_unmerged_work(kitbag_home: str, task_id: str) -> str:
+    """Why the task's worktree must stay; empty if there is none, or if everything in it is merged."""
+    path = worktree_path(kitbag_home, task_id)
+    if not os.path.isdir(path):
+        return ""
+    try:
+        repository = _repository_of(path)
+        if any(True for _ in _nested_repositories(path)):
+            return f"its worktree {path} contains other repositories"
+        if _git(path, "status", "--porcelain", "--untracked-files=all").strip():
+            return f"its worktree {path} has uncommitted changes"
+        commit = _git(path, "rev-parse", "HEAD").strip()
+        if _git(repository, "rev-list", "--max-count=1", commit, "--not", "HEAD").strip():
+            return f"its worktree {path} has commits that are not merged"
+    except InvalidError as error:
+        return f"its worktree {path} can't be checked ({error.problem})"
+    return ""
+
+
+def remove_worktree(kitbag_home: str, task_id: str) -> None:
+    """Call only if `find_unmerged_work` finds nothing: git refuses as well. Raises InvalidError."""
+    path = worktree_path(kitbag_home, task_id)
+    repository = _repository_of(path)
+    _git(repository, "worktree", "remove", path)
+    _git(repository, "branch", "--quiet", "-d", f"kitbag/{task_id}", check=False)
+
+
+def _repository_of(path: str) -> str:
+    """Raises InvalidError if an agent has replaced the link to our repository."""
+    common = os.path.realpath(os.path.join(path, _git(path, "rev-parse", "--git-common-dir").strip()))
+    repository = os.path.dirname(common)
+    _check_worktree_link(Worktree(repository=repository, path=path, branch=""))
+    return repository
+
+
 def create_worktree(repository: str, kitbag_home: str, task_id: str) -> Worktree:
     """The task's worktree, which may exist from an earlier run. Raises InvalidError."""
     worktree = Worktree(
         repository=repository,
-        path=os.path.join(os.path.realpath(kitbag_home), "worktrees", task_id),
+        path=worktree_path(kitbag_home, task_id),
         branch=f"kitbag/{task_id}",
     )
     if os.path.isdir(worktree.path):

@@ -34,6 +34,18 @@ def format_cost(cost: float | None) -> str:
     return "?" if cost is None else f"${cost:.4f}"
 
 
+def format_bytes(size: int) -> str:
+    """Decimal units: 999 bytes, 1.2 kB, 34.0 MB."""
+    if size < 1000:
+        return format_count(size, "byte")
+    value, unit = size / 1000, "kB"
+    for larger in ("MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:,.1f} {unit}"
+
+
 def format_duration(seconds: float) -> str:
     """`3.2s`, `45s`, `2m 5s`, `3h 20m`."""
     if seconds < 10:

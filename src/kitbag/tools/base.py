@@ -61,8 +61,9 @@ class ChangeRecorder(Protocol):
         """Record a change before it is made; durable on return. None: the file does not exist."""
         ...
 
-    def record_command(self, call_id: str) -> AbstractAsyncContextManager[None]:
-        """Record what a command changes, by snapshots of the workspace before and after it."""
+    def record_command(self, call_id: str, named: tuple[str, ...] = ()) -> AbstractAsyncContextManager[None]:
+        """Record what a command changes, by snapshots of the workspace before and after it. `named`: absolute paths
+        that it writes, recorded even if git ignores them or the workspace is too large."""
         ...
 
 

@@ -1,7 +1,8 @@
 """What `kitbag doctor` and `/doctor` show: where items were found, and the sandbox."""
 
 from kitbag.runtime.doctor import DoctorReport
-from kitbag.text.human_format import shorten_path
+from kitbag.store.journal_status import StoreStatus
+from kitbag.text.human_format import format_bytes, shorten_path
 from kitbag.views.blocks import FieldsBlock, TableBlock
 from kitbag.views.permissions import describe_protection
 
@@ -19,3 +20,14 @@ def sandbox_fields(report: DoctorReport) -> FieldsBlock:
     protection = report.protection
     pairs = (("sandbox", describe_protection(protection)), ("note", protection.problem), ("fix", protection.fix))
     return FieldsBlock(pairs)
+
+
+def describe_store(status: StoreStatus) -> str:
+    """How much is stored of what."""
+    parts = (
+        (status.journal_bytes, "sessions and tasks"),
+        (status.undo_bytes, "undo data"),
+        (status.output_bytes, "task output"),
+        (status.damaged_bytes, "damaged journals"),
+    )
+    return ", ".join(f"{format_bytes(size)} {what}" for size, what in parts if size) or "nothing"

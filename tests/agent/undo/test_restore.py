@@ -8,7 +8,9 @@ import pytest
 
 from conftest import World
 from kitbag.agent.undo.plan import plan_undo
+from kitbag.agent.undo.snapshot import MAX_FILE_BYTES, SnapshotLimits
 from kitbag.errors import KitbagError
+from kitbag.permissions.decisions.command_paths import MAX_RESTORABLE_BYTES
 from support.changing import Shop, reopened, until_killed
 
 ODD = os.fsdecode(b"odd \xff\n\x1b[1m'\"$(x)")
@@ -88,6 +90,30 @@ def test_what_a_command_did_is_taken_back_and_done_again(shop: Shop, command: st
     assert not shop.messages()[0].undone
     shop.force()
     assert shop.tree() == before
+
+
+@pytest.mark.parametrize(
+    "command", ["rm ignored.log", "mv ignored.log moved.log", "cp src/a.py ignored.log", "chmod +x ignored.log"]
+)
+@pytest.mark.parametrize("limits", [SnapshotLimits(), SnapshotLimits(files=1)])
+def test_files_that_a_command_names_are_restored_even_if_ignored_or_in_a_large_workspace(
+    world: World, command: str, limits: SnapshotLimits
+) -> None:
+    shop = Shop(world, limits=limits)
+    furnish(shop)
+    (shop.root / ".gitignore").write_text("*.log\n")
+    (shop.root / "ignored.log").write_text("once\n")
+    before = shop.tree()
+    shop.say()
+    shop.command(command, named=("ignored.log", "moved.log"))
+    assert shop.tree() != before
+    shop.undo()
+    assert shop.tree() == before
+    shop.close()
+
+
+def test_permissions_and_undo_agree_on_the_size_of_a_file_that_can_be_restored() -> None:
+    assert MAX_RESTORABLE_BYTES == MAX_FILE_BYTES
 
 
 def test_a_folder_that_is_no_repository(shop: Shop) -> None:

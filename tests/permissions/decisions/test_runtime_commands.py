@@ -22,6 +22,10 @@ FROM_INPUT = [
     "python3.12 -u < list", "cat list | perl", "cat list | node", "ruby < list", "/usr/bin/php < list", "tclsh < list",
     "python3 <<E\nimport os; os.system('$X')\nE", "python3 <<< \"$X\"",
 ]  # fmt: skip
+FROM_INPUT += [
+    "python3 /dev/fd/3 3<list", "python3 <(cat list)", "unbuffer xargs -I% % x", "toybox xargs -I% % x", "awk '{system($0)}' list",
+    "awk '{print | \"sh\"}' list", "perl -ne 'system $_' list", "sed e list", "sed -n 's/^//e' list",
+]  # fmt: skip
 FOUND = [
     "find . -exec {} x \\;", "find . -name r? -exec {} -rf src \\;", "find . -exec {} -rf src +", "find /bin -execdir {} x \\;",
     "find . -ok {} x \\;", "find . -exec env {} x \\;", "find . -exec timeout 5 {} x \\;", "find . -exec sh {} \\;",

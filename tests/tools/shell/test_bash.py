@@ -491,7 +491,7 @@ class Kept:
         raise AssertionError
 
     @contextlib.asynccontextmanager
-    async def record_command(self, call_id: str) -> AsyncIterator[None]:
+    async def record_command(self, call_id: str, named: tuple[str, ...] = ()) -> AsyncIterator[None]:
         self.calls.append(f"before {call_id}")
         try:
             yield
@@ -525,7 +525,13 @@ class Delegating:
         self.given = ("", "", "", -1.0)
 
     async def start_command(
-        self, command: str, description: str, directory: str, seconds: float, judgement: PermissionDecision
+        self,
+        command: str,
+        description: str,
+        directory: str,
+        seconds: float,
+        judgement: PermissionDecision,
+        started_by: tuple[str, str] = ("", ""),
     ) -> TaskReport:
         self.given = (command, description, directory, seconds)
         return TaskReport(id="t7", name="Bash", status="running", is_finished=False)

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from typing import Final
 
 import msgspec
@@ -29,6 +29,7 @@ from kitbag.agent.undo.snapshot import (
     SnapshotLimits,
     WorkspaceSnapshot,
     diff_snapshots,
+    snapshot_paths,
     take_snapshot,
 )
 from kitbag.agent.undo.snapshot_cache import SnapshotCache
@@ -45,6 +46,7 @@ EmitNotice = Callable[[Notice], None]
 _MIN_SECONDS_AFTER: Final = 15.0
 """The snapshot after a command may take longer than the one before: without it the command can't be undone."""
 _MAX_ATTEMPTS = 3
+_MAX_NAMED: Final = 300
 _CANNOT_UNDO: Final = "changes by commands in this workspace can't be undone"
 CANNOT_RECORD = (KitbagError, OSError, ValueError, RecursionError)
 _DEFAULT_LIMITS = SnapshotLimits()
@@ -85,14 +87,28 @@ class SessionChanges:
         await self._prune()
 
     @contextlib.asynccontextmanager
-    async def record_command(self, call_id: str) -> AsyncGenerator[None, None]:
-        """Never fails: without a snapshot it warns once and the command runs."""
+    async def record_command(self, call_id: str, named: tuple[str, ...] = ()) -> AsyncGenerator[None, None]:
+        """Never fails: without a snapshot it warns once and the command runs. `named`: paths that it writes, recorded
+        even if git ignores them or there is no snapshot."""
         before = await self._before_command(call_id)
+        states = await self._named_states(named)
         try:
             yield
         finally:
-            if before is not None:
-                await run_to_completion(self._after_command(call_id, before))
+            if before is not None or states is not None:
+                await run_to_completion(self._after_command(call_id, before, states))
+
+    async def _named_states(self, named: Iterable[str]) -> "_NamedStates | None":
+        paths = tuple(named)[:_MAX_NAMED]
+        if not paths:
+            return None
+        try:
+            return await asyncio.to_thread(_NamedStates, paths, self._content_store)
+        except (*CANNOT_RECORD, SnapshotLimitError) as error:
+            reason = error.reason if isinstance(error, SnapshotLimitError) else describe_error(error)
+            text = f"changes by this command to the files it names can't be undone: {reason}"
+            self.emit_notice(Notice(severity="warning", text=text))
+            return None
 
     async def _before_command(self, call_id: str) -> WorkspaceSnapshot | None:
         if self._disabled_reason:
@@ -129,9 +145,15 @@ class SessionChanges:
             )
         return None
 
-    async def _after_command(self, call_id: str, before: WorkspaceSnapshot) -> None:
+    async def _after_command(
+        self, call_id: str, before: WorkspaceSnapshot | None, states: "_NamedStates | None"
+    ) -> None:
+        changes: list[PathChange] = []
         try:
-            changes = await asyncio.to_thread(self._snapshots.after_command, before)
+            if before is not None:
+                changes = await asyncio.to_thread(self._snapshots.after_command, before)
+            if states is not None:
+                changes += await asyncio.to_thread(states.changes, {change.path for change in changes})
             if changes:
                 await self._record(call_id, changes)
         except SnapshotLimitError as error:
@@ -143,7 +165,8 @@ class SessionChanges:
                 Notice(severity="warning", text=f"changes by this command can't be undone: {describe_error(error)}")
             )
         finally:
-            self._snapshots.command_done()
+            if before is not None:
+                self._snapshots.command_done()
         await self._prune()
 
     async def _record(self, call_id: str, changes: Iterable[PathChange], interrupted: bool = False) -> None:
@@ -169,6 +192,24 @@ class SessionChanges:
                 self.emit_notice(
                     Notice(severity="info", text=f"{message}; changes that need them can no longer be undone")
                 )
+
+
+class _NamedStates:
+    """The files that a command names, as they are before it."""
+
+    def __init__(self, paths: tuple[str, ...], content_store: ContentStore) -> None:
+        self._paths = paths
+        self._content_store = content_store
+        with content_store.open_writer() as keep:
+            self._before = snapshot_paths(paths, keep)
+            keep.make_durable(state.digest for state in self._before.values() if state.kind != "folder")
+
+    def changes(self, known: Collection[str]) -> list[PathChange]:
+        """What changed, except for the paths that are `known` to have changed."""
+        with self._content_store.open_writer() as keep:
+            after = snapshot_paths(self._paths, keep)
+        changed = (path for path in self._paths if path not in known and self._before.get(path) != after.get(path))
+        return [PathChange(path=path, before=self._before.get(path), after=after.get(path)) for path in changed]
 
 
 class WorkspaceSnapshots:

@@ -107,6 +107,28 @@ def take_snapshot(
     )
 
 
+def snapshot_paths(paths: Iterable[str], keep: ContentWriter) -> dict[str, FileState]:
+    """The files, links and folders that exist at these absolute paths. Files that are too large are not stored."""
+    builder = _SnapshotBuilder(keep, {}, None, frozenset(), SnapshotLimits(seconds=MAX_SECONDS), None)
+    for path in paths:
+        parent, name = os.path.split(path)
+        try:
+            folder = open_directory(parent)
+        except OSError:
+            continue
+        try:
+            status = os.lstat(name, dir_fd=folder)
+            if stat.S_ISDIR(status.st_mode):
+                builder.files[path] = FileSnapshot(FileState("folder", "", status.st_mode & 0o7777), _NO_STAMP)
+            else:
+                builder.snapshot_file(folder, name, path, status)
+        except OSError:
+            continue
+        finally:
+            os.close(folder)
+    return {path: file.state for path, file in builder.files.items()}
+
+
 class _SnapshotBuilder:
     def __init__(
         self,
@@ -185,14 +207,14 @@ class _SnapshotBuilder:
                 files[path] = before
                 self.bytes += status.st_size if status.st_size <= MAX_FILE_BYTES else 0
             else:
-                self._snapshot_file(folder, entry.name, path, status)
+                self.snapshot_file(folder, entry.name, path, status)
 
     def _add_unreadable(self, path: str, error: OSError) -> None:
         if path == self.base:
             raise error
         self.unreadable_folders.add(path.rstrip("/") + "/")
 
-    def _snapshot_file(self, folder: int, name: str, full_path: str, status: os.stat_result) -> None:
+    def snapshot_file(self, folder: int, name: str, full_path: str, status: os.stat_result) -> None:
         """A new or changed file. Pipes, sockets and devices are skipped."""
         self._check_limits()
         mode = status.st_mode & 0o7777

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from kitbag.agent.session_list import SessionSummary, find_session, list_sessions
+from kitbag.agent.session_list import SessionSummary, find_session, list_sessions, named_sessions
 from kitbag.assembly.run_options import Options
 from kitbag.chat.commands import CommandContext
 from kitbag.dialogs.form import Form, FormOption
@@ -22,15 +22,19 @@ from kitbag.views.tasks import seconds_since
 _MAX_SHOWN: Final = 20
 _MAX_ABOUT_LENGTH: Final = 70
 _NO_OTHER_SESSION: Final = "no other session in this directory"
+_MAX_LISTED: Final = 500
 _LIST_ALL: Final = "list all sessions with `kitbag sessions list`"
 
 
 async def resume_command(chat: CommandContext, arguments: str) -> None:
     name = arguments.strip()
     journal, here = chat.agent.journal, chat.agent.session.id
-    known = [one for one in await asyncio.to_thread(list_sessions, journal) if one.id != here and not _is_empty(one)]
     directory = chat.agent.environment.places.cwd
-    in_directory = [one for one in known if one.directory == directory]
+    found, by_name = await asyncio.to_thread(
+        lambda: (list_sessions(journal, directory, _MAX_LISTED), named_sessions(journal, name))
+    )
+    in_directory = [one for one in found if one.id != here and not _is_empty(one)]
+    known = [one for one in by_name if one.id != here and not _is_empty(one)]
     if not name:
         chosen = await _pick(chat, in_directory)
         if chosen is None:

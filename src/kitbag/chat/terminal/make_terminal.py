@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kitbag.runtime.agent import Agent
 
 _MAX_SESSIONS = 20
+_MAX_TASKS = 200
 
 
 def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", *, bell: bool = True) -> TerminalUI:
@@ -78,12 +79,12 @@ def _completer_for(agent: "Agent") -> Completer:
     def tasks() -> Iterable[tuple[str, str]]:
         if not board:
             board.append(Board(agent.journal))
-        here = [task for task in board[0].all() if task.directory == agent.environment.places.cwd]
-        return [(task.id, f"{task.agent or 'Bash'}, {task.status}: {task.description}") for task in reversed(here)]
+        here = board[0].newest(agent.environment.places.cwd, _MAX_TASKS)
+        return [(task.id, f"{task.agent or 'Bash'}, {task.status}: {task.description}") for task in here]
 
     def sessions() -> Iterable[tuple[str, str]]:
-        sessions_found = list_sessions(agent.journal, agent.environment.places.cwd)
-        return [(one.id, one.about) for one in sessions_found[:_MAX_SESSIONS] if one.id != agent.session.id]
+        sessions_found = list_sessions(agent.journal, agent.environment.places.cwd, _MAX_SESSIONS)
+        return [(one.id, one.about) for one in sessions_found if one.id != agent.session.id]
 
     sources = CompletionSources(
         library=lambda: agent.environment.library,

@@ -132,6 +132,8 @@ class Approvals:
         self._approver = approver
         self._settings_file = settings_file
         self._rules: tuple[PermissionRule, ...] = ()
+        self._checks: frozenset[str] = frozenset()
+        """Tests and linters that were approved."""
         self._approved: set[tuple[str, object, object]] = set()
         self._asking = asyncio.Lock()
         self._waiting: list[str] = []
@@ -146,7 +148,9 @@ class Approvals:
         return len(self._approved)
 
     def with_session_rules(self, permissions: Permissions) -> Permissions:
-        """Add the rules approved in this session."""
+        """Add the rules, and the runs of tests and linters, that were approved in this session."""
+        if self._checks:
+            permissions = permissions.with_approved_checks(self._checks)
         return permissions.with_rules(self._rules) if self._rules else permissions
 
     async def authorize(
@@ -235,6 +239,7 @@ class Approvals:
             return Denial(f"needs approval, but the request failed: {error.problem}", "nobody")
         if answer.choice != "allow":
             return Denial(_person_denial_reason(answer), "person")
+        self._checks |= approvable_checks(request.decision)
         notice = self._apply_rule(current, answer)
         if answer.scope == "session" and not answer.rule:
             self._approved.add((request.digest, _outcome(request.decision, request.facts), facts))
@@ -261,6 +266,13 @@ class Approvals:
 
 
 _NO_APPROVER_FIX = "Add an allow rule to the user's settings, or run Kitbag interactively"
+
+
+def approvable_checks(decision: PermissionDecision) -> frozenset[str]:
+    """The tests and linters of a command that are not asked about again in this session, once it is approved."""
+    if decision.sandbox != "workspace":
+        return frozenset()
+    return frozenset(part.check for part in decision.parts if part.effect == "ask" and part.check)
 
 
 def canonical_json(arguments: Mapping[str, object]) -> str:

@@ -40,7 +40,8 @@ class ApprovalQueue:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._seen = 0
+        # An answer may have been used in a record that was lost.
+        self._seen = max((damage.seq for damage in journal.damages()), default=0)
         self._pending: dict[str, PendingApproval] = {}
         self._answers: dict[str, ApprovalAnswer] = {}
         self._unused: dict[tuple[str, str], dict[str, ApprovalRequest]] = {}
@@ -217,7 +218,9 @@ def _next_id(request_id: str) -> str:
 
 ANSWER_FIELDS: Final = RecordFields(ApprovalAnswer, "choice", "scope", "rule", "reason")
 # An answer is used only after another decision, which has the rest.
-PART_FIELDS: Final = RecordFields(DecisionPart, "what", "effect", "reason", "rule", "source", not_stored=("path",))
+PART_FIELDS: Final = RecordFields(
+    DecisionPart, "what", "effect", "reason", "rule", "source", "check", not_stored=("path",)
+)
 DECISION_FIELDS: Final = RecordFields(
     PermissionDecision,
     "effect",

@@ -81,7 +81,10 @@ def _for_command(command: str) -> Iterator[str]:
 
     command = command.strip()
     analysis = analyze(command)
-    if len(analysis.parts) != 1 or analysis.uncertainties:
+    if analysis.uncertainties:
+        return
+    yield from dict.fromkeys(f"Bash({part.check.prefix}:*)" for part in analysis.parts if part.check is not None)
+    if len(analysis.parts) != 1:
         return
     part = analysis.parts[0]
     words = [word for word in part.words if word is not None]

@@ -33,10 +33,11 @@ from kitbag.permissions.rules.path_patterns import denied_writes
 from kitbag.permissions.rules.rule import PermissionRule
 from kitbag.shell.analysis import ShellAnalysis, SimpleCommand, analyze
 
-# They read nothing in the workspace and print private information.
-_USER_INFO_COMMANDS: Final = frozenset(
-    ("id", "whoami", "groups", "logname", "users", "who", "w", "last", "env", "printenv", "hostname", "ps", "pgrep")
-)
+# They print all environment variables, or what others do on this machine.
+_PRIVATE_INFO_COMMANDS: Final = frozenset(("users", "who", "w", "last", "env"))
+# In bubblewrap they see only the processes and the network of the command itself.
+_PROCESS_COMMANDS: Final = frozenset(("ps", "pgrep", "lsof", "ss", "netstat"))
+_REMOVES: Final = "only removes files that undo restores"
 _RESTRICTING_EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask")
 
 
@@ -56,6 +57,8 @@ def decide_command(
     budget = PathBudget()
     for simple in analysis.parts:
         verdicts += _decide_simple_command(policy, simple, directory, budget)
+    if arguments.get("run_in_background") and policy.mode == "acceptEdits":
+        verdicts = [_require_undo(one) for one in verdicts]
     return _combine(policy, verdicts, analysis)
 
 
@@ -104,8 +107,8 @@ def _decide_simple_command(
     allow_rule = _find_allow_rule(policy, simple)
     yield _decide_command_only(policy, simple, allow_rule)
     if allow_rule is None and policy.mode != "autonomous":
-        directory = None if simple.directory is None else os.path.normpath(os.path.join(start, simple.directory))
-        yield from decide_git_repository(simple, directory, policy.workspace.home)
+        directories = [os.path.normpath(os.path.join(start, directory)) for directory in simple.directories]
+        yield from decide_git_repository(simple, directories, policy.workspace.home)
     yield from decide_command_paths(policy, simple, start, allow_rule if policy.mode != "plan" else None, budget)
 
 
@@ -143,16 +146,39 @@ def _decide_by_analysis(policy: PermissionPolicy, simple: SimpleCommand) -> Part
     what = simple.raw
     if simple.uncertainties:
         return make_verdict("ask", what, simple.uncertainties[0])
+    if simple.check is not None:
+        return _decide_check(policy, what, simple.check.label)
     if simple.network:
         return make_verdict("ask", what, "uses the network")
     name = os.path.basename(simple.words[0] or "") if simple.words else ""
-    if simple.shows_environment or name in _USER_INFO_COMMANDS:
-        return make_verdict("ask", what, "shows information about you or this machine")
+    if name == "id" and len(simple.words) == 1:
+        return make_verdict("ask", what, "shows your user and groups")
+    if simple.shows_environment or name in _PRIVATE_INFO_COMMANDS:
+        shows_users = name in _PRIVATE_INFO_COMMANDS and name != "env"
+        reason = "shows who uses this machine" if shows_users else "prints environment variables"
+        return make_verdict("ask", what, reason)
+    if name in _PROCESS_COMMANDS and policy.sandbox_support.kind != "bubblewrap":
+        return make_verdict("ask", what, "shows processes and connections of this machine")
     if simple.kind == "read":
         return make_verdict("allow", what, "read-only")
     if simple.kind == "edit" and policy.mode == "acceptEdits":
-        return make_verdict("allow", what, "only modifies the files it names")
-    return make_verdict("ask", what, "modifies files" if simple.kind == "edit" else "may modify files")
+        return make_verdict("allow", what, _REMOVES if name == "rm" else "only modifies the files it names")
+    return make_verdict("ask", what, "modifies files" if simple.kind == "edit" else simple.reason or "may modify files")
+
+
+def _decide_check(policy: PermissionPolicy, what: str, label: str) -> PartVerdict:
+    """Tests and linters run code of the project: asked about once per session, and only in the sandbox."""
+    if label in policy.approved_checks and policy.sandbox_support.supports("workspace"):
+        return PartVerdict(DecisionPart(what=what, effect="allow", reason=f"{label}, approved in this session"), "rule")
+    return PartVerdict(DecisionPart(what=what, effect="ask", reason=label, check=label))
+
+
+def _require_undo(verdict: PartVerdict) -> PartVerdict:
+    """Removing files needs an approval where undo can't restore them."""
+    part = verdict.part
+    if part.effect != "allow" or part.reason != _REMOVES:
+        return verdict
+    return make_verdict("ask", part.what, "removes files in the background, where undo does not cover it")
 
 
 def _find_possible_rule(policy: PermissionPolicy, simple: SimpleCommand) -> PermissionRule | None:

@@ -5,11 +5,15 @@ command, each of its words is matched against the rules that deny paths.
 """
 
 import os
+import re
+import stat
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
+from kitbag.permissions.decisions.file_globs import EntryBudget, TooManyFilesError, expand_glob, find_links
+from kitbag.permissions.decisions.found_files import SearchResultFilter
 from kitbag.permissions.decisions.git_command import is_git
 from kitbag.permissions.decisions.git_reads import decide_git_reads
 from kitbag.permissions.decisions.path import PathAccess, decide_path, find_restricting_rule, rule_naming_path
@@ -20,6 +24,8 @@ from kitbag.permissions.rules.path_patterns import anchor_pattern
 from kitbag.permissions.rules.rule import PermissionRule
 from kitbag.shell.analysis import ShellRedirect, SimpleCommand
 from kitbag.shell.command_table import classify
+from kitbag.shell.expansions import BELOW, UNQUOTED, is_glob, show_template
+from kitbag.shell.pipelines import WITHOUT_CONTENTS
 
 _STANDARD_STREAMS: Final = frozenset(
     ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/0", "/dev/fd/1", "/dev/fd/2")
@@ -38,21 +44,25 @@ _MODIFYING_COMMANDS: Final = frozenset(
 )
 # They read whole directories, even with options that the table does not know.
 _SEARCH_COMMANDS: Final = frozenset(("rg", "grep", "egrep", "fgrep", "rgrep", "zgrep", "ugrep", "ag", "ack"))
+_SPLIT_OR_EXPANDED = re.compile(r"[\s*?\[\\]")
 _UNKNOWN_WORD: Final = "\ufffc"
 """Placeholder for a word that is known only at run time."""
 
 
 _MAX_DIRECTORIES: Final = 40
+MAX_RESTORABLE_BYTES: Final = 5 << 20
+"""Undo stores no larger files."""
 
 
 class PathBudget:
     """Limits how many paths of one command line are examined. The rest is matched against rules and asks."""
 
-    __slots__ = ("directories", "remaining")
+    __slots__ = ("directories", "entries", "remaining")
 
     def __init__(self) -> None:
         self.remaining = 300
         self.directories: set[str] = set()
+        self.entries = EntryBudget()
 
     def can_check_directory(self, folder: str) -> bool:
         """Whether one more working directory is examined."""
@@ -73,37 +83,149 @@ class _CommandContext(msgspec.Struct, frozen=True, kw_only=True):
 def decide_command_paths(
     policy: PermissionPolicy, simple: SimpleCommand, start: str, allow_rule: PermissionRule | None, budget: PathBudget
 ) -> Iterator[PartVerdict]:
-    directory = None if simple.directory is None else os.path.normpath(os.path.join(start, simple.directory))
-    if directory is not None and not budget.can_check_directory(directory):
-        yield make_verdict("ask", simple.raw, "uses too many directories to check")
-        directory = None
-    context = _CommandContext(policy=policy, directory=directory, allow_rule=allow_rule, budget=budget)
-    if directory is not None and directory != policy.workspace.root:
-        naming_rule = rule_naming_path(allow_rule, simple.directory or "")
-        access = PathAccess(
-            path=directory,
-            directory=start,
-            tool="Read",
-            what=f"runs in {directory}",
-            from_command=True,
-            command_rule=allow_rule,
-            naming_rule=naming_rule,
-        )
-        verdict = decide_path(policy, access)
-        if verdict.part.effect != "allow":
-            yield verdict
+    """Decides for each directory that the command may run in."""
+    for place in simple.directories or (None,):
+        directory = None if place is None else os.path.normpath(os.path.join(start, place))
+        if directory is not None and not budget.can_check_directory(directory):
+            yield make_verdict("ask", simple.raw, "uses too many directories to check")
+            directory = None
+        context = _CommandContext(policy=policy, directory=directory, allow_rule=allow_rule, budget=budget)
+        if directory is not None and directory != policy.workspace.root:
+            yield from _decide_directory(context, directory, start, place or "")
+        yield from _decide_paths(context, simple)
+
+
+def _decide_directory(context: _CommandContext, directory: str, start: str, written: str) -> Iterator[PartVerdict]:
+    access = PathAccess(
+        path=directory,
+        directory=start,
+        tool="Read",
+        what=f"runs in {directory}",
+        from_command=True,
+        command_rule=context.allow_rule,
+        naming_rule=rule_naming_path(context.allow_rule, written),
+    )
+    verdict = decide_path(context.policy, access)
+    if verdict.part.effect != "allow":
+        yield verdict
+
+
+def _decide_paths(context: _CommandContext, simple: SimpleCommand) -> Iterator[PartVerdict]:
     for redirect in dict.fromkeys(simple.redirects):
         yield from _decide_redirect(context, redirect)
+    if simple.loads and context.allow_rule is None and context.policy.mode != "plan":
+        yield from _decide_loaded_files(context, simple)
+    contents = _reads_contents(simple)
     for path in dict.fromkeys(simple.reads):
-        yield from _decide_named_path(context, path, writes=False, contents=_reads_contents(simple))
+        if BELOW in path:
+            is_printed = _program(simple) not in WITHOUT_CONTENTS
+            yield from _decide_tree(context, path.replace(BELOW, "").rstrip("/") or "/", is_printed)
+        else:
+            yield from _decide_template(context, path, writes=False, contents=contents)
     for path in dict.fromkeys((*simple.writes, *_modified_paths(simple))):
-        yield from _decide_named_path(context, path, writes=True, contents=True)
+        yield from _decide_template(context, path, writes=True, contents=True)
+    if context.policy.mode == "acceptEdits" and context.allow_rule is None and _program(simple) == "rm":
+        yield from _decide_removal(context, simple)
     if simple.kind == "other" or is_git(simple):
         yield from _decide_words(context, simple)
-    if simple.kind == "other" and _is_search(simple) and _has_path_rules(policy, "Read"):
+    if simple.kind == "other" and _is_search(simple) and _has_path_rules(context.policy, "Read"):
         yield from _decide_named_path(context, ".", writes=False, contents=True)
-    yield from decide_git_reads(policy, simple, directory, allow_rule)
-    yield from _decide_unknown_words(context, simple)
+    yield from decide_git_reads(context.policy, simple, context.directory, context.allow_rule)
+    if simple.kind == "other":  # the others have no path that is unknown
+        yield from _decide_unknown_words(context, simple)
+
+
+def _decide_removal(context: _CommandContext, simple: SimpleCommand) -> Iterator[PartVerdict]:
+    """Unasked, only what undo restores is removed."""
+    for path in simple.writes:
+        full = os.path.join(context.directory or "", expand_home(path, context.policy.workspace.home))
+        try:
+            status = os.lstat(full)
+        except (OSError, ValueError):
+            continue  # nothing to remove
+        if stat.S_ISREG(status.st_mode) and status.st_size > MAX_RESTORABLE_BYTES:
+            yield make_verdict("ask", f"removes {path}", "too large for undo to restore")
+
+
+def _decide_loaded_files(context: _CommandContext, simple: SimpleCommand) -> Iterator[PartVerdict]:
+    """A program that only informs may still run code that a file of the workspace names."""
+    if context.directory is None:
+        yield make_verdict("ask", simple.raw, "working directory is only known at run time")
+        return
+    root, place = context.policy.workspace.root, context.directory
+    while True:
+        for name in simple.loads:
+            if os.path.lexists(os.path.join(place, name)):
+                yield make_verdict("ask", simple.raw, f"`{name}` in the workspace can make it run programs")
+                return
+        if place == root or not is_inside(place, root):
+            return
+        place = os.path.dirname(place)
+
+
+def _decide_tree(context: _CommandContext, path: str, is_printed: bool) -> Iterator[PartVerdict]:
+    """Any file below a directory. What is printed must not come from elsewhere through a link."""
+    yield from _decide_named_path(context, path, writes=False, contents=True)
+    if not is_printed or context.directory is None:
+        return
+    full = os.path.join(context.directory, expand_home(path, context.policy.workspace.home))
+    try:
+        links = find_links(full, context.budget.entries)
+    except TooManyFilesError:
+        yield make_verdict("ask", f"reads {path}", "has too many files to check")
+        return
+    for link in links:
+        if not os.path.isdir(link):
+            yield from _decide_named_path(context, link, writes=False, contents=False)
+
+
+def _decide_template(context: _CommandContext, template: str, writes: bool, contents: bool) -> Iterator[PartVerdict]:
+    """A path, or a glob: then each file that it matches now."""
+    if not is_glob(template):
+        yield from _decide_named_path(context, template, writes, contents)
+        return
+    pattern = show_template(template)
+    what = f"{'writes' if writes else 'reads'} {pattern}"
+    if context.directory is None and not template.lstrip(UNQUOTED).startswith(("/", "~")):
+        yield make_verdict("ask", what, "working directory is only known at run time")
+        return
+    directory = context.directory or context.policy.workspace.root
+    try:
+        paths = expand_glob(template, directory, context.policy.workspace.home, context.budget.entries)
+    except TooManyFilesError:
+        yield make_verdict("ask", what, "matches too many files to check")
+        return
+    for path in paths:
+        if path.startswith("-"):
+            yield make_verdict("ask", what, f"the name of the file `{path}` would be read as an option")
+            return
+        if template.startswith(UNQUOTED) and _SPLIT_OR_EXPANDED.search(path):
+            yield make_verdict("ask", what, f"the name of the file `{path}` would be split or expanded again")
+            return
+    yield from _decide_matches(context, pattern, paths, writes, contents)
+
+
+def _decide_matches(
+    context: _CommandContext, pattern: str, paths: list[str], writes: bool, contents: bool
+) -> Iterator[PartVerdict]:
+    """One verdict for all files that are surely readable, and one for each other."""
+    policy, directory = context.policy, context.directory or context.policy.workspace.root
+    is_fast = not writes and context.allow_rule is None
+    filter_by_start: dict[str, SearchResultFilter] = {}
+    others: list[str] = []
+    for path in paths:
+        full = os.path.normpath(os.path.join(directory, path))
+        start = os.path.dirname(full)
+        if is_fast and start not in filter_by_start:
+            filter_by_start[start] = SearchResultFilter(policy, start, usable=True)
+        if not is_fast or not filter_by_start[start].is_surely_readable(full):
+            others.append(path)
+    if len(others) < len(paths) or not paths:
+        # The glob itself, where nothing matches; otherwise one of the files, which stands for all of them.
+        shown = next((path for path in paths if path not in others), pattern) if paths else pattern
+        yield from _decide_named_path(context, shown, writes, contents, what=pattern)
+    for path in others:
+        yield from _decide_named_path(context, path, writes, contents)
 
 
 def is_file_write(redirect: ShellRedirect) -> bool:
@@ -137,11 +259,16 @@ def _decide_redirect(context: _CommandContext, redirect: ShellRedirect) -> Itera
 
 
 def _decide_named_path(
-    context: _CommandContext, path: str, writes: bool, contents: bool, naming_rule: PermissionRule | None = None
+    context: _CommandContext,
+    path: str,
+    writes: bool,
+    contents: bool,
+    naming_rule: PermissionRule | None = None,
+    what: str = "",
 ) -> Iterator[PartVerdict]:
-    """`contents`: for a directory, whether the access includes everything in it."""
+    """`contents`: for a directory, whether the access includes everything in it. `what`: the path for people."""
     policy = context.policy
-    what = f"{'writes' if writes else 'reads'} {path}"
+    what = f"{'writes' if writes else 'reads'} {what or path}"
     full = expand_home(path, policy.workspace.home)
     normal = _normalize(full)
     if f"{normal}/".startswith(_SOCKET_PREFIXES):
@@ -228,6 +355,10 @@ def _reads_contents(simple: SimpleCommand) -> bool:
     if is_git(simple):
         return "grep" in simple.words
     return not simple.words or simple.words[0] is None or os.path.basename(simple.words[0]) not in _LISTING_COMMANDS
+
+
+def _program(simple: SimpleCommand) -> str:
+    return os.path.basename(simple.words[0] or "") if simple.words else ""
 
 
 def _is_search(simple: SimpleCommand) -> bool:

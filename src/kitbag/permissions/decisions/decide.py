@@ -186,6 +186,11 @@ class Permissions:
         copy._cached, copy.reveals_secret = self._cached, reveals_secret
         return copy
 
+    def with_approved_checks(self, checks: Iterable[str]) -> "Permissions":
+        """Add runs of tests and linters (`DecisionPart.check`) that a person approved in this session."""
+        approved = self._policy.approved_checks.union(checks)
+        return self._copy_with(msgspec.structs.replace(self._policy, approved_checks=approved))
+
     def restricted_to(self, access: ToolAccess, source: str) -> "Permissions":
         """Restrict to an agent's tool list, in every mode; `source` is the agent's file."""
         limits, denied = tool_limits(access, source, self.workspace.root)
@@ -258,7 +263,7 @@ class Permissions:
         are checked, so suggesting a rule takes no further decision."""
         command, has_directory = arguments.get("command"), any(arguments.get(key) for key in _DIRECTORY_KEYS)
         is_command = tool == "Bash" and isinstance(command, str) and not has_directory
-        if is_command and decision is not None and decision.effect == "ask":
+        if is_command and decision is not None and decision.effect == "ask" and not decision.has_check:
             from kitbag.permissions.decisions.command import would_allow_command
 
             start = os.path.join(self.workspace.root, directory) if directory else self.workspace.root

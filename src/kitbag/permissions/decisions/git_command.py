@@ -5,7 +5,7 @@ approval, see `sandbox/git_environment`.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kitbag.permissions.decisions.policy import PartVerdict, make_verdict
@@ -48,10 +48,17 @@ def parse_git_command(simple: SimpleCommand, directory: str | None, home: str) -
     return GitCommand(simple.raw, subcommand, simple.words[at + 1 :], directory, git)
 
 
-def decide_git_repository(simple: SimpleCommand, directory: str | None, home: str) -> Iterator[PartVerdict]:
-    """`directory`: where it runs, absolute; None if unknown, which `command_paths` asks about."""
-    if not is_git(simple) or directory is None:
+def decide_git_repository(simple: SimpleCommand, directories: Sequence[str], home: str) -> Iterator[PartVerdict]:
+    """`directories`: where it may run, absolute; empty if unknown."""
+    if not is_git(simple):
         return
+    if not directories:
+        yield make_verdict("ask", simple.raw, "cannot tell which git repository it uses")
+    for directory in directories:
+        yield from _decide_in_directory(simple, directory, home)
+
+
+def _decide_in_directory(simple: SimpleCommand, directory: str, home: str) -> Iterator[PartVerdict]:
     command = parse_git_command(simple, directory, home)
     if command is None:
         yield make_verdict("ask", simple.raw, "cannot tell which git repository it uses")

@@ -30,6 +30,8 @@ class PermissionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the user gave network access to all commands in the workspace sandbox."""
     command_limits: CommandLimits = CommandLimits()
     """Of all processes of a sandboxed command together."""
+    approved_checks: frozenset[str] = frozenset()
+    """Runs of tests and linters that a person approved in this session; valid only in the workspace sandbox."""
     limits: Mapping[str, tuple[tuple[PermissionRule, ...], ...]] = MappingProxyType({})
     """For these tools the agent may only do what one rule of each group matches."""
 

@@ -154,7 +154,8 @@ def _record_changes(context: ToolContext, command: AgentCommand) -> AbstractAsyn
     """Records what the command changes in the workspace, for undo. A command that only reads is not recorded."""
     if context.change_recorder is None or not _may_change_files(context, command):
         return contextlib.nullcontext()
-    return context.change_recorder.record_command(context.call_id)
+    named = tuple(dict.fromkeys(part.path for part in command.decision.parts if part.path))
+    return context.change_recorder.record_command(context.call_id, named)
 
 
 def _may_change_files(context: ToolContext, command: AgentCommand) -> bool:

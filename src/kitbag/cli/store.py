@@ -1,0 +1,148 @@
+"""`kitbag store`: shows, checks and prunes what Kitbag stores, and acknowledges damage."""
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.command_group import CommandGroup
+from kitbag.cli.library_options import json_option
+from kitbag.library.scopes import find_places
+from kitbag.text.human_format import format_bytes
+
+
+@click.group(cls=CommandGroup)
+def command() -> None:
+    """Show, check and clean up sessions, tasks and undo data."""
+
+
+@command.command()
+@json_option
+def status(as_json: bool) -> Any:
+    """Show how much is stored, and whether anything is damaged."""
+    from kitbag.store.journal_status import read_status
+
+    found = read_status(find_places().kitbag_home)
+    if as_json:
+        return output.as_json(found.to_json())
+    output.fields(
+        [
+            ("journal", format_bytes(found.journal_bytes)),
+            ("undo data", format_bytes(found.undo_bytes)),
+            ("task output", format_bytes(found.output_bytes)),
+            *([("set aside", f"{format_bytes(found.damaged_bytes)} (damaged)")] if found.damaged_bytes else []),
+        ]
+    )
+    for notice in found.damage:
+        output.echo(f"\n{output.style('damaged', 'yellow')} {notice.at}: {output.clean(notice.text())}")
+    if found.damage:
+        output.remark("run `kitbag store acknowledge` when you have checked your tasks and sessions")
+    return None
+
+
+@command.command()
+@json_option
+def acknowledge(as_json: bool) -> Any:
+    """Stop the notices about a damaged journal. The damaged file stays where it is."""
+    from kitbag.permissions.approvals.queue import require_person
+    from kitbag.store.damage_notices import acknowledge as acknowledge_damage
+
+    require_person()
+    notices = acknowledge_damage(find_places().kitbag_home)
+    if as_json:
+        return output.as_json({"acknowledged": [notice._asdict() for notice in notices]})
+    if not notices:
+        return output.echo("nothing to acknowledge: no damage was reported")
+    for notice in notices:
+        output.echo(f"acknowledged; the damaged file is in {output.clean(notice.folder)}")
+    return None
+
+
+@command.command()
+@json_option
+def check(as_json: bool) -> Any:
+    """Check every record of the journal, and build its tables again. Exits with 1 if the journal is damaged."""
+    from kitbag.agent.session_table import SESSION_TABLE
+    from kitbag.store.journal import Journal, journal_path
+    from kitbag.store.journal_file import request_check
+    from kitbag.store.journal_status import check_journal
+    from kitbag.store.redaction import Redactor
+    from kitbag.tasks.task_table import TASK_TABLE
+
+    path = journal_path(find_places().kitbag_home)
+    records, problem = check_journal(path) if os.path.lexists(path) else (0, "")
+    if problem:
+        request_check(path)
+    elif os.path.lexists(path):
+        with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
+            journal.drop_tables()
+            for table in (TASK_TABLE, SESSION_TABLE):
+                journal.ensure_table(table)
+    if as_json:
+        output.as_json({"path": path, "records": records, "problem": problem})
+    elif problem:
+        output.echo(f"{output.clean(path)} is damaged: {output.clean(problem)}")
+        output.remark("the next command sets it aside and recovers the records before the damage")
+    else:
+        output.echo(f"{output.format_count(records, 'record')} checked, no problems")
+    sys.exit(1 if problem else 0)
+
+
+@command.command()
+@click.option(
+    "--older-than",
+    "age",
+    metavar="AGE",
+    default="",
+    help="Delete what was last used before this: 90d, 12w or 1y.",
+    show_default="the `store.retention_days` setting",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted.")
+@json_option
+def prune(age: str, dry_run: bool, as_json: bool) -> Any:
+    """Delete old sessions and ended tasks with their output, undo data and merged worktrees.
+
+    Of a task, its id, status and dates stay. Nothing that is open, unfinished or not merged is deleted.
+    """
+    from kitbag.assembly.open_journal import open_journal
+    from kitbag.permissions.approvals.queue import require_person
+    from kitbag.runtime.retention import PruneReport
+    from kitbag.runtime.retention import prune as prune_store
+    from kitbag.store.journal import journal_path
+
+    home = find_places().kitbag_home
+    days = _parse_age(age, home)
+    if not dry_run:
+        require_person()
+    report = PruneReport(dry_run=dry_run, before="")
+    if os.path.lexists(journal_path(home)):
+        with open_journal(home) as journal:
+            report = prune_store(journal, home, days, dry_run=dry_run)
+    if as_json:
+        return output.as_json(report.to_json())
+    verb = "would delete" if dry_run else "deleted"
+    tasks = output.format_count(len(report.tasks), "task")
+    output.echo(f"{verb} {output.format_count(len(report.sessions), 'session')} and the data of {tasks}")
+    for name, reason in report.kept:
+        output.remark(output.clean(f"kept {name}: {reason}"))
+    return None
+
+
+def _parse_age(age: str, home: str) -> int:
+    from kitbag.errors import UsageError
+    from kitbag.settings import load_settings
+
+    if not age:
+        days = int(load_settings(home, ()).get("store.retention_days"))
+        if not days:
+            raise UsageError("store.retention_days is 0, so nothing is too old", "use --older-than 90d")
+        return days
+    number, unit = age[:-1], age[-1:]
+    if not (number.isascii() and number.isdecimal() and unit in _UNIT_DAYS and len(number) < 6):
+        raise UsageError(f"--older-than {age[:40]}: not an age", "write a number and d, w or y, such as 90d")
+    return int(number) * _UNIT_DAYS[unit]
+
+
+_UNIT_DAYS = {"d": 1, "w": 7, "y": 365}
