@@ -157,8 +157,10 @@ def _name_pattern(word: str, literals: bool, capitals: bool) -> re.Pattern[str]:
     implausible = rf"{name}(?!{end}{'' if capitals else _LONG_ENOUGH}{_SEPARATOR.pattern}{value})"
     if literals:  # the word may be inside of a flag or a name in a query
         before = rf"[a-z0-9_.?&-]{letters}"
+        # Most short values are rejected faster by themselves.
+        short = "" if capitals else rf"(?=[=:]{_BARE_CHARACTER}{{1,3}}+[&\s])|"
         after_inner = rf"{end}(?:{_SEPARATOR.pattern}|=(?=[=:/])|[ \t]{{1,4}}(?!-)){literal}"
-        implausible = rf"(?:(?<!{before}){implausible}|(?<={before}){name}(?!{after_inner}))"
+        implausible = rf"(?:(?<!{before}){implausible}|(?<={before}){name}(?:{short}(?!{after_inner})))"
     other = rf"[^{word[0]}]{{0,24}}+"
     gap = rf"{other}(?:{word[0]}(?!{letters[1:]}){other}){{0,3}}"
     return re.compile(rf"{start}(?:{implausible}(?:{gap}{start}{implausible}){{0,200}}|({name}))")
