@@ -25,7 +25,7 @@ class KnownValues:
         self.values = tuple(sorted({value for value in values if value}, key=lambda value: (-len(value), value)))
         self._longest = len(self.values[0]) if self.values else 0
         self._classes: tuple[list[_WordClass], list[str]] | None = None
-        self._starts: tuple[dict[str, list[str]], frozenset[str]] | None = None
+        self._starts: tuple[dict[str, list[str]], frozenset[str], frozenset[str]] | None = None
 
     def find_in(self, text: str) -> list[str]:
         """The values that occur in the text."""
@@ -42,12 +42,13 @@ class KnownValues:
         """The offset where the text ends with the incomplete start of a value; the text's length if it does not."""
         if self._starts is None:
             self._starts = _index_starts(self.values)
-        starts, short_starts = self._starts
+        starts, short_starts, inner = self._starts
         size = len(text)
-        for at in range(max(0, size - self._longest + 1), size - _MIN_START + 1):
-            for value in starts.get(text[at : at + _MIN_START], ()):
-                if len(value) > size - at and value.startswith(text[at:]):
-                    return at
+        if text[-_MIN_START:] in inner:  # otherwise it ends with no start of this length or more
+            for at in range(max(0, size - self._longest + 1), size - _MIN_START + 1):
+                for value in starts.get(text[at : at + _MIN_START], ()):
+                    if len(value) > size - at and value.startswith(text[at:]):
+                        return at
         return next((at for at in range(max(0, size - _MIN_START + 1), size) if text[at:] in short_starts), size)
 
     def extend_left(self, text: str, start: int) -> int:
@@ -105,8 +106,14 @@ def _group_by_length(values: Iterable[str]) -> tuple[list[_WordClass], list[str]
     return classes, groups[-1]
 
 
-def _index_starts(values: Iterable[str]) -> tuple[dict[str, list[str]], frozenset[str]]:
+def _index_starts(values: Iterable[str]) -> tuple[dict[str, list[str]], frozenset[str], frozenset[str]]:
+    """The values by their first characters, all shorter starts, and all sequences as long inside of values."""
     starts: dict[str, list[str]] = {}
     for value in values:
         starts.setdefault(value[:_MIN_START], []).append(value)
-    return starts, frozenset(value[:end] for value in values for end in range(1, min(_MIN_START, len(value))))
+    short_starts = frozenset(value[:end] for value in values for end in range(1, min(_MIN_START, len(value))))
+    return (
+        starts,
+        short_starts,
+        frozenset(value[at : at + _MIN_START] for value in values for at in range(len(value) - _MIN_START)),
+    )

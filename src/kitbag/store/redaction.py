@@ -26,7 +26,6 @@ _MAX_CACHED_CHARS = 2_000_000
 """Total length of cached texts without secrets."""
 _MAX_CACHED_TEXT = 20_000
 _LOWERCASE_MARKERS = (*HEADER_WORDS, *NAME_WORDS)
-_ASCII_LOWER = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
 
 
 class Redactor:
@@ -137,27 +136,31 @@ class Redactor:
                 if inside_words or not (text[start - 1 : start].isalnum() or text[end : end + 1].isalnum()):
                     yield start, end
 
-    def _spans(self, text: str) -> Iterator[TextSpan]:
-        yield from self._known_spans(text)
+    def _spans(self, text: str) -> list[TextSpan]:
         lowered = text.lower()
         # A few letters become two in lower case, and the Kelvin sign becomes a `k`, which it is not in a name.
         if len(lowered) != len(text) or "\u212a" in text:
-            lowered = text.translate(_ASCII_LOWER)
-        yield from find_pattern_secrets(text, lowered)
-        yield from find_named_secrets(text, lowered)
+            lowered = text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
+        spans = find_pattern_secrets(text, lowered)
+        spans += self._known_spans(text)
+        spans += find_named_secrets(text, lowered)
+        return spans
 
 
 def _replace_spans(text: str, spans: list[TextSpan]) -> str:
+    """Replaces sorted spans; those that overlap become one."""
     if not spans:
         return text
     pieces: list[str] = []
     done = 0
     for start, end in spans:
         if start >= done:
-            pieces += (text[done:start], REDACTED)
-        done = max(done, end)
+            pieces.append(text[done:start])
+            done = end
+        elif end > done:
+            done = end
     pieces.append(text[done:])
-    return "".join(pieces)
+    return REDACTED.join(pieces)
 
 
 def _occurrences(text: str, secret: str) -> Iterator[TextSpan]:

@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 
 from kitbag.store.secret_names import has_secret_value
 from kitbag.store.secrets_by_pattern import (
+    REFERENCE_PATTERN,
     TextSpan,
     is_secret_reference,
     mixes_letters_and_digits,
@@ -24,11 +25,12 @@ NAME_WORDS = (
 _MAX_NAME_LENGTH = 64
 _VALUE_SIGNS = "0123456789\"'`?&"
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
-_AFTER_NAME = frozenset("=: \t\"'`\\]")
-_SEPARATOR = re.compile(r"""\\{0,4}["'`]?\]?[ \t]{0,4}(:=|=>|=|:)(?![=:/])[ \t]{0,4}""")
+_SEPARATOR = re.compile(r"""\\{0,4}+["'`]?+\]?+[ \t]{0,4}+(?::=|=>|[=:])(?![=:/])[ \t]{0,4}+""")
 _FLAG_SEPARATOR = re.compile(r"=|[ \t]{1,4}(?!-)")
-_QUOTED = re.compile(r"""(\\{0,4}["'`])((?:(?!\1)[^\r\n])*)\1""")
-_BARE_VALUE = re.compile(r"""[^\s"'`,;&|()<>{}\[\]\\]+""")
+_QUOTED = re.compile(r"""(\\{0,4}(["'`]))((?:[^\r\n\\"'`]++|(?!\1)[^\r\n])*+)\1""")
+_QUOTE_STARTS = ("\\", '"', "'", "`")
+_BARE_CHARACTER = r"""[^\s"'`,;&|()<>{}\[\]\\]"""
+_BARE_VALUE = re.compile(rf"{_BARE_CHARACTER}+")
 # A value in an `.env` file extends to the end of its line; inside JSON that is an escaped newline.
 _ENV_VALUE = re.compile(r"""(?:[^\s"'`\\]++|\\(?![nrt]))++""")
 _CAPITALS = re.compile(r"[A-Z][A-Z0-9_]{2,}\Z")
@@ -44,19 +46,30 @@ _TOKEN = re.compile(r"(?:token|auth)\Z")
 _SIGNATURE = re.compile(r"(?:token|auth|signature)\Z")
 """In a URL; elsewhere a signature is not a secret."""
 _HEADER = re.compile(r"(?:authorization|cookie)\Z")
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z")
-_PLACEHOLDER_WORD = re.compile(
-    r"(?:null|none|nil|true|false|yes|no|on|off|undefined|string|str|int|bool|bytes|number|boolean|text|value|default"
-    r"|required|optional|hidden|password|passwd|secret|token|bearer|basic|header|query|any|unknown|object|enabled"
-    r"|disabled|redacted)\Z",
-    re.IGNORECASE,
+# The last character of every name above.
+_NAME_END = "(?<=[deghlnsty_-])"
+# Outside of a query, `key` and `signature` are no names of secrets, and values of `auth` and `token` are longer.
+_LONG_ENOUGH = (
+    r"(?<![^\w-]key)(?<![^\w-]signature)"
+    rf"(?:(?<!auth)(?<![^\w.-]token)|(?![=:]{_BARE_CHARACTER}{{1,11}}+(?!{_BARE_CHARACTER})))"
 )
-_PATH = re.compile(r"~/|\.{1,2}/|/(?:[a-z][\w.-]*/)+|[\w./-]{1,200}\.(?:json|pem|key|txt|ya?ml|toml|ini|env|crt|p12)\Z")
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z")
+_PLACEHOLDER = re.compile(
+    r"(?i:null|none|nil|true|false|yes|no|on|off|undefined|string|str|int|bool|bytes|number|boolean|text|value|default"
+    r"|required|optional|hidden|password|passwd|secret|token|bearer|basic|header|query|any|unknown|object|enabled"
+    r"|disabled|redacted)\Z"
+    r"|~/|\.{1,2}/|/(?:[a-z][\w.-]*/)+|[\w./-]{1,200}\.(?:json|pem|key|txt|ya?ml|toml|ini|env|crt|p12)\Z"
+)
+"""A word for a secret, or the path of one."""
+_NOT_SECRET = re.compile(rf"{REFERENCE_PATTERN}|{_PLACEHOLDER.pattern}|[A-Z]+(?:_[A-Z]+)+\Z")
 _CALL = re.compile(r"[A-Za-z_][\w.]*\(")
-_VARIABLE = re.compile(r"[A-Z]+(?:_[A-Z]+)+\Z")
 _PROBE_LENGTH = 64
 """How much of a bare value is read to decide whether it is a secret; the rest is read only if it is."""
 _MAX_QUOTED_LENGTH = 1024
+_BARE_WITH_DIGIT = rf"(?={_BARE_CHARACTER}{{6}}){_BARE_CHARACTER[:-1]}0-9]{{0,{_PROBE_LENGTH - 1}}}+[0-9]"
+_DECISION_LENGTH = 96
+"""How much after a name, with its separator and the start of its value, is looked up among earlier decisions."""
+_MAX_DECISIONS = 2_000
 
 
 def is_secret_field(name: str, value: str) -> bool:
@@ -79,10 +92,12 @@ def _classify_key(name: str) -> str:
 def find_named_secrets(text: str, lowered: str) -> Iterator[TextSpan]:
     if not _may_have_values(text, lowered):
         return
-    has_flags = "--" in text
+    decisions: dict[str, TextSpan | None] = {}
+    literals = "--" in text or "?" in text or "&" in text
     for word in words_with_present_characters(NAME_WORDS, lowered):
         if word in lowered:
-            yield from _find_values_after(word, text, lowered, has_flags)
+            capitals = text is not lowered and word.upper() in text
+            yield from _find_values_after(word, _name_pattern(word, literals, capitals), text, lowered, decisions)
 
 
 def _may_have_values(text: str, lowered: str) -> bool:
@@ -93,56 +108,92 @@ def _may_have_values(text: str, lowered: str) -> bool:
     return text != lowered or any(char in text for char in _VALUE_SIGNS) or "--" in text
 
 
-def _find_values_after(word: str, text: str, lowered: str, has_flags: bool) -> Iterator[TextSpan]:
-    pattern, begin = _name_pattern(word), 0
+def _find_values_after(
+    word: str, pattern: re.Pattern[str], text: str, lowered: str, decisions: dict[str, TextSpan | None]
+) -> Iterator[TextSpan]:
+    size = len(word.removesuffix("="))
+    begin = done = 0
     while begin >= 0:
         matches = pattern.finditer(lowered, begin)
         begin = -1
         for match in matches:
-            kind = match.lastgroup
-            if kind is None or (kind == "blank" and not has_flags):
+            if match.lastindex is None:
                 continue
-            at, end = match.start(), match.end("name")
-            span = _find_value(text, at, end) if end - at <= _MAX_NAME_LENGTH else None
+            at, end = match.start(1) - size, match.end()
+            if at < done or end - at > _MAX_NAME_LENGTH:  # no name is looked for inside of a value
+                continue
+            # The same characters around a name give the same decision.
+            window = text[at - _MAX_NAME_LENGTH - 1 : end + _DECISION_LENGTH] if at > _MAX_NAME_LENGTH else ""
+            if window in decisions:
+                offsets = decisions[window]
+                span = (at + offsets[0], at + offsets[1]) if offsets else None
+            else:
+                span, reach = _find_value(text, at, end)
+                if window and reach < end + _DECISION_LENGTH and len(decisions) < _MAX_DECISIONS:
+                    decisions[window] = (span[0] - at, span[1] - at) if span else None
             if span:
                 yield span
-                begin = max(end, span[1])  # no name is looked for inside of a value
-                break
+                done = span[1]
+                if done > end + _DECISION_LENGTH:
+                    begin = done
+                    break
 
 
 @cache
-def _name_pattern(word: str) -> re.Pattern[str]:
-    """A name from this word on, in lower case, and whether a separator, or at least a blank, follows it."""
-    start = re.escape(word.removesuffix("=")) + ("(?==)" if word.endswith("=") else "")
-    return re.compile(
-        rf"""(?P<name>{start}[a-z0-9_.-]*+)(?:(?P<separator>\\{{0,4}}["'`]?\]?[ \t]{{0,4}}[=:])|(?P<blank>[ \t]))?"""
-    )
+def _name_pattern(word: str, literals: bool, capitals: bool) -> re.Pattern[str]:
+    """Group 1 is what follows the word in a name, in text in lower case, if a plausible value follows that. Matches a
+    run of names without such values at once: text can consist of them.
+
+    `literals`: the text may have queries or flags, whose values need no digit. `capitals`: it has the word in capitals.
+    """
+    letters = re.escape(word.removesuffix("="))
+    start = letters + ("(?==)" if word.endswith("=") else "")
+    end, value = _NAME_END, rf"(?:{_quoted(6)}|{_BARE_WITH_DIGIT})"
+    literal = rf"(?:{_BARE_CHARACTER}{{4}}|{_quoted(4)})"
+    if capitals:
+        end, value = "", rf"(?:{_quoted(3)}|[^\s\"'`]{{3}})"
+        literal = value
+    name = "[a-z0-9_.-]*+"
+    implausible = rf"{name}(?!{end}{'' if capitals else _LONG_ENOUGH}{_SEPARATOR.pattern}{value})"
+    if literals:  # the word may be inside of a flag or a name in a query
+        before = rf"[a-z0-9_.?&-]{letters}"
+        # Most short values are rejected faster by themselves.
+        short = "" if capitals else rf"(?=[=:]{_BARE_CHARACTER}{{1,3}}+[&\s])|"
+        after_inner = rf"{end}(?:{_SEPARATOR.pattern}|=(?=[=:/])|[ \t]{{1,4}}(?!-)){literal}"
+        implausible = rf"(?:(?<!{before}){implausible}|(?<={before}){name}(?:{short}(?!{after_inner})))"
+    other = rf"[^{word[0]}]{{0,24}}+"
+    gap = rf"{other}(?:{word[0]}(?!{letters[1:]}){other}){{0,3}}"
+    return re.compile(rf"{start}(?:{implausible}(?:{gap}{start}{implausible}){{0,200}}|({name}))")
 
 
-def _find_value(text: str, at: int, end: int) -> TextSpan | None:
-    if text[end : end + 1] not in _AFTER_NAME:
-        return None
+def _quoted(length: int) -> str:
+    """The start of a quoted value of at least this length, or of any with an escaped quote."""
+    plain = "|".join(rf"{quote}[^{quote}\r\n]{{{length}}}" for quote in "\"'`")
+    return rf"(?:{plain}|\\{{1,4}}[\"'`])"
+
+
+def _find_value(text: str, at: int, end: int) -> tuple[TextSpan | None, int]:
+    """The value of a name, if it is a secret, and the offset up to which the text was read to decide that."""
     backwards = _NAME.match(text[max(0, at - _MAX_NAME_LENGTH) : at][::-1])
     start = at - (backwards.end() if backwards else 0)
     name = text[start:end]
     in_query = start > 0 and text[start - 1] in "?&"
-    if not _may_name_secret(name, in_query):
-        return None
     is_flag = name.startswith("--")
     separator = (_FLAG_SEPARATOR if is_flag else _SEPARATOR).match(text, end)
-    if separator is None:
-        return None
+    if separator is None or not _may_name_secret(name, in_query):
+        return None, end
     value_start = separator.end()
     quoted = _QUOTED.match(text, value_start, value_start + _MAX_QUOTED_LENGTH)
     if quoted:
-        secret = _is_literal_secret(name, quoted[2], is_flag) if is_flag else _is_secret(name, quoted[2], quoted=True)
-        return quoted.span(2) if secret else None
+        secret = _is_literal_secret(name, quoted[3], is_flag) if is_flag else _is_secret(name, quoted[3], quoted=True)
+        return quoted.span(3) if secret else None, quoted.end()
+    reach = _reach_of_quote(text, value_start) if text[value_start : value_start + 1] in _QUOTE_STARTS else 0
     # With spaces around it, or a colon, it is code: `API_KEY: str`, `TOKEN = next(tokens)`.
     environment = not in_query and separator[0] == "=" and _CAPITALS.match(name) is not None
     pattern = _ENV_VALUE if environment else _BARE_VALUE
     probe = pattern.match(text, value_start, value_start + _PROBE_LENGTH)
     if probe is None:
-        return None
+        return None, max(reach, value_start)
     value = probe[0]
     if environment:
         secret = _is_environment_secret(name, value) and _CALL.match(value) is None and not is_not_secret(value)
@@ -151,7 +202,16 @@ def _find_value(text: str, at: int, end: int) -> TextSpan | None:
     else:
         secret = text[probe.end() : probe.end() + 1] != "(" and _is_secret(name.lower(), value, quoted=False)
     full_match = pattern.match(text, value_start) if secret else None
-    return (value_start, value_start + len(full_match[0].rstrip(",;."))) if full_match else None
+    if full_match is None:
+        return None, max(reach, probe.end())
+    return (value_start, value_start + len(full_match[0].rstrip(",;."))), max(reach, full_match.end())
+
+
+def _reach_of_quote(text: str, start: int) -> int:
+    """The offset up to which the end of a quoted value was searched."""
+    end = start + _MAX_QUOTED_LENGTH
+    line_end = text.find("\n", start, end)
+    return line_end if line_end >= 0 else end
 
 
 @lru_cache(2048)
@@ -168,12 +228,12 @@ def _bare_name(name: str) -> str:
 
 def is_placeholder_value(value: str) -> bool:
     """A word for a secret, or the path of one: nothing to redact, despite its name."""
-    return _PLACEHOLDER_WORD.match(value) is not None or _PATH.match(value) is not None
+    return _PLACEHOLDER.match(value) is not None
 
 
 def is_not_secret(value: str) -> bool:
     """In text, a value may also refer to a secret: `$TOKEN`, `OPENAI_API_KEY`."""
-    return not value or is_secret_reference(value) or is_placeholder_value(value) or _VARIABLE.match(value) is not None
+    return not value or _NOT_SECRET.match(value) is not None
 
 
 def _is_literal_secret(name: str, value: str, is_flag: bool) -> bool:
@@ -196,19 +256,27 @@ def _is_secret(name: str, value: str, quoted: bool) -> bool:
         return False
     if _CAPITALS.match(name):
         return _is_environment_secret(name, value) and not is_not_secret(value)
-    bare = _bare_name(name)
-    if _STRONG.search(bare):
-        min_length = 6
-    elif _TOKEN.search(bare) and mixes_letters_and_digits(value):
-        min_length = 16 if bare.endswith("auth") else 8 if quoted else 12
-    else:
+    min_length = _min_length(name if len(name) <= _MAX_NAME_LENGTH else _bare_name(name)[-_MAX_NAME_LENGTH:], quoted)
+    if not min_length or len(value) < min_length or is_not_secret(value):
         return False
-    if len(value) < min_length or is_not_secret(value):
+    if quoted and min_length > 6 and not mixes_letters_and_digits(value):
         return False
     # A sentence is a label or a message, `Password` is a field's label, `a.b2` is an attribute in code.
-    if any(char.isspace() for char in value) or (value.istitle() and value.isalpha()):
+    if value.split() != [value] or (value.istitle() and value.isalpha()):
         return False
-    return (quoted and min_length == 6) or _IDENTIFIER.match(value) is None
+    return (quoted and min_length == 6) or "." not in value or _IDENTIFIER.match(value) is None
+
+
+@lru_cache(2048)
+def _min_length(name: str, quoted: bool) -> int:
+    """How long the value of a name not in capitals must be; 0 if it is no name of a secret. If more than 6, the value
+    must also mix letters and digits."""
+    bare = _bare_name(name)
+    if _STRONG.search(bare):
+        return 6
+    if not _TOKEN.search(bare):
+        return 0
+    return 16 if bare.endswith("auth") else 8 if quoted else 12
 
 
 def _is_environment_secret(name: str, value: str) -> bool:

@@ -11,15 +11,19 @@ from functools import cache
 TextSpan = tuple[int, int]
 
 _MIXED = re.compile(r"[0-9][A-Za-z]|[A-Za-z][0-9]")
-_REFERENCE = re.compile(
-    r"\$[A-Za-z_{(]|%\w+%|[<{\[(*]|\.\.\.|x{3,}$|(?:os|process|env|config|settings|self|this|args)\.", re.IGNORECASE
-)
+_REFERENCE_START = r"\$[A-Za-z_{(]|%\w+%|[<{\[(*]|\.\.\.|(?:os|process|env|config|settings|self|this|args)\."
+_REFERENCE_CHARACTERS = r"$%<{\[(*.oOpPeEcCsS\u017ftTaAxX"
+"""A reference starts with one of them, which is faster to check."""
+REFERENCE_PATTERN = rf"(?i:{_REFERENCE_START}|x{{3,}}$)"
+_REFERENCE = re.compile(REFERENCE_PATTERN)
 
+_SEGMENT = r"(?:[A-Za-z0-9]{1,12}+[-_])"
+_LONG_SEGMENT = r"(?=[A-Za-z]*+[0-9])(?=[0-9]*+[A-Za-z])[A-Za-z0-9]{16}[A-Za-z0-9_-]*+"
 # Prefix: what follows. The prefix must not follow a letter or digit.
 _TOKEN_PATTERNS: dict[str, str] = {
     "sk-ant-": r"[A-Za-z0-9_-]{10,}",
     # At least 16 letters and digits in a row: `sk-folding-cube-1` is the name of a style.
-    "sk-": r"(?:[A-Za-z0-9]{1,12}[-_]){0,4}(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{16,}[A-Za-z0-9_-]*",
+    "sk-": rf"{_SEGMENT}{{0,4}}{_LONG_SEGMENT}",
     "sk_live_": r"[A-Za-z0-9]{10,}",
     "sk_test_": r"[A-Za-z0-9]{10,}",
     "rk_live_": r"[A-Za-z0-9]{10,}",
@@ -56,20 +60,32 @@ _TOKEN_PATTERNS: dict[str, str] = {
     "hooks.slack.com/services/": r"[A-Za-z0-9/]{16,}",
     "discord.com/api/webhooks/": r"[0-9]+/[A-Za-z0-9_-]{16,}",
 }
+_KEY_KIND = r"(?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
 # Only at the start of a run, so that each run is scanned once.
 _JWT = re.compile(r"eyJ(?<!\weyJ)[A-Za-z0-9_]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){1,3}")
-_PRIVATE_KEY = re.compile(r"-----BEGIN (?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_END = re.compile(r"-----END (?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=\s]|\\+[nr])*")
+# More segments than a token has, all at once: text can consist of them. Group 1 if no token can start among them.
+_SEGMENTS = re.compile(
+    rf"sk-(?<![^\W_]sk-)(?:{_SEGMENT}{{5,200}}(?:(?!{_SEGMENT}|{_LONG_SEGMENT})()|())|{_SEGMENT}{{0,4}}{_LONG_SEGMENT})"
+)
+_MAX_SEGMENTS_LENGTH = len("sk-") + 4 * 13
+_PRIVATE_KEY = re.compile(rf"-----BEGIN {_KEY_KIND}()(?:[A-Za-z0-9+/=\s]++|\\++[nr])*+")
+_KEY_END = re.compile(rf"-----END {_KEY_KIND}")
 _MAX_KEY_LENGTH = 20_000
 # These two are for text in lower case, in which some letters other than ASCII still count as i, s and k.
 _BEARER = re.compile(r"bearer[ \t]{1,4}([a-z\u0130\u0131\u017f\u212a0-9._~+/=-]{12,})")
+# Group `value` is only there if it may be a credential.
 _AUTHORIZATION = re.compile(
     r"""authorization\\*["']?[ \t]{0,4}[:=][ \t]{0,4}\\*["']?"""
-    r"(?:(ba[s\u017f][i\u0130\u0131]c|bearer|to[k\u212a]en|d[i\u0130\u0131]ge[s\u017f]t|ap[i\u0130\u0131][k\u212a]ey|bot)"
-    r"""[ \t]{1,4})?([^\s"'\\,]{6,4096})"""
+    r"(?:(?P<scheme>ba[s\u017f][i\u0130\u0131]c|bearer|to[k\u212a]en|d[i\u0130\u0131]ge[s\u017f]t"
+    r"|ap[i\u0130\u0131][k\u212a]ey|bot)[ \t]{1,4})?"
+    # With a digit, or encoded; without a scheme also longer.
+    r"""(?:(?P<value>(?(scheme)|(?=[^\s"'\\,]{16}))(?:(?<=[c \t][ \t])|(?=[^\s"'\\,0-9]{0,4095}+[0-9]))"""
+    r"""[^\s"'\\,]{6,4096}+)|[^\s"'\\,]{6,4096}+)"""
 )
-_USERINFO = re.compile(r"""://(?:[^\s/@:"'<>\\?#]{0,128}:([^\s/@"'<>\\?#]{1,256})|([A-Za-z0-9_-]{16,256}))@""")
+_USERINFO = re.compile(
+    r"""://(?:[^\s/@:"'<>\\?#]{0,128}+:|(?=[A-Za-z0-9_-]{16,256}+@)(?=[A-Za-z0-9_-]*?(?:[0-9][A-Za-z]|[A-Za-z][0-9])))"""
+    rf"""(?:(?![{_REFERENCE_CHARACTERS}])|(?!(?i:{_REFERENCE_START}|x{{3,}}+@)))([^\s/@"'<>\\?#]{{1,256}}+)@"""
+)
 _SIGNED = re.compile(r"""[?&]sig=([^\s&"'<>#\\]{8,})""")
 
 
@@ -88,20 +104,24 @@ TOKEN_PREFIXES = (*_TOKEN_PATTERNS, "eyJ", "-----BEGIN ", "://", "sig=")
 HEADER_WORDS = ("authorization", "bearer")
 
 
-def find_pattern_secrets(text: str, lowered: str) -> Iterator[TextSpan]:
+def find_pattern_secrets(text: str, lowered: str) -> list[TextSpan]:
     """Spans of secrets. `lowered` is the text in lower case, with the same offsets."""
+    spans: list[TextSpan] = []
     # Substring checks first: most texts contain none of the prefixes.
     for prefix in words_with_present_characters(tuple(_TOKEN_PATTERNS), text):
-        if prefix in text:
-            yield from (match.span() for match in _token_pattern(prefix).finditer(text))
+        if prefix not in text:
+            continue
+        if prefix == "sk-":
+            spans += _find_segmented_tokens(text)
+        else:
+            spans += [match.span() for match in _token_pattern(prefix).finditer(text)]
     if "eyJ" in text:
-        yield from (match.span() for match in _JWT.finditer(text))
+        spans += [match.span() for match in _JWT.finditer(text)]
     if "-----BEGIN " in text:
-        yield from _find_private_keys(text)
+        spans += _find_private_keys(text)
     if "authorization" in lowered or "bearer" in lowered:
-        yield from _find_authorization_values(text, lowered)
-    if ("://" in text and "@" in text) or "sig=" in text:
-        yield from _find_url_secrets(text)
+        spans += _find_authorization_values(text, lowered)
+    return spans + _find_url_secrets(text)
 
 
 def words_with_present_characters(words: tuple[str, ...], text: str) -> list[str]:
@@ -122,29 +142,41 @@ def _token_pattern(start: str) -> re.Pattern[str]:
     return re.compile(rf"{re.escape(start)}(?<![^\W_]{re.escape(start)}){_TOKEN_PATTERNS[start]}")
 
 
+def _find_segmented_tokens(text: str) -> Iterator[TextSpan]:
+    begin = 0
+    while match := _SEGMENTS.search(text, begin):
+        begin = match.end()
+        if match.lastindex is None:
+            yield match.span()
+        elif match.lastindex == 2:  # a token may start near their end
+            begin = max(match.start() + 1, begin - _MAX_SEGMENTS_LENGTH)
+
+
 def _find_private_keys(text: str) -> Iterator[TextSpan]:
-    at = text.find("-----BEGIN ")
-    footer = 0
-    while at >= 0:
-        header = _PRIVATE_KEY.match(text, at)
-        end = at + 1
-        if header:
+    begin = footer = 0
+    while begin >= 0:
+        headers = _PRIVATE_KEY.finditer(text, begin)
+        begin = -1
+        for header in headers:
             # The next END line is searched once, however many BEGIN lines precede it.
-            if 0 <= footer < header.end():
-                footer = text.find("-----END ", header.end())
-            footer_match = _KEY_END.match(text, footer) if 0 <= footer <= header.end() + _MAX_KEY_LENGTH else None
+            body = header.start(1)
+            if 0 <= footer < body:
+                footer = text.find("-----END ", body)
+            footer_match = _KEY_END.match(text, footer) if 0 <= footer <= body + _MAX_KEY_LENGTH else None
+            if footer_match and footer_match.end() > header.end():
+                yield header.start(), footer_match.end()
+                begin = footer_match.end()
+                break
             # A truncated key is still most of a key.
-            body = None if footer_match else _KEY_BODY.match(text, header.end())
-            end = footer_match.end() if footer_match else body.end() if body else header.end()
-            yield header.start(), end
-        at = text.find("-----BEGIN ", end)
+            yield header.start(), header.end()
 
 
 def _find_authorization_values(text: str, lowered: str) -> Iterator[TextSpan]:
     for match in _AUTHORIZATION.finditer(lowered):
-        start, end = match.span(2)
-        if _is_credential(match[1] or "", text[start:end]):
-            yield start, end
+        if match.lastgroup == "value":
+            start, end = match.span("value")
+            if _is_credential(match["scheme"] or "", text[start:end]):
+                yield start, end
     for match in _BEARER.finditer(lowered):
         if mixes_letters_and_digits(match[1]):
             yield match.span(1)
@@ -158,10 +190,6 @@ def _is_credential(scheme: str, value: str) -> bool:
     return mixes_letters_and_digits(value) and (scheme != "" or len(value) >= 16)
 
 
-def _find_url_secrets(text: str) -> Iterator[TextSpan]:
-    for match in _USERINFO.finditer(text):
-        group = 1 if match[1] is not None else 2
-        if not is_secret_reference(match[group]) and (group == 1 or mixes_letters_and_digits(match[group])):
-            yield match.span(group)
-    for match in _SIGNED.finditer(text):
-        yield match.span(1)
+def _find_url_secrets(text: str) -> list[TextSpan]:
+    spans = [match.span(1) for match in _USERINFO.finditer(text)] if "://" in text and "@" in text else []
+    return spans + [match.span(1) for match in _SIGNED.finditer(text)] if "sig=" in text else spans
