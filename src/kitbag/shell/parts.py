@@ -17,9 +17,10 @@ from kitbag.shell.interpreters import CommandInput, InterpretedCode, find_code
 from kitbag.shell.pipelines import piped_words
 from kitbag.shell.scan import ASSIGNMENT
 from kitbag.shell.scan_model import ScannedCommand
+from kitbag.shell.unknown_text import UNKNOWN_TEXT
 from kitbag.shell.variables import MAX_ALTERNATIVES, VariableScope
 from kitbag.shell.words import ShellWord, parse_word
-from kitbag.shell.wrappers import UNKNOWN_TEXT, UnwrappedCommand, unwrap
+from kitbag.shell.wrappers import UnwrappedCommand, unwrap
 from kitbag.store.secret_names import is_secret_name
 
 _MAX_FORM_CHARACTERS: Final = 200_000

@@ -20,9 +20,8 @@ from kitbag.shell.command_table import (
 )
 from kitbag.shell.interpreters import STANDARD_INPUT, is_interpreter
 from kitbag.shell.scan import ASSIGNMENT
+from kitbag.shell.unknown_text import UNKNOWN_TEXT
 
-UNKNOWN_TEXT: Final = "\ufffc"
-"""Stands for text that is known only at run time."""
 _MAX_SPANS: Final = 15
 _UNCLEAR: Final = "cannot tell which command it runs"
 _FROM_INPUT: Final = "runs commands from its input"

@@ -13,7 +13,7 @@ from kitbag.library.names import normalize_name, slugify
 from kitbag.permissions.model import Effect, Workspace
 from kitbag.permissions.rules.path_patterns import pattern_matches
 from kitbag.permissions.rules.rule import PARAMETER, PermissionRule, PermissionRules, glob_matches
-from kitbag.shell.wrappers import UNKNOWN_TEXT
+from kitbag.shell.unknown_text import UNKNOWN_TEXT
 from kitbag.text.unicode_forms import compose, fold
 
 _HOST: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*|\[[0-9a-f:.]+\]")
