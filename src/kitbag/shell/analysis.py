@@ -291,6 +291,7 @@ def _fallback_part(text: str) -> SimpleCommand:
     return SimpleCommand(
         raw=text,
         words=(None,),
+        expanded=(),
         forms=_fallback_forms(text),
         possible_forms=(),
         allow_form=None,

@@ -20,12 +20,14 @@ ONE: Final = "\ufdd3"
 UNQUOTED: Final = "\ufdd4"
 """At the start: the names of files are split at spaces and expanded again."""
 BELOW: Final = "\ufdd5"
-"""Any file below the directory before it."""
+"""Any file below the directory before it whose name ends with the text after it."""
+TRACKED: Final = "\ufdd6"
+"""After `BELOW`: only files that git tracks."""
 GLOB_MARKERS: Final = STAR + ONE
 _UNKNOWN = re.compile(f"[{TEXT}{WORDS}]")
-_MARKERS = re.compile("[\ufdd0-\ufdd5]")
+_MARKERS = re.compile("[\ufdd0-\ufdd6]")
 
-_SHOWN: Final = str.maketrans({TEXT: "…", WORDS: "…", STAR: "*", ONE: "?", UNQUOTED: "", BELOW: "**"})
+_SHOWN: Final = str.maketrans({TEXT: "…", WORDS: "…", STAR: "*", ONE: "?", UNQUOTED: "", BELOW: "**", TRACKED: ""})
 _MAX_BRACES: Final = 64
 _MAX_NESTED: Final = 8
 _MAX_PIECES: Final = 64

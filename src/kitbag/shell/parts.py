@@ -58,6 +58,9 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     raw: str
     words: tuple[str | None, ...]
     """Words after wrappers, without quotes; None for a word known only at run time."""
+    expanded: tuple[tuple[str, ...], ...]
+    """Every list of words that `words` can expand to, as templates; only `words` itself if all are known, and empty if
+    it can't be told."""
     forms: tuple[str, ...]
     """Every text that deny and ask rules are matched against."""
     possible_forms: tuple[str, ...]
@@ -168,8 +171,9 @@ def build_command(
         command_table().safe_names.fullmatch(name) and _PLAIN.fullmatch(value or "") for name, value in assignments
     )
     classification = Classification(kind="read")
+    variants = _variants(command, words, scope, unwrapped.innermost_start) if words else None
     if words:
-        classification = _classify(_Expanded(command, words, scope), values, unwrapped, safe, sources)
+        classification = _classify(variants, values, unwrapped, safe, sources)
     set_names = [name for name, _ in assignments] if not words else [*values[1:]] if values[0] == "read" else []
     if classification.kind == "read" and not _uses_all(text, set_names, is_required=values[:1] == ("read",)):
         classification = _SETS_VARIABLE
@@ -189,6 +193,7 @@ def build_command(
     part = SimpleCommand(
         raw=raw,
         words=values[unwrapped.innermost_start :],
+        expanded=tuple(variants or ()),
         forms=forms.texts(),
         possible_forms=_possible_forms(words, unwrapped),
         allow_form=_allow_form(text, command, words, unwrapped, safe),
@@ -277,34 +282,20 @@ def _has_expansion(value: str) -> bool:
     return "$(" in value or "`" in value or "${" in value or "<(" in value
 
 
-class _Expanded:
-    """The words of a command with everything that they can expand to."""
-
-    __slots__ = ("_command", "_scope", "_words")
-
-    def __init__(self, command: ScannedCommand, words: Sequence[ShellWord], scope: VariableScope) -> None:
-        self._command = command
-        self._words = words
-        self._scope = scope
-
-    def variants(self, start: int) -> list[tuple[str, ...]] | None:
-        """Every list of words, from `start` on, that the program may receive; None if there are too many to tell."""
-        # Inside `[[ ]]` nothing is split or matched against files.
-        keep = _NO_CHANGE if self._words[start].value != "[[" else _UNSPLIT
-        variants: list[tuple[str, ...]] = [()]
-        for word, (at, _) in zip(self._words[start:], self._command.words[start:], strict=True):
-            choices = (
-                [(word.value,)]
-                if word.value is not None
-                else self._scope.alternatives(word.raw, at, self._command.frame)
-            )
-            if choices is None or len(variants) * len(choices) > MAX_ALTERNATIVES:
-                return None
-            variants = [
-                (*before, *(one.translate(keep) for one in choice)) for before in variants for choice in choices
-            ]
-        self._scope.remaining -= len(variants) - 1
-        return variants if self._scope.remaining >= 0 else None
+def _variants(
+    command: ScannedCommand, words: Sequence[ShellWord], scope: VariableScope, start: int
+) -> list[tuple[str, ...]] | None:
+    """Every list of words, from `start` on, that the program may receive; None if there are too many to tell."""
+    # Inside `[[ ]]` nothing is split or matched against files.
+    keep = _NO_CHANGE if words[start].value != "[[" else _UNSPLIT
+    variants: list[tuple[str, ...]] = [()]
+    for word, (at, _) in zip(words[start:], command.words[start:], strict=True):
+        choices = [(word.value,)] if word.value is not None else scope.alternatives(word.raw, at, command.frame)
+        if choices is None or len(variants) * len(choices) > MAX_ALTERNATIVES:
+            return None
+        variants = [(*before, *(one.translate(keep) for one in choice)) for before in variants for choice in choices]
+    scope.remaining -= len(variants) - 1
+    return variants if scope.remaining >= 0 else None
 
 
 _NO_CHANGE: Final[dict[int, str]] = {}
@@ -312,7 +303,7 @@ _UNSPLIT: Final = str.maketrans({WORDS: TEXT, STAR: TEXT, ONE: TEXT, UNQUOTED: "
 
 
 def _classify(
-    expanded: _Expanded,
+    variants: Sequence[tuple[str, ...]] | None,
     values: tuple[str | None, ...],
     unwrapped: UnwrappedCommand,
     safe: bool,
@@ -320,7 +311,6 @@ def _classify(
 ) -> Classification:
     # The table knows which words of `find` run or write something.
     start = 0 if values[0] == "find" else unwrapped.allow_start
-    variants = expanded.variants(unwrapped.innermost_start)  # also for the secrets that they name
     if not safe or unwrapped.shell_texts or unwrapped.reads_shell_text:
         return OTHER
     if values[0] == "xargs" and len(unwrapped.spans) == 2:

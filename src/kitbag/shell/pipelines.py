@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kitbag.shell.command_table import classify
-from kitbag.shell.expansions import BELOW, has_marker
+from kitbag.shell.expansions import BELOW, TRACKED, UNQUOTED, has_marker
 from kitbag.shell.scan import scan
 from kitbag.shell.words import parse_word
 from kitbag.text.secret_paths import secret_path_reason
@@ -21,6 +21,7 @@ WITHOUT_CONTENTS: Final = frozenset(
 )
 _FILTERS: Final = frozenset(("head", "tail", "sort", "uniq"))
 _XARGS_OPTION = re.compile(r"-0|--null|-r|--no-run-if-empty|-t|-[nPL][0-9]+")
+_NUL_SEPARATED: Final = frozenset(("-0", "--null"))
 _XARGS_OPTION_WITH_NUMBER: Final = frozenset(("-n", "-P", "-L"))
 _SUFFIX_PATTERN = re.compile(r"\*(\.\w+)+", re.ASCII)
 _HIDDEN: Final = re.compile(r"--hidden|--no-ignore.*|--unrestricted|-\w*[uHI.]\w*")
@@ -33,7 +34,9 @@ def piped_words(
     commands before it in the pipeline."""
     if not _is_plain_xargs(xargs[1:]) or not command or command[0] is None:
         return ()
-    return _templates(sources, needs_suffix=command[0] not in WITHOUT_CONTENTS)
+    templates = _templates(sources, needs_suffix=command[0] not in WITHOUT_CONTENTS)
+    is_split = _NUL_SEPARATED.isdisjoint(xargs)
+    return templates if is_split else tuple(template.removeprefix(UNQUOTED) for template in templates)
 
 
 def substituted_words(text: str) -> tuple[str, ...]:
@@ -54,7 +57,7 @@ def _templates(sources: Sequence[Words], needs_suffix: bool) -> tuple[str, ...]:
     while remaining and _is_filter(remaining[-1]):
         remaining.pop()
     directories = _printed_below(remaining[-1], needs_suffix) if remaining else ()
-    return tuple(f"{directory.rstrip('/')}/{BELOW}" for directory in directories)
+    return tuple(f"{UNQUOTED}{directory}" for directory in directories)
 
 
 def _is_plain_xargs(options: Sequence[str | None]) -> bool:
@@ -82,7 +85,7 @@ def _is_filter(words: Words) -> bool:
 
 
 def _printed_below(words: Words, needs_suffix: bool) -> tuple[str, ...]:
-    """The directories below which the files lie that a command prints; empty if unknown."""
+    """Templates of the files that a command prints; empty if unknown."""
     known = tuple(word for word in words if word is not None)
     if len(known) < len(words) or not known:
         return ()
@@ -90,19 +93,22 @@ def _printed_below(words: Words, needs_suffix: bool) -> tuple[str, ...]:
     reads = classification.reads
     if classification.kind != "read" or any(map(has_marker, reads)):
         return ()
+    below = tuple(f"{path.rstrip('/')}/{BELOW}" for path in reads)
     if known[0] == "find":
         patterns = [known[at + 1] for at, word in enumerate(known[:-1]) if word in ("-name", "-iname")]
         negated = {"!", "-not", "-o", "-or", ","} & set(known)
+        if not needs_suffix:
+            return below
         is_safe = bool(patterns) and not negated and all(map(_is_harmless_suffix, patterns))
-        return reads if is_safe or not needs_suffix else ()
+        return tuple(path + pattern[1:] for path in below for pattern in patterns[:1]) if is_safe else ()
     if known[0] == "git" and "--name-only" in known and {"diff", "log", "show", "diff-tree"} & set(known):
-        return (".",)
+        return (f"./{BELOW}{TRACKED}",)
     if known[:2] == ("git", "ls-files"):
-        return () if {"-o", "--others", "-i", "--ignored"} & set(known) else (".",)
+        return () if {"-o", "--others", "-i", "--ignored"} & set(known) else (f"./{BELOW}{TRACKED}",)
     if known[0] == "rg" and {"-l", "--files", "--files-with-matches"} & set(known):
-        return () if any(_HIDDEN.fullmatch(word) for word in known[1:]) else reads
+        return () if any(_HIDDEN.fullmatch(word) for word in known[1:]) else below
     if known[0] == "grep" and any(re.fullmatch(r"-\w*l\w*|--files-with-matches", word) for word in known[1:]):
-        return reads
+        return below
     return ()
 
 

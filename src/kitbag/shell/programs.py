@@ -19,7 +19,7 @@ from kitbag.shell.classification import (
     ParsedArguments,
     ProgramCheck,
 )
-from kitbag.shell.expansions import TEXT, WORDS, has_marker, has_unknown, is_glob
+from kitbag.shell.expansions import TEXT, WORDS, has_marker, has_unknown, may_be_several
 from kitbag.store.secret_names import is_secret_name
 
 # --- sed: checks every command; r, R, w, W, e and the flags of `s` that write or run make it "other" ---
@@ -196,7 +196,7 @@ def _test(arguments: ParsedArguments, _classification: Classification) -> Classi
     for index, word in enumerate(words):
         before = words[index - 1] if index else ""
         after = words[index + 1] if index + 1 < len(words) else ""
-        if WORDS in word or is_glob(word) or (TEXT in word and TEXT in before and not is_keyword):
+        if WORDS in word or may_be_several(word) or (TEXT in word and TEXT in before and not is_keyword):
             return UNKNOWN_WORD  # several words, or two that may be `-v` and what it evaluates
         if _NUMBER_COMPARISON.fullmatch(word):
             # `[[` evaluates anything else, and that can run a command: `[[ a[$(id)] -eq 1 ]]`. `[` does not.

@@ -12,20 +12,30 @@ from typing import Final
 
 import msgspec
 
-from kitbag.permissions.decisions.file_globs import EntryBudget, TooManyFilesError, expand_glob, find_links
+from kitbag.permissions.decisions.file_globs import (
+    MAX_MATCHES,
+    EntryBudget,
+    TooManyFilesError,
+    TreeEntry,
+    expand_glob,
+    walk_tree,
+)
 from kitbag.permissions.decisions.found_files import SearchResultFilter
 from kitbag.permissions.decisions.git_command import is_git
 from kitbag.permissions.decisions.git_reads import decide_git_reads
 from kitbag.permissions.decisions.path import PathAccess, decide_path, find_restricting_rule, rule_naming_path
 from kitbag.permissions.decisions.policy import PartVerdict, PermissionPolicy, make_verdict, verdict_by_rule
+from kitbag.permissions.git_index import read_index
+from kitbag.permissions.git_repository import find_repository
 from kitbag.permissions.model import DecisionPart, is_inside
 from kitbag.permissions.paths import examine_path
 from kitbag.permissions.rules.path_patterns import anchor_pattern
 from kitbag.permissions.rules.rule import PermissionRule
 from kitbag.shell.analysis import ShellRedirect, SimpleCommand
 from kitbag.shell.command_table import classify
-from kitbag.shell.expansions import BELOW, UNQUOTED, is_glob, show_template
+from kitbag.shell.expansions import BELOW, TRACKED, UNQUOTED, is_glob, show_template
 from kitbag.shell.pipelines import WITHOUT_CONTENTS
+from kitbag.text.secret_paths import secret_path_reason
 
 _STANDARD_STREAMS: Final = frozenset(
     ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd/0", "/dev/fd/1", "/dev/fd/2")
@@ -44,6 +54,8 @@ _MODIFYING_COMMANDS: Final = frozenset(
 )
 # They read whole directories, even with options that the table does not know.
 _SEARCH_COMMANDS: Final = frozenset(("rg", "grep", "egrep", "fgrep", "rgrep", "zgrep", "ugrep", "ag", "ack"))
+# The same for names that xargs or a substitution passes on. Brackets match only files with ordinary names nearby.
+_SPLIT_OR_REPLACED = re.compile(r"""[\s*?\\'"]|^\..*\[""", re.DOTALL)
 _SPLIT_OR_EXPANDED = re.compile(r"[\s*?\[\\]")
 _UNKNOWN_WORD: Final = "\ufffc"
 """Placeholder for a word that is known only at run time."""
@@ -119,7 +131,7 @@ def _decide_paths(context: _CommandContext, simple: SimpleCommand) -> Iterator[P
     for path in dict.fromkeys(simple.reads):
         if BELOW in path:
             is_printed = _program(simple) not in WITHOUT_CONTENTS
-            yield from _decide_tree(context, path.replace(BELOW, "").rstrip("/") or "/", is_printed)
+            yield from _decide_tree(context, path, is_printed)
         else:
             yield from _decide_template(context, path, writes=False, contents=contents)
     for path in dict.fromkeys((*simple.writes, *_modified_paths(simple))):
@@ -163,20 +175,45 @@ def _decide_loaded_files(context: _CommandContext, simple: SimpleCommand) -> Ite
         place = os.path.dirname(place)
 
 
-def _decide_tree(context: _CommandContext, path: str, is_printed: bool) -> Iterator[PartVerdict]:
-    """Any file below a directory. What is printed must not come from elsewhere through a link."""
+def _decide_tree(context: _CommandContext, template: str, is_printed: bool) -> Iterator[PartVerdict]:
+    """Any file below a directory. What is printed must be no secret, and not come from elsewhere through a link."""
+    before, _, suffix = template.removeprefix(UNQUOTED).partition(BELOW)
+    path = before.rstrip("/") or "/"
     yield from _decide_named_path(context, path, writes=False, contents=True)
-    if not is_printed or context.directory is None:
+    if context.directory is None:
         return
     full = os.path.join(context.directory, expand_home(path, context.policy.workspace.home))
+    what, links = f"reads {path}", 0
     try:
-        links = find_links(full, context.budget.entries)
+        for entry in walk_tree(full, context.budget.entries):
+            if entry.name.startswith("-"):
+                reason = f"the name of the file `{entry.name}` would be read as an option"
+            elif template.startswith(UNQUOTED) and _SPLIT_OR_REPLACED.search(entry.name):
+                reason = f"the name of the file `{entry.name}` would be split or expanded again"
+            elif is_printed and secret_path_reason(entry.path) and _may_be_listed(entry, suffix, full):
+                reason = f"prints {entry.path}, which may hold a secret"
+            else:
+                if is_printed and entry.is_link and not os.path.isdir(entry.path):
+                    links += 1
+                    if links > MAX_MATCHES:
+                        raise TooManyFilesError
+                    yield from _decide_named_path(context, entry.path, writes=False, contents=False)
+                continue
+            yield make_verdict("ask", what, reason)
+            return
     except TooManyFilesError:
-        yield make_verdict("ask", f"reads {path}", "has too many files to check")
-        return
-    for link in links:
-        if not os.path.isdir(link):
-            yield from _decide_named_path(context, link, writes=False, contents=False)
+        yield make_verdict("ask", what, "has too many files to check")
+
+
+def _may_be_listed(entry: TreeEntry, suffix: str, directory: str) -> bool:
+    if suffix != TRACKED:
+        return entry.name.lower().endswith(suffix.lower())
+    repository = find_repository(directory)
+    tracked = read_index(repository.git_directory) if repository is not None else ()
+    if tracked is None or repository is None:
+        return tracked is None
+    path = os.path.relpath(os.path.realpath(entry.path), os.path.realpath(repository.work_tree))
+    return any(one.path == path or one.path.startswith(f"{path}/") for one in tracked)
 
 
 def _decide_template(context: _CommandContext, template: str, writes: bool, contents: bool) -> Iterator[PartVerdict]:

@@ -6,7 +6,8 @@ files match only where the pattern begins with a dot, as in bash without `dotglo
 
 import os
 import re
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from kitbag.shell.expansions import ONE, STAR, UNQUOTED, is_glob
 
@@ -60,9 +61,15 @@ def expand_glob(template: str, directory: str, home: str, budget: EntryBudget) -
     return sorted(path for path in found if os.path.lexists(os.path.join(directory, path)))
 
 
-def find_links(directory: str, budget: EntryBudget) -> list[str]:
-    """Symbolic links below a directory, as absolute paths. Raises TooManyFilesError."""
-    links: list[str] = []
+class TreeEntry(NamedTuple):
+    path: str
+    """Absolute."""
+    name: str
+    is_link: bool
+
+
+def walk_tree(directory: str, budget: EntryBudget) -> Iterator[TreeEntry]:
+    """Everything below a directory except in `.git`; links are not followed. Raises TooManyFilesError."""
     pending = [directory]
     while pending:
         budget.take(0)
@@ -70,15 +77,11 @@ def find_links(directory: str, budget: EntryBudget) -> list[str]:
             with os.scandir(pending.pop()) as entries:
                 for entry in entries:
                     budget.take(0)
-                    if entry.is_symlink():
-                        links.append(entry.path)
-                    elif entry.is_dir(follow_symlinks=False) and entry.name != ".git":
+                    yield TreeEntry(entry.path, entry.name, entry.is_symlink())
+                    if entry.is_dir(follow_symlinks=False) and entry.name != ".git":
                         pending.append(entry.path)
         except (OSError, ValueError):
             continue
-        if len(links) > MAX_MATCHES:
-            raise TooManyFilesError
-    return links
 
 
 def _regex(part: str) -> str:

@@ -12,6 +12,7 @@ from kitbag.permissions.decisions.policy import PartVerdict, make_verdict
 from kitbag.permissions.git_repository import GitRepository, find_programs, find_repository
 from kitbag.shell.analysis import SimpleCommand
 from kitbag.shell.command_table import command_table, parse_leading_options
+from kitbag.shell.expansions import has_marker
 
 
 def is_git(simple: SimpleCommand) -> bool:
@@ -28,24 +29,31 @@ class GitCommand(NamedTuple):
     """What `--git-dir` names; empty if git looks for the repository."""
 
 
-def parse_git_command(simple: SimpleCommand, directory: str | None, home: str) -> GitCommand | None:
-    """None if it is not git, or if it is unclear which repository it uses. `directory`: where it runs, if known."""
-    if not is_git(simple) or directory is None or any(name.startswith("GIT_") for name, _ in simple.assignments):
+def parse_git_commands(simple: SimpleCommand, directory: str | None, home: str) -> list[GitCommand | None]:
+    """One for each list of words that it can expand to; empty if it is not git."""
+    return [_parse(simple, words, directory, home) for words in simple.expanded or (simple.words,)] * is_git(simple)
+
+
+def _parse(simple: SimpleCommand, words: tuple[str | None, ...], directory: str | None, home: str) -> GitCommand | None:
+    """None if it is unclear which repository it uses. `directory`: where it runs, if known."""
+    if directory is None or any(name.startswith("GIT_") for name, _ in simple.assignments):
         return None
-    parsed = parse_leading_options(simple.words, command_table().global_options["git"], 1)
+    parsed = parse_leading_options(words, command_table().global_options["git"], 1)
     if parsed is None:
         return None
     at, options = parsed
     git = ""
+    if any(has_marker(value or "") for _, value in options):
+        return None
     for name, value in options:
         path = home + value[1:] if value and value.startswith("~/") else value or ""
         if name == "-C":
             directory = os.path.join(directory, path)
         elif name == "--git-dir":
             git = path
-    subcommand = (simple.words[at] or "") if at < len(simple.words) else ""
+    subcommand = (words[at] or "") if at < len(words) else ""
     git = os.path.join(directory, git) if git else ""
-    return GitCommand(simple.raw, subcommand, simple.words[at + 1 :], directory, git)
+    return GitCommand(simple.raw, subcommand, words[at + 1 :], directory, git)
 
 
 def decide_git_repository(simple: SimpleCommand, directories: Sequence[str], home: str) -> Iterator[PartVerdict]:
@@ -59,10 +67,14 @@ def decide_git_repository(simple: SimpleCommand, directories: Sequence[str], hom
 
 
 def _decide_in_directory(simple: SimpleCommand, directory: str, home: str) -> Iterator[PartVerdict]:
-    command = parse_git_command(simple, directory, home)
-    if command is None:
-        yield make_verdict("ask", simple.raw, "cannot tell which git repository it uses")
-        return
+    for command in dict.fromkeys(parse_git_commands(simple, directory, home)):
+        if command is None:
+            yield make_verdict("ask", simple.raw, "cannot tell which git repository it uses")
+        else:
+            yield from _decide_repository(simple, command)
+
+
+def _decide_repository(simple: SimpleCommand, command: GitCommand) -> Iterator[PartVerdict]:
     git = command.git_directory
     repository = GitRepository(git, command.directory) if git else find_repository(command.directory)
     if repository is None:

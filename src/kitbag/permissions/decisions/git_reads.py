@@ -12,15 +12,16 @@ from typing import Final
 
 import msgspec
 
-from kitbag.permissions.decisions.git_command import GitCommand, parse_git_command
+from kitbag.permissions.decisions.git_command import GitCommand, parse_git_commands
 from kitbag.permissions.decisions.path import PathAccess, decide_path, rule_naming_path
-from kitbag.permissions.decisions.policy import PartVerdict, PermissionPolicy
+from kitbag.permissions.decisions.policy import PartVerdict, PermissionPolicy, make_verdict
 from kitbag.permissions.git_index import IndexEntry, read_index
 from kitbag.permissions.git_repository import GitRepository, find_repository
 from kitbag.permissions.model import DecisionPart
 from kitbag.permissions.rules.matching import RulePath, matches_path
 from kitbag.permissions.rules.rule import PermissionRule
 from kitbag.shell.analysis import SimpleCommand
+from kitbag.shell.expansions import is_glob, show_template
 from kitbag.text.secret_paths import secret_path_reason
 
 _READING: Final = frozenset(
@@ -156,12 +157,20 @@ class _GitReads(msgspec.Struct, frozen=True, kw_only=True):
 def decide_git_reads(
     policy: PermissionPolicy, simple: SimpleCommand, directory: str | None, allow_rule: PermissionRule | None
 ) -> Iterator[PartVerdict]:
-    command = parse_git_command(simple, directory, policy.workspace.home)
-    if command is None or command.subcommand not in _READING:
-        return
-    repository = find_repository(command.directory) or GitRepository("", command.directory)
-    reads = _GitReads(policy=policy, command=command, repository=repository, allow_rule=allow_rule)
-    yield from (verdict for verdict in reads.decide() if verdict.part.effect != "allow")
+    for command in dict.fromkeys(parse_git_commands(simple, directory, policy.workspace.home)):
+        if command is None or command.subcommand not in _READING:
+            continue
+        repository = find_repository(command.directory) or GitRepository("", command.directory)
+        if any(word is not None and is_glob(word) and ":" in word for word in command.arguments):
+            yield make_verdict("ask", simple.raw, "a glob may match a file that is named like a revision")
+        command = command._replace(arguments=tuple(map(_show, command.arguments)))
+        reads = _GitReads(policy=policy, command=command, repository=repository, allow_rule=allow_rule)
+        yield from (verdict for verdict in reads.decide() if verdict.part.effect != "allow")
+
+
+def _show(word: str | None) -> str | None:
+    """A glob that matches no file stays as it is, and git matches it against the files it tracks."""
+    return word if word is None else show_template(word)
 
 
 def _shows_changes(subcommand: str, words: list[str]) -> bool:
