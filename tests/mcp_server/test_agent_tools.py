@@ -175,7 +175,7 @@ def test_an_unknown_agent_and_an_unknown_tool_are_told_by_name(world: World) -> 
         async with served(world) as server, server.client() as client:
             said = await text(client, "Task", subagent_type="Explorer", prompt="x")
             assert said.startswith("ERROR")
-            assert "Explore" in said.split("did you mean")[1]
+            assert "Explore" in said.split("id you mean")[1]
             with pytest.raises(MCPError, match="load_skill"):
                 await client.call_tool("Tusk", {})
 

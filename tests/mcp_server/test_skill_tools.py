@@ -81,7 +81,7 @@ def test_an_unknown_name_is_an_error_with_those_that_are_close(world: World) -> 
         async with served(world) as server, server.client() as client:
             found = await text(client, "load_skill", skill_name="deplyo")
             assert found.startswith("ERROR")
-            assert "deploy" in found.split("did you mean")[1]
+            assert "deploy" in found.split("id you mean")[1]
 
     run(work)
 
