@@ -116,7 +116,7 @@ class _GitReads(msgspec.Struct, frozen=True, kw_only=True):
         """Words that name files, and the paths: `HEAD:.env`, `:0:.env`, `:/.env`, `-L1,5:.env`, `.env`."""
         top, here = self.repository.work_tree or self.repository.git_directory, self.command.directory
         for word in self.command.arguments:
-            if word is None:
+            if word is None or word == "/dev/stdin":  # `<(...)`, whose command is decided on its own
                 continue
             if word.startswith("-"):
                 lines = _LINE_RANGE.match(word)
