@@ -2,8 +2,11 @@
 
 import pytest
 
+from conftest import World
 from kitbag.errors import InvalidError, NotFoundError
+from kitbag.events import ToolFinished
 from kitbag.tools.skill import LIST_LOADED_SKILLS, SEARCH_SKILLS, SKILL, UNLOAD_SKILL
+from support.house import House, load
 from support.using import Bench, listed, text_of
 
 
@@ -77,3 +80,17 @@ def test_a_hostile_name_is_an_error_and_nothing_else(bench: Bench, name: str) ->
         bench.use(SKILL, skill=name)
     assert not bench.use(UNLOAD_SKILL, skill=name).unloaded_skill
     bench.use(SEARCH_SKILLS, query=name)
+
+
+@pytest.mark.parametrize("name", ["folder-x", "FOLDER-X", "foo", "Foo", "/foo"])
+def test_a_rule_for_a_skill_holds_whatever_name_it_is_loaded_by(
+    world: World, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in world.env.items():
+        monkeypatch.setenv(variable, value)
+    world.write("~/.kitbag/skills/folder-x/SKILL.md", "---\nname: foo\ndescription: Does.\n---\nBODY")
+    for rule, is_loaded in (("Skill(foo)", False), ("Skill(other)", True)):
+        house = House(world)
+        house.ask("Hi", steps=[load(name), "Done."], no_tools=(rule,))
+        [finished] = house.of(ToolFinished)
+        assert ("BODY" in str(house.requests[-1].messages)) == is_loaded == (not finished.is_error)

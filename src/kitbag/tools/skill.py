@@ -41,6 +41,9 @@ class NoArguments(Arguments, frozen=True):
 
 async def _load_skill(arguments: SkillArguments, context: ToolContext) -> ToolOutput:
     name = arguments.skill.lstrip("/")
+    denial = await asyncio.to_thread(_find_denial, name, arguments.args, context)
+    if denial is not None:
+        return denial
     if context.delegation is not None:
         fork = await asyncio.to_thread(context.skills.fork, name, arguments.args)
         if fork is not None:
@@ -53,6 +56,17 @@ async def _load_skill(arguments: SkillArguments, context: ToolContext) -> ToolOu
     limits = delivered.permissions.model_notice() if delivered.permissions is not None else ""
     text = f"{delivered.text}\n\n{limits}" if limits else delivered.text
     return structs.replace(text_output(text, summary), loaded_skill=delivered.loaded)
+
+
+def _find_denial(name: str, arguments: str, context: ToolContext) -> ToolOutput | None:
+    """The rules for the names of the skill itself: the call may name it by its directory, or by a short name."""
+    skill = context.skills.find(name)
+    for own_name in dict.fromkeys((skill.full_name, skill.name)):
+        decision = context.permissions.decide("Skill", {"skill": own_name, "args": arguments}, context.directory)
+        if decision.effect == "deny" or (decision.effect == "ask" and own_name != name):
+            fix = "Continue without it." if decision.effect == "deny" else f"Load it as {own_name}."
+            return error_output(f"Skill is not allowed: {own_name}: {decision.reason}", fix)
+    return None
 
 
 async def run_forked_skill(fork: SkillFork, context: ToolContext, delegation: Delegation) -> ToolOutput:
