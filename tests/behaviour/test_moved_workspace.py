@@ -354,7 +354,7 @@ def run_in_deleted_directory(world: World, gone: Path, *arguments: str) -> tuple
     gone.mkdir()
     program = "import os, sys; os.rmdir(os.getcwd()); from kitbag.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-P", "-c", program, *arguments],  # as the installed program, which does not search here
         cwd=gone,
         env=world.env,
         stdin=subprocess.DEVNULL,
