@@ -72,6 +72,7 @@ class UnwrappedCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Unwrapper:
     __slots__ = (
+        "_placeholder_words",
         "allow_start",
         "appends",
         "hints",
@@ -91,6 +92,7 @@ class _Unwrapper:
         self.words = words
         self.nested = nested
         self.templates: dict[int, str] = {}
+        self._placeholder_words: dict[re.Pattern[str], list[int]] = {}
         self.appends = False
         self.hints: list[str] = []
         self.possible_spans: list[tuple[int, int]] = []
@@ -193,13 +195,16 @@ class _Unwrapper:
 
     def _substitute(self, begins: int, ends: int, placeholder: re.Pattern[str]) -> None:
         """Mark the words in which the wrapper replaces something."""
-        words = list(self.words)
-        for index in range(begins, ends):
-            text = self.templates.get(index, words[index])
+        found = self._placeholder_words.get(placeholder)
+        if found is None:  # once for each placeholder: a command may have thousands of wrappers
+            texts = enumerate(self.templates.get(index, word) for index, word in enumerate(self.words))
+            found = [index for index, text in texts if text is not None and placeholder.search(text)]
+            self._placeholder_words[placeholder] = found
+        for index in found:
+            text = self.templates.get(index, self.words[index]) if begins <= index < ends else None
             if text is not None and placeholder.search(text):
                 self.templates[index] = placeholder.sub(UNKNOWN_TEXT, text)
-                words[index] = None
-        self.words = tuple(words)
+                self.words = (*self.words[:index], None, *self.words[index + 1 :])
 
     def _text_reader(self, at: int, name: str) -> None:
         self.reads_shell_text = True
