@@ -39,7 +39,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_wait: float = 120.0
     """If a provider asks to wait longer, the request fails at once."""
     report_after: float = 10.0
-    """Seconds without output after which the user is told that Kitbag is still waiting; then less and less often."""
+    """Seconds without output after which Kitbag reports that it is still waiting; then less and less often."""
 
 
 class BrokenReplyError(ModelError):

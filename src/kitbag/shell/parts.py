@@ -170,23 +170,15 @@ def build_command(
     safe = all(
         command_table().safe_names.fullmatch(name) and _PLAIN.fullmatch(value or "") for name, value in assignments
     )
-    classification = Classification(kind="read")
     variants = _variants(command, words, scope, unwrapped.innermost_start) if words else None
-    if words:
-        classification = _classify(variants, values, unwrapped, safe, sources)
+    classification = _classify(variants, values, unwrapped, safe, sources) if words else Classification(kind="read")
     set_names = [name for name, _ in assignments] if not words else [*values[1:]] if values[0] == "read" else []
     if classification.kind == "read" and not _uses_all(text, set_names, is_required=values[:1] == ("read",)):
         classification = _SETS_VARIABLE
-    for start, end in command.assignments:
-        scope.alternatives(text[start:end].partition("=")[2], start, command.frame)
-    if secrets := scope.secrets or (_secrets_in(command.input) if command.expands_input else None):
-        name = min(secrets)
-        classification = Classification(kind="other", reason=f"uses ${name}, which may hold a secret")
+    if secret := _find_secret(text, command, scope):
+        classification = Classification(kind="other", reason=f"uses ${secret}, which may hold a secret")
     code = _find_code(text, command, words, unwrapped) if classification.kind == "other" else []
-    hints = [*unwrapped.hints, *(value for _, value in assignments if value is not None and _has_expansion(value))]
-    name = values[0] if values else ""
-    if name in _EVALUATING_BUILTINS:
-        hints += [value for value in values if value is not None and _has_expansion(value)]
+    hints = _find_hints(values, assignments, unwrapped)
     if classification.shows_environment:
         forms.add("env")
         forms.add("printenv")
@@ -205,14 +197,7 @@ def build_command(
         loads=classification.loads,
         reason=classification.reason or _reason(values, unwrapped),
         check=_find_check(values, unwrapped, safe) if classification.kind == "other" and not scope.secrets else None,
-        network=connects
-        or (
-            classification.kind != "read"
-            and any(
-                uses_network(values[start : start + _MAX_WORDS])
-                for start, _ in (*unwrapped.spans, *unwrapped.possible_spans)
-            )
-        ),
+        network=connects or (classification.kind != "read" and _uses_network(values, unwrapped)),
         shows_environment=classification.shows_environment,
         directories=directories,
         uncertainties=(
@@ -228,6 +213,28 @@ def build_command(
         code=tuple(text for one in code for text in one.texts),
         runs_unknown=unwrapped.reads_shell_text or runs_unknown or any(one.reads_input for one in code),
     )
+
+
+def _find_hints(
+    values: tuple[str | None, ...], assignments: Sequence[tuple[str, str | None]], unwrapped: UnwrappedCommand
+) -> list[str]:
+    """Texts in which there may be commands."""
+    texts = [value for _, value in assignments]
+    if values and values[0] in _EVALUATING_BUILTINS:
+        texts += values
+    return [*unwrapped.hints, *(text for text in texts if text is not None and _has_expansion(text))]
+
+
+def _find_secret(text: str, command: ScannedCommand, scope: VariableScope) -> str:
+    """The first variable with the name of a secret that the command uses, by name; empty if there is none."""
+    for start, end in command.assignments:
+        scope.alternatives(text[start:end].partition("=")[2], start, command.frame)
+    return min(scope.secrets or (_secrets_in(command.input) if command.expands_input else ()), default="")
+
+
+def _uses_network(values: tuple[str | None, ...], unwrapped: UnwrappedCommand) -> bool:
+    spans = (*unwrapped.spans, *unwrapped.possible_spans)
+    return any(uses_network(values[start : start + _MAX_WORDS]) for start, _ in spans)
 
 
 def _find_code(

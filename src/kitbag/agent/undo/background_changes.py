@@ -24,7 +24,7 @@ from kitbag.store.journal import Journal
 
 
 class BackgroundChanges:
-    """For one command. Blocks. Nothing here fails: what can't be undone is told to `warn`."""
+    """For one command. Blocks. Nothing here fails: what can't be undone is reported through `warn`."""
 
     def __init__(
         self,
