@@ -124,31 +124,35 @@ Curve = dict[str, list[tuple[int, float]]]
 
 
 def draw(path: str, plots: list[tuple[str, str, Curve]]) -> None:
-    """Seconds over counts, one panel per plot, as SVG."""
-    width, height, left = 560, 300, 60
+    """Milliseconds over counts, one panel per plot with its legend below, as SVG."""
+    width, height, left, panel_height = 560, 240, 64, 340
     parts: list[str] = []
-    colors = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0")
+    colors = ("#4269d0", "#b07d00", "#d1495b", "#2a8f7b")
     for panel, (title, unit, curves) in enumerate(plots):
-        top = panel * (height + 60) + 40
+        top = panel * panel_height + 40
         most = max(count for points in curves.values() for count, _ in points) or 1
         highest = max(seconds for points in curves.values() for _, seconds in points) * 1.15
-        parts.append(f'<text x="{left}" y="{top - 14}" font-weight="bold">{title}</text>')
-        parts.append(f'<path d="M{left} {top}V{top + height}H{left + width}" fill="none" stroke="#888"/>')
+        parts.append(f'<text x="{left}" y="{top - 14}" font-weight="bold">{title}, by {unit}</text>')
         for share in (0.25, 0.5, 0.75, 1.0):
             y = top + height - share * height
-            label = f"{share * highest:.2f} s"
-            parts.append(f'<path d="M{left} {y}h{width}" stroke="#ddd"/><text x="4" y="{y + 4}">{label}</text>')
-        parts.append(f'<text x="{left + width - 120}" y="{top + height + 18}">{most:,} {unit}</text>')
+            label = f"{share * highest * 1000:.3g} ms"
+            parts.append(f'<path d="M{left} {y}h{width}" stroke="#ddd"/>')
+            parts.append(f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{label}</text>')
+        parts.append(f'<path d="M{left} {top}V{top + height}H{left + width}" fill="none" stroke="#888"/>')
+        for share in (0.0, 0.5, 1.0):
+            x, y = left + share * width, top + height + 18
+            parts.append(f'<text x="{x}" y="{y}" text-anchor="middle">{share * most:,.0f}</text>')
         for number, (name, points) in enumerate(curves.items()):
             color = colors[number % len(colors)]
             at = [(left + count / most * width, top + height - value / highest * height) for count, value in points]
             line = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
             parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
-            parts.append(f'<text x="{left + 12}" y="{top + 18 + 16 * number}" fill="{color}">{name}</text>')
-    total = len(plots) * (height + 60) + 40
-    size = f'width="{left + width + 20}" height="{total}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-size="12" font-family="sans-serif">'
-    Path(path).write_text(f'{head}<rect width="100%" height="100%" fill="white"/>{"".join(parts)}</svg>\n')
+            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in at]
+            x = left + number * width / 4
+            parts.append(f'<text x="{x}" y="{top + height + 42}" fill="{color}" font-weight="bold">{name}</text>')
+    size = f'width="{left + width + 40}" height="{len(plots) * panel_height + 10}"'
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-size="12" font-family="sans-serif">'
+    Path(path).write_text(f'{start}<rect width="100%" height="100%" fill="white"/>{"".join(parts)}</svg>\n')
 
 
 def show(title: str, curves: Curve) -> None:
