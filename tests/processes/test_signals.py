@@ -194,7 +194,8 @@ def test_without_proc_ps_says_it(process: Any, monkeypatch: pytest.MonkeyPatch) 
 
     if not (found := _run_ps(process.pid)):
         pytest.skip("there is no ps")
-    assert (int(found[5]), found[6][0], int(found[7])) == (os.getpid(), "S", os.geteuid())
+    assert (int(found[5]), int(found[7])) == (os.getpid(), os.geteuid())
+    assert found[6][0] in "SRD"  # on a busy machine it may not have gone to sleep yet
     process.kill()
     process.wait()
     assert _run_ps(process.pid) == []
