@@ -122,6 +122,31 @@ def test_what_is_old_is_gone_from_all_files_and_of_a_task_its_status_and_dates_s
         assert journal.recovery is None
 
 
+def test_deleting_the_newest_session_is_no_damage_and_its_numbers_are_not_used_again(home: Path) -> None:
+    async def start(journal: Journal, name: str) -> None:
+        session = Session(journal, name)
+        await session.start(SessionHeader(directory="/w", model="m", mode="default"))
+        await session.add_user([Text("Hello")])
+
+    def last_seq(journal: Journal) -> int:
+        return int(journal.select("SELECT max(seq) FROM records")[0][0])
+
+    with opened(home) as journal:
+        asyncio.run(start(journal, "aaa1"))
+        asyncio.run(start(journal, "aaa2"))
+        deleted = last_seq(journal)
+        delete_session(journal, str(home), "aaa2")
+    with opened(home) as journal:
+        assert journal.recovery is None
+        asyncio.run(start(journal, "aaa3"))
+        first = int(journal.select("SELECT min(seq) FROM records WHERE stream = ?", "session/aaa3")[0][0])
+        assert first > deleted
+    os.utime(journal.path)  # so that all of it is checked
+    with opened(home) as journal:
+        assert journal.recovery is None
+        assert [one.id for one in list_sessions(journal)] == ["aaa3", "aaa1"]
+
+
 def test_one_session_is_deleted_with_its_tasks_and_nothing_else(home: Path) -> None:
     fill(home, "aaa1", "aaa2")
     with opened(home) as journal:

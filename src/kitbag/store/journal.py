@@ -22,7 +22,7 @@ from kitbag.store import journal_file
 from kitbag.store.derived_tables import DerivedTable, JournalRecord, apply_rows, build_step
 from kitbag.store.fault_points import point
 from kitbag.store.journal_file import JournalRecovery, store_error
-from kitbag.store.journal_integrity import checksum, read_unchecked_until, row_problem
+from kitbag.store.journal_integrity import checksum, last_used_seq, read_unchecked_until, row_problem
 from kitbag.store.journal_opening import open_journal_file
 from kitbag.store.journal_recovery import DAMAGE_STREAM
 from kitbag.store.journal_stamp import WalState, read_wal_salt, write_last_seq, write_stamp
@@ -375,7 +375,7 @@ class Journal:
     def _insert_batch(self, rows: "list[tuple[str, str, str, str, str | None]]") -> tuple[int, list[int | None]]:
         """Returns the number of the last record of the journal, and those of the rows."""
         writer = self._file.writer
-        last = int(writer.execute("SELECT coalesce(max(seq), 0) FROM records").fetchone()[0])
+        last = last_used_seq(writer)
         seqs = _insert(writer, rows, last)
         apply_rows(writer, [(seq, *row[:4]) for seq, row in zip(seqs, rows, strict=True) if seq])
         return max([last, *(seq or 0 for seq in seqs)]), seqs

@@ -55,12 +55,18 @@ def read_unchecked_until(connection: sqlite3.Connection) -> int | None:
     return int(found[0]) if found is not None else 0
 
 
+def last_used_seq(connection: sqlite3.Connection) -> int:
+    """The highest number that a record has or a deleted record had."""
+    queries = ("SELECT coalesce(max(seq), 0) FROM records", "SELECT coalesce(max(last), 0) FROM pruned_ranges")
+    return max(int(connection.execute(query).fetchone()[0]) for query in queries)
+
+
 def intact_rows(
     connection: sqlite3.Connection, progress: Callable[[int], None] = lambda count: None
 ) -> Iterator[RecordRow]:
     """All records in order. Raises DamagedRecordError or sqlite3.Error at the first one that is damaged or missing."""
     unchecked = read_unchecked_until(connection)
-    pruned = _PrunedRanges(connection)
+    pruned = PrunedRanges(connection)
     last = count = 0
     # By row id, because an index may be what is damaged. One row at a time, because the next may be unreadable.
     for values in connection.execute(_ALL_FIRST_FORMAT_ROWS if unchecked is None else _ALL_ROWS):
@@ -72,7 +78,7 @@ def intact_rows(
             progress(count)
 
 
-def _check_intact(row: RecordRow, last: int, unchecked: int | None, pruned: "_PrunedRanges") -> None:
+def _check_intact(row: RecordRow, last: int, unchecked: int | None, pruned: "PrunedRanges") -> None:
     if problem := row_problem(row, row.seq if unchecked is None else unchecked):
         raise DamagedRecordError(f"record {row.seq}: {problem}")
     if row.checksum is None:
@@ -90,7 +96,7 @@ def _follows_gap(row: RecordRow) -> bool:
     return (row.stream, row.kind) == ("journal", "damaged")
 
 
-class _PrunedRanges:
+class PrunedRanges:
     """Numbers of records that were deleted on purpose."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:

@@ -21,7 +21,7 @@ from kitbag.store.journal_file import (
     prepare_file,
     read_version,
 )
-from kitbag.store.journal_integrity import DamagedRecordError, intact_rows, read_unchecked_until
+from kitbag.store.journal_integrity import DamagedRecordError, PrunedRanges, intact_rows, read_unchecked_until
 from kitbag.store.journal_recovery import recover
 from kitbag.store.journal_stamp import has_changed, needs_check, read_last_seq, read_stamp, write_last_seq, write_stamp
 from kitbag.store.private_files import StoreError
@@ -109,7 +109,7 @@ def _check_if_changed(file: JournalPath, lock_fd: int) -> None:
         if needs_check(file.path, read_stamp(lock_fd)) or is_requested:
             check_records(file, connection)
         last = connection.execute("SELECT max(seq) FROM records").fetchone()[0] or 0
-        if last < promised:
+        if last < promised and not PrunedRanges(connection).covers(last + 1, promised):
             raise DamageError(f"the last records are missing: {last + 1:,} to {promised:,}")
     if is_requested:
         with contextlib.suppress(OSError):  # if this fails, it is checked again next time
