@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from conftest import World
+from support.matrix import sample
 from support.waiting import TEST_TIMEOUT
 
 WITH_CLICK = "import kitbag.cli; kitbag.cli._COMPLETION = 'HOME'"
@@ -33,7 +34,7 @@ def assert_same(world: World, *arguments: str) -> None:
     )
 
 
-@pytest.mark.parametrize("second", [None, *FLAGS])
+@pytest.mark.parametrize("second", sample([None, *FLAGS], 4))
 def test_every_form_of_the_listing_answers_as_with_click(world: World, second: str | None) -> None:
     library(world)
     for first in FLAGS:

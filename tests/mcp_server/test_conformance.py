@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conftest import World
-from support import needs
+from support import matrix, needs
 from support.conformance_server import conformance_server
 from support.connected import at_home
 from support.waiting import TEST_TIMEOUT
@@ -94,6 +94,7 @@ def failures(results: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
     return failed
 
 
+@matrix.long
 def test_every_scenario_of_the_conformance_suite_passes_or_is_listed_with_its_reason(world: World) -> None:
     suite = needs.conformance_suite()
     world.skill(MINE, "test_simple_prompt", body="This is a simple prompt for testing.")

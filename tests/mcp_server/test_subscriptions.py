@@ -62,18 +62,21 @@ async def change_and_hear(world: World, client: Client, updates: Updates) -> Non
     assert updates.uris == [MAIN]
 
 
-def test_a_client_over_stdio_hears_of_every_file_it_subscribed_to(world: World) -> None:
-    make(world)
+def test_a_client_over_stdio_hears_of_a_file_it_subscribed_to(world: World) -> None:
+    _, other = make(world)
 
     async def work() -> None:
         updates = Updates()
         async with over_stdio(world, mode="legacy", message_handler=updates.hear) as client:
-            await change_and_hear(world, client, updates)
+            await client.subscribe_resource(OTHER)
+            other.write_text("changed")
+            await updates.until(OTHER)
 
     run(work)
 
 
-def test_a_client_over_http_hears_of_its_own_subscriptions_only(world: World) -> None:
+def test_a_client_over_http_hears_of_its_own_subscriptions_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kitbag.mcp_server.server_state.MIN_REFRESH_SECONDS", 0.1)
     make(world)
 
     async def work() -> None:
