@@ -98,9 +98,9 @@ def _check_persona(key: str, value: str) -> list[str]:
     from kitbag.library.registry import Registry
 
     settings = _load()
-    selected = {"team": str(settings.get("team")), "persona": str(settings.get("persona")), key: value}
+    team, persona = (value if name == key else str(settings.get(name)) for name in ("team", "persona"))
     try:
-        _ = Registry(find_places(), **selected).persona
+        _ = Registry(find_places(), team=team, persona=persona).persona
     except KitbagError as error:
         return [f"{error.problem}; {error.fix}" if error.fix else error.problem]
     return []

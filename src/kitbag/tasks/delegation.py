@@ -456,7 +456,7 @@ class TaskDelegation:
 
     def unfinished(self) -> list[TaskReport]:
         started = self.board.descendants(self._parent or self._root) if self.has_started_tasks else []
-        return [self._report(task) for task in started if task.background and not task.is_finished]
+        return [self._note_warnings(self._report(task)) for task in started if task.background and not task.is_finished]
 
     async def stop(self, task_id: str) -> TaskStopResult:
         from kitbag.tasks.stop import stop_task
