@@ -33,7 +33,7 @@ class AgentEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     loaded_rules: LoadedPermissions
     """What `live_rules` returned at the start."""
     diagnostics: tuple[Diagnostic, ...]
-    """Of the settings and the permission rules in them."""
+    """Of the settings, the permission rules in them, and the selected persona."""
 
 
 def load_environment(
@@ -78,7 +78,8 @@ def load_environment(
     )
     loaded = live.current()
     permissions = _make_permissions(workspace, live, library)
-    diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics)
+    persona_problems = library.check_persona()  # selects the persona, which may add a problem to the settings
+    diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics, *persona_problems)
     return AgentEnvironment(
         places=places,
         trust=trust,

@@ -55,7 +55,15 @@ class SystemPrompt(msgspec.Struct, frozen=True, kw_only=True):
         environment = detect_environment(self.environment.places.cwd, self.environment.workspace.root)
         if self.agent is not None:
             agent = msgspec.structs.replace(self.agent, permission_mode=self.mode)
-            composed = compose_agent_prompt(agent, self.environment.library, estimate_tokens, environment, self.task)
+            composed = compose_agent_prompt(
+                agent,
+                self.environment.library,
+                estimate_tokens,
+                environment,
+                self.task,
+                has_skill_tool="Skill" in self.tools,
+                can_restart=bool(self.task),
+            )
             return self._append_user_text(composed.ledger), composed.warnings
         prompt_options = MainPromptInputs(
             provider=self.chosen.provider,

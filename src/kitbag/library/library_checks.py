@@ -64,46 +64,65 @@ def _collision_rule(winner: LibraryItem, loser: LibraryItem, precedence: str) ->
     return "same root: directory with that name first, then by depth, then alphabetically"
 
 
-def check_declared_names(
-    skills: "Namespace[Skill]", agents: "Namespace[AgentFile]", personas: "Iterable[Persona]", settings: Settings
-) -> list[Diagnostic]:
-    """References to missing items in personas, agents, skills and settings."""
-    diagnostics: list[Diagnostic] = []
-    suggestions = _MAX_SUGGESTIONS
+class _UnknownNames:
+    """Reports references to missing items."""
 
-    def report_missing(
-        path: str, root: Root, field: str, name: str, noun: str, known: "Namespace[Skill] | Namespace[AgentFile]"
-    ) -> None:
-        nonlocal suggestions
-        suggestions -= 1
-        similar = known.suggest(name, 3) if suggestions >= 0 else []
-        fix = f"did you mean {', '.join(similar)}?" if similar else f"fix the name, or add the {noun}"
-        problem = f"`{field}` refers to an unknown {noun} {name!r}"
-        line = find_field_line(path, field, root.boundary)
-        diagnostics.append(
-            Diagnostic(severity="warning", code="unknown-name", file=path, line=line, problem=problem, fix=fix)
-        )
+    def __init__(self, skills: "Namespace[Skill]", agents: "Namespace[AgentFile]") -> None:
+        self._skills, self._agents = skills, agents
+        self._suggestions = _MAX_SUGGESTIONS
+        self.diagnostics: list[Diagnostic] = []
 
-    for persona in personas:
+    def check_persona(self, persona: "Persona") -> None:
         for field, names in (
             ("core_skills", persona.core_skills),
             ("skills", persona.skills),
             ("on_demand_skills", persona.on_demand_skills),
         ):
             for name in names:
-                if not any(is_named_in(skill, (name,)) for skill in skills.candidates(name)):
-                    report_missing(persona.path, persona.root, field, name, "skill", skills)
+                if not any(is_named_in(skill, (name,)) for skill in self._skills.candidates(name)):
+                    self.report(persona.path, persona.root, field, name, "skill", self._skills)
         for name in persona.subagents or ():
-            if not any(is_named_in(agent, (name,)) for agent in agents.candidates(name)):
-                report_missing(persona.path, persona.root, "subagents", name, "agent", agents)
+            if not any(is_named_in(agent, (name,)) for agent in self._agents.candidates(name)):
+                self.report(persona.path, persona.root, "subagents", name, "agent", self._agents)
+
+    def report(
+        self, path: str, root: Root, field: str, name: str, noun: str, known: "Namespace[Skill] | Namespace[AgentFile]"
+    ) -> None:
+        self._suggestions -= 1
+        similar = known.suggest(name, 3) if self._suggestions >= 0 else []
+        fix = f"did you mean {', '.join(similar)}?" if similar else f"fix the name, or add the {noun}"
+        problem = f"`{field}` refers to an unknown {noun} {name!r}"
+        line = find_field_line(path, field, root.boundary)
+        self.diagnostics.append(
+            Diagnostic(severity="warning", code="unknown-name", file=path, line=line, problem=problem, fix=fix)
+        )
+
+
+def check_persona_names(
+    persona: "Persona", skills: "Namespace[Skill]", agents: "Namespace[AgentFile]"
+) -> list[Diagnostic]:
+    """Names that one persona declares and that do not exist. Fast enough for every start."""
+    unknown = _UnknownNames(skills, agents)
+    unknown.check_persona(persona)
+    return unknown.diagnostics
+
+
+def check_declared_names(
+    skills: "Namespace[Skill]", agents: "Namespace[AgentFile]", personas: "Iterable[Persona]", settings: Settings
+) -> list[Diagnostic]:
+    """References to missing items in personas, agents, skills and settings."""
+    unknown = _UnknownNames(skills, agents)
+    diagnostics = unknown.diagnostics
+    for persona in personas:
+        unknown.check_persona(persona)
     for agent in agents:
         for name in agent.skills:
             if not skills.candidates(name):
-                report_missing(agent.path, agent.root, "skills", name, "skill", skills)
+                unknown.report(agent.path, agent.root, "skills", name, "skill", skills)
     for skill in skills:
         for name in skill.subagents:
             if not agents.candidates(name):
-                report_missing(skill.path, skill.root, "subagents", name, "agent", agents)
+                unknown.report(skill.path, skill.root, "subagents", name, "agent", agents)
         if skill.full_name.lower() in CHAT_COMMANDS:
             problem = f"the chat command /{skill.full_name.lower()} takes precedence over this skill"
             diagnostics.append(

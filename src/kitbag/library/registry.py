@@ -472,6 +472,20 @@ class Registry:
         codes = ("too-many-directories", TOO_SLOW)
         return worst_first(one for part in loaded for one in part.diagnostics if one.code in codes)
 
+    def check_file(self, path: str) -> list[Diagnostic]:
+        """Problems with the file of an agent or persona."""
+        loaded = (self._load_agents(), self._load_personas())
+        found = (one for part in loaded for one in part.diagnostics if one.file == path)
+        return worst_first(one for one in found if one.severity != "info")
+
+    def check_persona(self) -> list[Diagnostic]:
+        """Problems with the selected persona: those of its file, and names in it that do not exist."""
+        if self.persona is None:
+            return []
+        from kitbag.library.library_checks import check_persona_names
+
+        return [*self.check_file(self.persona.path), *check_persona_names(self.persona, self.skills, self.agents)]
+
     def diagnostics(self) -> list[Diagnostic]:
         """All diagnostics: files, settings, collisions, references to missing names."""
         from kitbag.library.library_checks import check_collisions, check_declared_names

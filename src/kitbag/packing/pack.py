@@ -31,7 +31,7 @@ from kitbag.packing.fit import (
 )
 from kitbag.packing.loading_strategy import Strategy, StrategyChoice, choose_strategy
 from kitbag.packing.output_contract import OutputContract, OutputKind, make_contract
-from kitbag.packing.preload import PreloadedSkills, preload_skills
+from kitbag.packing.preload import PreloadedSkills, declared_budget, preload_skills
 from kitbag.packing.references.permissions import ReferencePermissions
 from kitbag.packing.references.resolve import (
     AskAboutReferences,
@@ -474,8 +474,7 @@ def budgets_from_settings(settings: Settings) -> Budgets:
 
 def resolve_budgets(budgets: Budgets, agent: AgentFile | None, call: Mapping[str, int]) -> Budgets:
     """Precedence: the call, then the agent file's `token-budget` (for skills), then settings."""
-    value = (agent.extra.get("token-budget") or agent.extra.get("token_budget")) if agent is not None else None
-    if (agent_budget := parse_token_count(value)) is not None:
+    if agent is not None and (agent_budget := declared_budget(agent)) is not None:
         budgets = msgspec.structs.replace(budgets, skills=agent_budget)
     unknown = set(call) - set(BUDGET_NAMES)
     if unknown:

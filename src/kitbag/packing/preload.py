@@ -27,6 +27,21 @@ class PreloadedSkills(msgspec.Struct, frozen=True, kw_only=True):
         return sum(entry.tokens for entry in self.entries)
 
 
+def declared_budget(agent: AgentFile) -> int | None:
+    """The token budget for skills in an agent file; None: the setting applies."""
+    value = agent.extra.get("token-budget") or agent.extra.get("token_budget")
+    if value is None:
+        return None
+    from kitbag.packing.fit import parse_token_count
+
+    return parse_token_count(value)
+
+
+def skills_budget(agent: AgentFile, registry: Registry) -> int:
+    declared = declared_budget(agent)
+    return int(registry.settings.get("budget.skills")) if declared is None else declared
+
+
 def preload_skills(agent: AgentFile, registry: Registry, limit: int, count: Callable[[str], int]) -> PreloadedSkills:
     skills: dict[str, Skill] = {}
     entries: list[Entry] = []

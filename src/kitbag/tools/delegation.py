@@ -46,6 +46,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the task is doing now."""
     branch: str = ""
     warnings: tuple[str, ...] = ()
+    violations: tuple[str, ...] = ()
+    """Of a packed task: what its output contract requires and the result lacks; also among the warnings."""
     is_command: bool = False
     exit_code: int | None = None
     """Of a finished command."""
@@ -53,6 +55,11 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of a command: the byte offset after the range of output in `text`."""
     output_size: int = 0
     """Of a command: the bytes of output so far."""
+
+    @property
+    def further_warnings(self) -> tuple[str, ...]:
+        """Warnings that the error does not repeat."""
+        return tuple(warning for warning in self.warnings if warning not in self.error)
 
     def to_json(self) -> dict[str, Any]:
         """The names that `--json` prints, in its order."""
@@ -75,6 +82,7 @@ _REPORT_JSON: Final = RecordFields(
     "activity",
     "branch",
     "warnings",
+    "violations",
     "is_command",
     exit_code="code",
     next_offset="next",
@@ -134,6 +142,10 @@ class Delegation(Protocol):
 
     async def take_notifications(self) -> str:
         """Describe background tasks that ended since the last call; empty if none did."""
+        ...
+
+    def take_warnings(self) -> tuple[str, ...]:
+        """Warnings of the tasks reported so far that the user has not seen, each with the agent and the task ID."""
         ...
 
     def has_notifications(self) -> bool:

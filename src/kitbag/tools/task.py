@@ -5,6 +5,7 @@ answer is untrusted data, so it is enclosed in tags that it can't close.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 from msgspec import Meta, structs
@@ -84,7 +85,7 @@ async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOut
             f'You will be notified when it ends. Check it with TaskOutput(task_id="{report.id}", block=false), stop it'
             f' with TaskStop(task_id="{report.id}").'
         )
-        text += "".join(f"\nWarning: {collapse_whitespace(warning)}" for warning in report.warnings)
+        text = "\n".join((text, *render_warnings(report.warnings)))
         return text_output(text, f"{report.name} started in the background, task {report.id}")
     return render_report(report, 0)
 
@@ -106,9 +107,9 @@ async def _stop_task(arguments: TaskStopArguments, context: ToolContext) -> Tool
         f" {stopped.process_count}."
     )
     output_hint = f'\nRead its output so far with TaskOutput(task_id="{report.id}").' if report.text else ""
-    warnings = "".join(f"\nWarning: {collapse_whitespace(escape_tags(warning))}" for warning in report.warnings)
     return text_output(
-        text + output_hint + warnings, f"{report.name} stopped, {stopped.process_count} processes remaining"
+        "\n".join((text + output_hint, *render_warnings(report.further_warnings))),
+        f"{report.name} stopped, {stopped.process_count} processes remaining",
     )
 
 
@@ -128,7 +129,7 @@ def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
         lines.append(f"Error: {collapse_whitespace(escape_tags(report.error))}")
     if report.branch:
         lines.append(f"Branch: {report.branch} (contains the task's changes; merge the ones you want)")
-    lines += [f"Warning: {collapse_whitespace(escape_tags(warning))}" for warning in report.warnings]
+    lines += render_warnings(report.further_warnings)
     tag = _COMMAND_TAG if report.is_command else _ANSWER_TAG
     shown, truncation = (
         (report.text, _describe_remaining_output(report))
@@ -164,8 +165,11 @@ def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
         text_output("\n".join(lines), summary, truncation),
         is_error=failed,
         details=reveal_hidden(shown),
-        notice="; ".join(f"{report.name}: {warning}" for warning in report.warnings) if report.is_finished else "",
     )
+
+
+def render_warnings(warnings: Iterable[str]) -> list[str]:
+    return [f"Warning: {collapse_whitespace(escape_tags(warning))}" for warning in warnings]
 
 
 def _running_status(status: str) -> str:
