@@ -20,7 +20,6 @@ from kitbag.library.skill_files import SkillDetails, list_resources
 from kitbag.library.skills import Skill
 from kitbag.packing.fit import (
     BUDGET_NAMES,
-    MINIMAL_LINES,
     Budgets,
     OverBudgetError,
     PackedSkill,
@@ -310,16 +309,12 @@ class Packer:
         body = replace_path_variables(self._resolve_references(prepared, warnings), skill)
         version = details.version or (entry.version if (entry := self.registry.manifest_entry(skill)) else "")
         title = f"### {skill.full_name} (v{version})" if version else f"### {skill.full_name}"
+        head = "\n\n".join(part for part in (title, text.frontmatter) if part)
         piece = PackedSkill(
-            skill=skill,
-            title=title,
-            frontmatter=text.frontmatter,
-            body=body,
-            counter=self.counter,
-            cap=self._token_cap(skill, details),
+            skill=skill, head=head, body=body, counter=self.counter, cap=self._token_cap(skill, details)
         )
         if strategy == "minimal":
-            piece.shrink_to_minimal(f"minimal: the first {MINIMAL_LINES} lines")
+            piece.use_minimal()
         if strategy == "comprehensive":
             directory = skill.directory
             for path, content in self._reference_texts(skill, warnings):
