@@ -140,7 +140,7 @@ def show(
 def _show_prompt(registry: Registry, agent: AgentFile, task: str, explain: bool, as_json: bool) -> None:
     from kitbag.cli.pack import print_ledger
     from kitbag.packing.agent_prompt import compose_agent_prompt, detect_environment
-    from kitbag.packing.pack import budgets_from_settings, resolve_budgets
+    from kitbag.packing.fit import budgets_from_settings, resolve_budgets
     from kitbag.text.tokens import token_counter
 
     verdict = registry.evaluate(agent)

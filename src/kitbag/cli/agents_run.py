@@ -8,11 +8,12 @@ import click
 
 from kitbag.cli import interruption, output
 from kitbag.cli.headless import STATUS_CODES
-from kitbag.cli.library_options import json_option
+from kitbag.cli.library_options import json_option, library_options
+from kitbag.cli.pack_options import ALLOW_OPTIONS, pack_options, parse_budgets, parse_names, parse_pairs
 from kitbag.cli.tasks import open_board
 from kitbag.events import Notice
 from kitbag.library.scopes import find_places
-from kitbag.tools.delegation import DelegationRequest, TaskReport
+from kitbag.tools.delegation import CONTRACT_PROBLEM, DelegationRequest, PackSelection, TaskReport
 
 
 @click.command("run")
@@ -50,18 +51,24 @@ from kitbag.tools.delegation import DelegationRequest, TaskReport
     show_default="the `permissions.mode` setting",
 )
 @click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
+@pack_options
+@library_options
 @json_option
 def run(name: str, prompt: str, **options: Any) -> None:
     """Run an agent in the foreground or background.
 
-    In the foreground, progress goes to stderr and the answer to stdout. Exit codes are the same as for -p.
+    In the foreground, progress goes to stderr and the answer to stdout. Exit codes are the same as for -p, and 1 if the
+    result of a packed task is not as required.
     """
     from kitbag.errors import UsageError
 
     if not prompt and not options["pack"]:
         raise UsageError("no prompt", "usage: kitbag agents run NAME 'PROMPT'")
+    selection = _parse_selection(options)
+    if selection != PackSelection(allow_options=ALLOW_OPTIONS) and not options["pack"]:
+        raise UsageError("options for packing need a task to pack", "add --pack TASK")
     with open_board(create=True) as board:
-        report = interruption.run_interruptible(_run_agent(board.journal, name, prompt, options))
+        report = interruption.run_interruptible(_run_agent(board.journal, name, prompt, options, selection))
     if options["as_json"]:
         output.as_json(report.to_json())
     elif not report.is_finished:
@@ -77,10 +84,26 @@ def run(name: str, prompt: str, **options: Any) -> None:
             output.exact(report.text)
         if report.status != "completed":
             output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
+        for problem in _contract_problems(report):
+            output.remark(output.clean(f"not as required: {problem}"))
     sys.exit(_exit_code(report))
 
 
-async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, Any]) -> TaskReport:
+def _parse_selection(options: dict[str, Any]) -> PackSelection:
+    return PackSelection(
+        skills=parse_names(options["names"]),
+        strategy=options["strategy"] or "",
+        output=options["kind"] or "",
+        values=parse_pairs("--var", options["variables"]),
+        budgets=parse_budgets(options["budgets"]),
+        allow_commands=options["allow_commands"],
+        allow_options=ALLOW_OPTIONS,
+    )
+
+
+async def _run_agent(
+    journal: Any, name: str, prompt: str, options: dict[str, Any], selection: PackSelection
+) -> TaskReport:
     from kitbag.assembly.run_options import Options
     from kitbag.cli.terminal_dialog import terminal_approver
     from kitbag.tasks.delegation import TaskDelegation
@@ -90,6 +113,10 @@ async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, An
         directory=os.getcwd(),
         mode=options["permission_mode"],
         trust_workspace=options["trust_workspace"],
+        allow_env=options["environment"],
+        team=options["team"],
+        persona=options["persona"],
+        extra=tuple(os.path.abspath(directory) for directory in options["dirs"]),
     )
     approver = terminal_approver() if not options["as_json"] else None
     # Only a user may choose a script or another provider: it becomes the parent's model.
@@ -106,6 +133,7 @@ async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, An
             max_turns=options["max_turns"] or 0,
             resume=options["resume"],
             pack=options["pack"],
+            pack_selection=selection,
         )
         return await delegation.start(request, _print_progress)
     finally:
@@ -123,4 +151,13 @@ def _print_progress(text: str) -> None:
 def _exit_code(report: TaskReport) -> int:
     if not report.is_finished:
         return 0
+    if report.status == "completed" and _contract_problems(report):
+        return 1
     return {**STATUS_CODES, "interrupted": 7}.get(report.status, 7)
+
+
+def _contract_problems(report: TaskReport) -> list[str]:
+    """What the output contract of a packed task requires and the answer lacks."""
+    return [
+        warning.removeprefix(CONTRACT_PROBLEM) for warning in report.warnings if warning.startswith(CONTRACT_PROBLEM)
+    ]

@@ -17,7 +17,7 @@ from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
 from kitbag.packing.catalog import catalog_budget, render_skills
 from kitbag.packing.git_state import read_git_state
-from kitbag.packing.preload import preload_skills
+from kitbag.packing.preload import PreparePreload, preload_skills
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 
 _PROMPT_DIR = os.path.dirname(__file__)
@@ -65,8 +65,10 @@ def compose_agent_prompt(
     environment: EnvironmentInfo,
     task: str = "",
     skills_budget: int = 15_000,
+    prepare: PreparePreload | None = None,
 ) -> AgentPrompt:
-    preloads = preload_skills(agent, registry, skills_budget, count)
+    """`prepare`: resolves the references of preloaded skills; without it, their commands stay text."""
+    preloads = preload_skills(agent, registry, skills_budget, count, prepare)
     title, description = MODE_DESCRIPTIONS[agent.permission_mode]
     body = reveal_hidden(agent.body()).strip()
     scope = agent.root.scope

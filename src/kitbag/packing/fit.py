@@ -6,14 +6,16 @@ Used by pack; uses text.truncate.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from kitbag.errors import KitbagError
+from kitbag.errors import KitbagError, UsageError
 from kitbag.ledger import Entry, EntryStatus
+from kitbag.library.agents import AgentFile
 from kitbag.library.skills import Skill
+from kitbag.settings import Settings
 from kitbag.text.sections import parse_sections
 from kitbag.text.tokens import TokenCounter
 from kitbag.text.truncate import TruncatedText, extract_essential, truncate_body, truncate_to_first_lines
@@ -42,6 +44,22 @@ def parse_token_count(value: object) -> int | None:
     if not isinstance(value, str) or not value.isascii() or not value.isdigit() or len(value) > 9:
         return None
     return int(value) or None
+
+
+def budgets_from_settings(settings: Settings) -> Budgets:
+    return Budgets(**{name: settings.get(f"budget.{name}") for name in BUDGET_NAMES})
+
+
+def resolve_budgets(budgets: Budgets, agent: AgentFile | None, call: Mapping[str, int]) -> Budgets:
+    """Precedence: the call, then the agent file's `token-budget` (for skills), then settings."""
+    value = (agent.extra.get("token-budget") or agent.extra.get("token_budget")) if agent is not None else None
+    if (agent_budget := parse_token_count(value)) is not None:
+        budgets = msgspec.structs.replace(budgets, skills=agent_budget)
+    unknown = set(call) - set(BUDGET_NAMES)
+    if unknown:
+        known = ", ".join(BUDGET_NAMES)
+        raise UsageError(f"unknown budget {', '.join(sorted(unknown))}", f"available budgets: {known}")
+    return msgspec.structs.replace(budgets, **call)
 
 
 def _minimal_body(body: str, count: CountTokens) -> str:
@@ -144,10 +162,19 @@ class PackedSkill:
 
     __slots__ = ("_body", "_count", "cap", "full_body", "head", "is_lowered", "main", "references", "skill")
 
-    def __init__(self, skill: Skill, head: str, body: str, counter: TokenCounter, cap: int | None = None) -> None:
-        """`head`: what precedes the body at every level: title, directory and files, frontmatter."""
+    def __init__(
+        self,
+        skill: Skill,
+        title: str,
+        files: str,
+        frontmatter: str,
+        body: str,
+        counter: TokenCounter,
+        cap: int | None = None,
+    ) -> None:
+        """`files`: the skill's directory and files, which precede the frontmatter where there is room for them."""
         self.skill = skill
-        self.head = head
+        self.head = [title, files, frontmatter]
         self.full_body = self._body = body
         self.cap = cap
         self.is_lowered = False
@@ -163,7 +190,7 @@ class PackedSkill:
         self.references: list[PayloadPart] = []
 
     def _render(self, body: str) -> str:
-        return "\n\n".join(part for part in (self.head, body.strip("\n")) if part) + "\n\n"
+        return "\n\n".join(part for part in (*self.head, body.strip("\n")) if part) + "\n\n"
 
     @property
     def parts(self) -> list[PayloadPart]:
@@ -193,6 +220,10 @@ class PackedSkill:
         if self._count(text) < self._count(self.full_body):
             self._body = text
             self.main.replace_text(self._render(text), f"minimal: the first {MINIMAL_LINES} lines")
+
+    def drop_files(self) -> None:
+        """Uses the shortest head."""
+        self.head[1] = ""
 
     def to_metadata(self, reason: str) -> None:
         self.main.replace_text(self._render(""), f"{reason}: reduced to its metadata", "L0")
@@ -267,6 +298,9 @@ def _fit(pieces: list[PackedSkill], other_tokens: int, skills_limit: int, spawn_
 def _fit_main_texts(pieces: list[PackedSkill], limit: int, reason: str) -> None:
     """Each skill gets what it needs, except the metadata of those after it."""
     primary, *supporting = pieces
+    for piece in reversed(pieces):
+        if primary.minimum_tokens + sum(piece.metadata_tokens for piece in supporting) > limit:
+            piece.drop_files()
     remaining = limit - primary.minimum_tokens
     kept = 0
     while kept < len(supporting) and supporting[kept].metadata_tokens <= remaining:

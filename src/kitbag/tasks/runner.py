@@ -222,11 +222,12 @@ class TaskRunner:
 
     async def _check_contract(self, contract: Mapping[str, Any], answer: str) -> None:
         from kitbag.tasks.packed_task import contract_violations
+        from kitbag.tools.delegation import CONTRACT_PROBLEM
 
         for problem in await asyncio.to_thread(
             contract_violations, contract, answer, self.inherited.environment.workspace.root
         ):
-            await self.board.warn(self.task.id, f"invalid result: {problem}")
+            await self.board.warn(self.task.id, f"{CONTRACT_PROBLEM}{problem}")
 
     def _create_worktree(self) -> Worktree:
         environment = self.inherited.environment

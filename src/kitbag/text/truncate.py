@@ -126,7 +126,7 @@ def truncate_body(body: str, max_tokens: int, count: CountTokens, *, keep_essent
         if keep_essential:
             backwards = [at for at in backwards if at not in kept]
         else:
-            kept = set()
+            kept = set[int]()
         spans += _removable_spans(body, sections, backwards, kept, f"truncated to {max_tokens} tokens")
     spans = _spans_to_drop(body, spans, max_tokens, count)
     if spans and count(_remove_spans(body, spans)) <= max_tokens:
