@@ -136,9 +136,7 @@ class AgentResources:
     # Building the parts
 
     def _make_skills(self) -> SessionSkills:
-        return build_session_skills(
-            self.environment, self.options, lambda: self.current_permissions().mode, self.stop_loading
-        )
+        return build_session_skills(self.environment, lambda: self.current_permissions().mode, self.stop_loading)
 
     def _make_context(self) -> ToolContext:
         return ToolContext(
@@ -291,7 +289,9 @@ class AgentResources:
         self.skills.set_preloaded_text("".join(str(entry["text"]) for entry in entries if entry["kind"] == "preload"))
 
     async def _record_prompt(self, *, deferred: bool = False) -> None:
-        ledger, warnings = self.prompt.build_ledger()
+        preloads = self.definition is not None and bool(self.definition.skills)
+        build = self.prompt.build_ledger
+        ledger, warnings = await asyncio.to_thread(build) if preloads else build()  # preloads may run commands
         self._add_diagnostics(warnings)
         await self.session.set_prompt(ledger, self.prompt.inputs(), deferred=deferred)
 

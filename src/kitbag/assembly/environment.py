@@ -5,6 +5,7 @@ Used by base_agent and by the commands that explain a decision. Reads only; the 
 """
 
 import os
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,6 +23,10 @@ from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust
 from kitbag.permissions.workspace_identity import WorkspaceIdentity, WorkspaceMovedError
 from kitbag.settings import load_settings
 
+if TYPE_CHECKING:
+    from kitbag.library.dialects.permission_modes import PermissionMode
+    from kitbag.packing.references.permissions import ReferencePermissions
+
 
 class AgentEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     places: Places
@@ -34,6 +39,24 @@ class AgentEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """What `live_rules` returned at the start."""
     diagnostics: tuple[Diagnostic, ...]
     """Of the settings, the permission rules in them, and the selected persona."""
+    trust_workspace: bool | str = False
+    """As in the options of the run."""
+    allow_env: tuple[str, ...] = ()
+    """Environment variables that texts may read as `${NAME}`."""
+
+    def reference_permissions(self, mode: "PermissionMode", *, allow_commands: bool = False) -> "ReferencePermissions":
+        """What the references of skills and tasks may read and run in this mode."""
+        from kitbag.packing.references.permissions import ReferencePermissions
+
+        return ReferencePermissions(
+            self.places,
+            self.library.settings,
+            allow_commands=allow_commands,
+            allow_environment=frozenset(self.allow_env),
+            trust_workspace=self.trust_workspace,
+            live=self.live_rules,
+            mode=mode,
+        )
 
 
 def load_environment(
@@ -46,6 +69,7 @@ def load_environment(
     persona: str = "",
     settings_mode: str = "",
     identity: WorkspaceIdentity | None = None,
+    allow_env: tuple[str, ...] = (),
 ) -> AgentEnvironment:
     """`settings_mode` and `identity`: the mode in the settings and the workspace when the work was requested, if that
     was earlier. Raises UsageError for an invalid rule or mode, NotFoundError for an unknown team or persona, and
@@ -89,6 +113,8 @@ def load_environment(
         live_rules=live,
         loaded_rules=loaded,
         diagnostics=diagnostics,
+        trust_workspace=trust_workspace,
+        allow_env=allow_env,
     )
 
 
@@ -105,6 +131,7 @@ def load_run_environment(places: Places, options: Options) -> AgentEnvironment:
         persona=options.persona,
         settings_mode=options.settings_mode,
         identity=options.workspace,
+        allow_env=options.allow_env,
     )
 
 

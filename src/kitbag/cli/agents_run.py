@@ -8,12 +8,13 @@ import click
 
 from kitbag.cli import interruption, output
 from kitbag.cli.headless import STATUS_CODES
-from kitbag.cli.library_options import json_option
+from kitbag.cli.library_options import json_option, library_options
+from kitbag.cli.pack_options import ALLOW_OPTIONS, pack_options, parse_budgets, parse_names, parse_pairs
 from kitbag.cli.tasks import open_board
 from kitbag.errors import InvalidError, UsageError
 from kitbag.events import Notice
 from kitbag.library.scopes import find_places
-from kitbag.tools.delegation import DelegationRequest, TaskReport
+from kitbag.tools.delegation import DelegationRequest, PackSelection, TaskReport
 
 
 @click.command("run")
@@ -51,6 +52,8 @@ from kitbag.tools.delegation import DelegationRequest, TaskReport
     show_default="the `permissions.mode` setting",
 )
 @click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
+@pack_options
+@library_options
 @json_option
 def run(name: str, prompt: str, **options: Any) -> None:
     """Run an agent in the foreground or background.
@@ -60,9 +63,12 @@ def run(name: str, prompt: str, **options: Any) -> None:
     """
     if not prompt and not options["pack"]:
         raise UsageError("no prompt", "usage: kitbag agents run NAME 'PROMPT'")
+    selection = _parse_selection(options)
+    if selection != PackSelection(allow_options=ALLOW_OPTIONS) and not options["pack"]:
+        raise UsageError("options for packing need a task to pack", "add --pack TASK")
     notices: list[Notice] = []
     with open_board(create=True) as board:
-        report = interruption.run_interruptible(_run_agent(board.journal, name, prompt, options, notices))
+        report = interruption.run_interruptible(_run_agent(board.journal, name, prompt, options, selection, notices))
     if options["as_json"]:
         output.as_json({**report.to_json(), "notices": _notices_json(report, notices)})
     elif not report.is_finished:
@@ -89,8 +95,20 @@ def _notices_json(report: TaskReport, notices: list[Notice]) -> list[dict[str, s
     return [{"severity": one.severity, "text": one.text, "fix": one.fix} for one in shown.values()]
 
 
+def _parse_selection(options: dict[str, Any]) -> PackSelection:
+    return PackSelection(
+        skills=parse_names(options["names"]),
+        strategy=options["strategy"] or "",
+        output=options["kind"] or "",
+        values=parse_pairs("--var", options["variables"]),
+        budgets=parse_budgets(options["budgets"]),
+        allow_commands=options["allow_commands"],
+        allow_options=ALLOW_OPTIONS,
+    )
+
+
 async def _run_agent(
-    journal: Any, name: str, prompt: str, options: dict[str, Any], notices: list[Notice]
+    journal: Any, name: str, prompt: str, options: dict[str, Any], selection: PackSelection, notices: list[Notice]
 ) -> TaskReport:
     """`notices`: receives those of the start, which are also printed."""
     from kitbag.assembly.environment import diagnostic_notice, untrusted_notices
@@ -103,6 +121,10 @@ async def _run_agent(
         directory=os.getcwd(),
         mode=options["permission_mode"],
         trust_workspace=options["trust_workspace"],
+        allow_env=options["environment"],
+        team=options["team"],
+        persona=options["persona"],
+        extra=tuple(os.path.abspath(directory) for directory in options["dirs"]),
     )
     approver = terminal_approver() if not options["as_json"] else None
     # Only a user may choose a script or another provider: it becomes the parent's model.
@@ -122,6 +144,7 @@ async def _run_agent(
             max_turns=options["max_turns"] or 0,
             resume=options["resume"],
             pack=options["pack"],
+            pack_selection=selection,
         )
         return await delegation.start(request, _print_progress)
     finally:

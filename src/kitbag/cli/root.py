@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from kitbag.cli.command_group import CommandGroup
+from kitbag.cli.permission_options import allow_env_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -194,6 +195,7 @@ def _run_options(function: F) -> F:
         ),
         click.option("--disallowed-tools", multiple=True, metavar="RULES", help="Deny these tools. Repeatable."),
         click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run."),
+        allow_env_option,
         click.option(
             "--append-system-prompt",
             "append",

@@ -137,6 +137,11 @@ class AgentFile(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+def can_write_files(agent: "AgentFile") -> bool:
+    """Whether its tools and its mode let it create a file at all."""
+    return agent.permission_mode != "plan" and any(map(agent.tools.allows, ("Write", "Bash")))
+
+
 def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic]]:
     """Never raises for content. None without an error means the file is documentation."""
     if os.path.basename(path) in _DOCUMENTATION:

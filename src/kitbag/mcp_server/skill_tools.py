@@ -107,7 +107,8 @@ def _with_header(delivered: SkillDelivery, reason: str, context: ToolContext) ->
     if reason.strip():
         lines.append(f"**Loaded because**: {_escape_line(reason)}")
     limits = delivered.permissions.model_notice() if delivered.permissions is not None else ""
-    return "\n\n".join(part for part in (*lines, "---", delivered.text, limits) if part)
+    warnings = "\n".join(f"Warning: {_escape_line(warning)}" for warning in delivered.warnings)
+    return "\n\n".join(part for part in (*lines, "---", delivered.text, limits, warnings) if part)
 
 
 def _escape_line(text: str) -> str:

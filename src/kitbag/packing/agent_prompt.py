@@ -17,7 +17,7 @@ from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
 from kitbag.packing.catalog import catalog_budget, render_skills
 from kitbag.packing.git_state import read_git_state
-from kitbag.packing.preload import preload_skills, skills_budget
+from kitbag.packing.preload import PreparePreload, preload_skills, skills_budget
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 
 _PROMPT_DIR = os.path.dirname(__file__)
@@ -67,12 +67,14 @@ def compose_agent_prompt(
     *,
     has_skill_tool: bool | None = None,
     can_restart: bool = True,
+    prepare: PreparePreload | None = None,
 ) -> AgentPrompt:
     """`has_skill_tool`: by default, what the agent's own list of tools says. `can_restart`: a caller restarts it with
-    the skill that it asks for."""
+    the skill that it asks for. `prepare`: resolves the references of preloaded skills; without it, their commands stay
+    text."""
     if has_skill_tool is None:
         has_skill_tool = agent.tools.allows("Skill")
-    preloads = preload_skills(agent, registry, skills_budget(agent, registry), count)
+    preloads = preload_skills(agent, registry, skills_budget(agent, registry), count, prepare)
     title, description = MODE_DESCRIPTIONS[agent.permission_mode]
     body = reveal_hidden(agent.body()).strip()
     scope = agent.root.scope

@@ -171,7 +171,9 @@ class TaskDelegation:
         if task_request.pack:
             from kitbag.tasks.packed_task import pack_request
 
-            task_request, warnings = await asyncio.to_thread(pack_request, task_request, self._inherited(), definition)
+            task_request, warnings = await asyncio.to_thread(
+                pack_request, task_request, self._inherited(), definition, request.pack_selection
+            )
         if background:
             warnings += await asyncio.to_thread(self._check_definition, definition)
         task = await self._create_task("agent", task_request, background, warnings)
@@ -494,6 +496,7 @@ def serialize_options(options: Options) -> dict[str, Any]:
         "ask": list(options.ask),
         "trust_workspace": options.trust_workspace,
         "extra": list(options.extra),
+        "allow_env": list(options.allow_env),
         "effort": options.effort,
         "max_tokens": options.limits.tokens,
         "max_cost": options.limits.cost,

@@ -3,7 +3,7 @@
 Used by task, skill and bash: values and one protocol.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -11,6 +11,22 @@ import msgspec
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import PermissionDecision
 from kitbag.record_fields import RecordFields
+
+
+class PackSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task is packed; what is empty is chosen automatically."""
+
+    skills: tuple[str, ...] = ()
+    strategy: str = ""
+    output: str = ""
+    values: Mapping[str, str] = {}
+    budgets: Mapping[str, int] = {}
+    team: str = ""
+    persona: str = ""
+    allow_commands: bool = False
+    """Only a user sets it."""
+    allow_options: tuple[str, ...] = ()
+    """Options of the user's command that allow references; an error names them."""
 
 
 class DelegationRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +40,8 @@ class DelegationRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int = 0
     resume: str = ""
     pack: str = ""
+    """The ID or file of a task whose packed context the agent gets."""
+    pack_selection: PackSelection = PackSelection()
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 from kitbag.text.human_format import format_count, format_duration
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, load_description, text_output
 from kitbag.tools.delegation import Delegation, DelegationRequest, TaskReport
+from kitbag.tools.pack_arguments import check_task_reference, parse_pack_arguments
 
 MAX_ANSWER_CHARS: Final = 40_000
 """Characters of an answer in one output; TaskOutput returns the rest."""
@@ -46,6 +47,7 @@ class TaskArguments(Arguments, frozen=True):
     model: Annotated[str, Meta(max_length=200, description="Such as sonnet, opus or haiku.")] = ""
     max_turns: Annotated[int, Meta(ge=0, le=10_000, description="0: the agent's own limit.")] = 0
     resume: Annotated[str, Meta(max_length=100, description="Task ID to resume.")] = ""
+    pack: Annotated[str, Meta(max_length=9_999, description="TASK and options of `kitbag pack`.")] = ""
 
 
 class TaskOutputArguments(Arguments, frozen=True):
@@ -69,6 +71,9 @@ def _approval_facts(arguments: TaskArguments, context: ToolContext) -> tuple[tup
 
 
 async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOutput:
+    task, selection = parse_pack_arguments(arguments.pack)
+    if task:
+        check_task_reference(task, context)
     request = DelegationRequest(
         agent=arguments.subagent_type,
         prompt=arguments.prompt,
@@ -77,6 +82,8 @@ async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOut
         model=arguments.model,
         max_turns=arguments.max_turns,
         resume=arguments.resume,
+        pack=task,
+        pack_selection=selection,
     )
     report = await _delegation(context).start(request, context.progress)
     if not report.is_finished:
