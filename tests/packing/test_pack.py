@@ -268,6 +268,38 @@ def test_values_come_from_the_command_line_then_the_task_then_settings(world: Wo
     assert any("NOTHING" in warning for warning in found["warnings"])
 
 
+def test_references_that_a_manifest_names_are_loaded_if_they_may_be_read(world: World) -> None:
+    research(world)
+    world.write(".kitbag/shared/terms.md", "The terms.\n")
+    (world.outside / "x.md").write_text("NOT FOR ME")
+    references = [
+        "skills/research/SKILL.md",
+        "skills/research/references/guide.md",
+        "shared/terms.md",
+        "../../outside/x.md",
+    ]
+    entry = {"name": "research", "path": "skills/research", "references": references}
+    world.write(".kitbag/skills/manifest.json", json.dumps({"skills": [entry]}))
+    task(world)
+    found = packed(world, "T1", "--skills", "research", "--strategy", "comprehensive")
+    sources = [entry["source"] for entry in found["ledger"] if entry["kind"] == "reference"]
+    assert [os.path.basename(source) for source in sources] == ["guide.md", "terms.md"]
+    assert ("The terms." in found["payload"], "NOT FOR ME" in found["payload"]) == (True, False)
+    assert found["payload"].count("# Research") == 1
+    assert any("outside/x.md is omitted" in warning for warning in found["warnings"])
+
+
+def test_path_variables_of_an_inserted_file_stay_as_they_are(world: World) -> None:
+    world.write("a.md", "In ${SKILL_ROOT} here")
+    world.skill(".kitbag/skills", "x", body="From ${SKILL_ROOT}: @a.md")
+    world.write(".kitbag/skills/x/forms.md", "x")
+    task(world)
+    payload = packed(world, "T1", "--skills", "x")["payload"]
+    directory = f"{world.workspace}/.kitbag/skills/x"
+    assert f"From {directory}: [file: a.md]\n```md\nIn ${{SKILL_ROOT}} here\n```" in payload
+    assert f"### x\n\nSkill directory: {directory}\nOther files: forms.md\n\n---\nname: x" in payload
+
+
 def test_an_input_that_a_manifest_declares_and_nobody_gives_is_a_warning(world: World) -> None:
     world.skill(".kitbag/skills", "x")
     entry = {"name": "x", "capabilities": {"inputs": ["TOPIC", "TASK_ID"]}}

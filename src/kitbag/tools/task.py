@@ -47,7 +47,7 @@ class TaskArguments(Arguments, frozen=True):
     model: Annotated[str, Meta(max_length=200, description="Such as sonnet, opus or haiku.")] = ""
     max_turns: Annotated[int, Meta(ge=0, le=10_000, description="0: the agent's own limit.")] = 0
     resume: Annotated[str, Meta(max_length=100, description="Task ID to resume.")] = ""
-    pack: Annotated[str, Meta(max_length=9_999, description="TASK and options of `kitbag pack`.")] = ""
+    pack: Annotated[str, Meta(max_length=9_999, description="`kitbag pack` arguments.")] = ""
 
 
 class TaskOutputArguments(Arguments, frozen=True):

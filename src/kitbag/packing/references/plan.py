@@ -164,7 +164,7 @@ def diagnose(
 
 
 def set_value_fix(name: str) -> str:
-    return f"pass --var {name}=... to pack, or set it under [variables] in your settings"
+    return f"set vars.{name} in your settings, or pass --var {name}=... when you pack a task"
 
 
 def decide_target(policy: ReferencePolicy, target: ReferenceTarget, source: ReferenceSource) -> ReferenceDecision:
