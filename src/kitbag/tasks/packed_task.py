@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from kitbag.assembly.environment import diagnostic_notice
 from kitbag.assembly.parent_context import ParentContext
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.packing.output_contract import CONTRACT_FIELDS, check_output
@@ -34,7 +35,7 @@ def pack_request(
     payload = packer.pack(loaded, PackOptions(agent=definition, model=inherited.chosen.name), problems)
     text = "\n\n".join(part for part in (payload.text.rstrip("\n"), request.prompt) if part)
     description = request.description or payload.task.title
-    warnings = [f"{warning.place}: {warning.problem}" for warning in payload.warnings if warning.severity != "info"]
+    warnings = [diagnostic_notice(warning).line() for warning in payload.warnings if warning.severity != "info"]
     contract = CONTRACT_FIELDS.write(payload.contract)
     return msgspec.structs.replace(request, prompt=text, description=description, contract=contract), warnings
 
