@@ -174,3 +174,6 @@ def test_tools_that_leave_an_agent_without_any_are_named_with_what_to_add(world:
     assert "builtin" not in result, "its file is not to blame"
     assert any("--allowed-tools applies to agents too" in notice["text"] for notice in done["notices"])
     assert world.json("tasks", "list") == [], "nothing was started"
+    typo = world.write("~/.kitbag/agents/typo.md", "---\nname: typo\ndescription: Errs.\ntools: Grepp\n---\nErr.\n")
+    refused = world.run("agents", "run", "typo", "Do it.")
+    assert (refused.returncode, "it names Grepp" in refused.stderr, str(typo) in refused.stderr) == (6, True, True)

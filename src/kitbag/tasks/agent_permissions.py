@@ -51,7 +51,8 @@ def no_tools_error(definition: AgentFile, permissions: Permissions, mode: "Permi
     """Names what leaves the agent without tools, and what to change. `permissions`: the user's; `mode`: the agent's."""
     tools, name = _declared_tools(definition), definition.full_name
     if not tools:
-        problem = f"the agent {name} has none of the available tools"
+        missing = ", ".join((*definition.tools.names, *definition.tools.unknown))
+        problem = f"the agent {name} has none of the available tools{': it names ' if missing else ''}{missing}"
         return InvalidError(problem, f"fix `tools` in {definition.path}")
     listed = ", ".join(tools)
     sources = {permissions.excluded_by(tool) for tool in tools}

@@ -150,6 +150,10 @@ def _add_skill(request: TaskRequest, name: str, agent: Subagent) -> TaskRequest:
         raise InvalidError(f"{problem}, which does not fit", "raise budget.skills, or shorten the skill")
     if entries or skill.full_name in request.skills:
         raise InvalidError(f"{problem}, which it was already started with")
+    # The rules, and not the tools: it is the caller that loads the skill.
+    decision = agent.environment.permissions.decide("Skill", {"skill": skill.full_name, "args": ""})
+    if any(part.effect == "deny" and part.rule for part in decision.parts):
+        raise InvalidError(f"{problem}, which your rules deny: {decision.reason}")
     verdict = agent.environment.library.evaluate(skill)
     if not verdict.preload:
         raise InvalidError(f"{problem}, which agents can't preload: {verdict.reason}")
