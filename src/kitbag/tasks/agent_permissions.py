@@ -12,6 +12,7 @@ import msgspec
 
 from kitbag.errors import InvalidError
 from kitbag.library.agents import AgentFile as AgentFile
+from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS
 from kitbag.permissions.approvals.approval import PermitError, outcome_digest
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import PermissionDecision
@@ -44,7 +45,8 @@ def describe_agent_tools(definition: AgentFile) -> str:
 def has_built_in_tools(definition: AgentFile, permissions: Permissions, mode: "PermissionMode") -> bool:
     """Whether the user's permissions and the agent's mode leave it any tool but those of MCP servers."""
     usable = permissions.with_mode(mode)
-    return any(usable.has_tool(tool) for tool in _declared_tools(definition))
+    names = (name for name in CANONICAL_TOOLS if name not in INTERACTIVE_TOOLS and definition.tools.allows(name))
+    return any(map(usable.has_tool, names))
 
 
 def no_tools_error(definition: AgentFile, permissions: Permissions, mode: "PermissionMode") -> InvalidError:

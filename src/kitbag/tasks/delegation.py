@@ -133,11 +133,11 @@ class TaskDelegation:
         from kitbag.tasks.agent_permissions import has_built_in_tools, no_tools_error
 
         inherited = self._inherited()
-        may_have_servers = definition.inline_servers or has_configured_servers(inherited.environment)
-        if may_have_servers and definition.tools.mode != "none":
-            return
         mode = child_mode(inherited.mode, definition.permission_mode)
-        if not has_built_in_tools(definition, inherited.permissions, mode):
+        if has_built_in_tools(definition, inherited.permissions, mode):
+            return
+        may_have_servers = definition.inline_servers or has_configured_servers(inherited.environment)
+        if not may_have_servers or definition.tools.mode == "none":
             raise no_tools_error(definition, inherited.permissions, mode)
 
     async def request_permission(self, request: DelegationRequest, permissions: Permissions, directory: str) -> str:
