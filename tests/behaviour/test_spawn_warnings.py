@@ -13,7 +13,7 @@ from support.headless import answer, ask, point
 
 __all__ = ["at_home"]  # a fixture that every test here uses
 
-NAMED = ("'missing-one'", "'hidden-one'", "'huge-one'", "Grepp", "mcp__nowhere__look", "'no-such'")
+NAMED = ("'missing-one'", "'hidden-one'", "'huge-one'", "Grepp", "mcp__nowhere__look", "dev.yaml:3: `skills`")
 """A piece of each warning: unknown, invisible and over-budget skill, tools that do not exist, the persona's name."""
 
 
@@ -80,7 +80,7 @@ def test_warnings_reach_stderr_of_a_prompt_with_an_agent_and_of_the_command_that
         assert lacking("\n".join(notice["text"] for notice in as_agent["notices"])) == []
         done = odd.run("agents", "run", "reviewer", "Review it.")
         assert (done.returncode, done.stdout, lacking(done.stderr)) == (0, "Looks fine.\n", [])
-        assert done.stderr.count("no-such") == 1, done.stderr
+        assert done.stderr.count("dev.yaml") == 1, done.stderr
         found = odd.json("agents", "run", "reviewer", "Review it.")
         assert lacking("\n".join(notice["text"] for notice in found["notices"])) == []
         started = odd.run("agents", "run", "reviewer", "Review it.", "--background")
@@ -174,3 +174,6 @@ def test_tools_that_leave_an_agent_without_any_are_named_with_what_to_add(world:
     assert "builtin" not in result, "its file is not to blame"
     assert any("--allowed-tools applies to agents too" in notice["text"] for notice in done["notices"])
     assert world.json("tasks", "list") == [], "nothing was started"
+    typo = world.write("~/.kitbag/agents/typo.md", "---\nname: typo\ndescription: Errs.\ntools: Grepp\n---\nErr.\n")
+    refused = world.run("agents", "run", "typo", "Do it.")
+    assert (refused.returncode, "it names Grepp" in refused.stderr, str(typo) in refused.stderr) == (6, True, True)

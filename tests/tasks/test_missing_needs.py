@@ -77,13 +77,15 @@ def test_an_agent_is_started_anew_with_the_skill_or_the_file_that_it_names(world
         ("need file: ../outside/secret.md", "which it may not read"),
         ("need skill: closed", "disable-model-invocation"),
         ("need skill: huge", "does not fit"),
+        ("need skill: denied", "which your rules deny"),
     ],
 )
 def test_a_need_that_can_t_be_met_ends_the_task_as_failed_and_says_why(world: World, answer: str, said: str) -> None:
     world.skill("~/.kitbag/skills", "style", body="Use tabs.")
     world.skill("~/.kitbag/skills", "closed", disable_model_invocation="true")
     world.skill("~/.kitbag/skills", "huge", body="Long words. " * 500)
-    world.write("~/.kitbag/settings.toml", "[budget]\nskills = 300\n")
+    world.skill("~/.kitbag/skills", "denied")
+    world.write("~/.kitbag/settings.toml", '[budget]\nskills = 300\n[permissions]\ndeny = ["Skill(denied)"]\n')
     world.write("../outside/secret.md", "Secret.")
     house = House(world)
     rules = [Rule([Step(text=answer)] * 3, system=AN_AGENT), Rule([Step(calls=(task(),)), Step(text="Done.")])]

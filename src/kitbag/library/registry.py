@@ -473,8 +473,8 @@ class Registry:
         return worst_first(one for part in loaded for one in part.diagnostics if one.code in codes)
 
     def check_file(self, path: str) -> list[Diagnostic]:
-        """Problems with the file of an agent or persona."""
-        loaded = (self._load_agents(), self._load_personas())
+        """Problems with the file of a loaded agent or persona."""
+        loaded = [part for part in (self._agents, self._personas) if part is not None]
         found = (one for part in loaded for one in part.diagnostics if one.file == path)
         return worst_first(one for one in found if one.severity != "info")
 

@@ -12,6 +12,7 @@ import msgspec
 
 from kitbag.errors import InvalidError
 from kitbag.library.agents import AgentFile as AgentFile
+from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS
 from kitbag.permissions.approvals.approval import PermitError, outcome_digest
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import PermissionDecision
@@ -44,14 +45,16 @@ def describe_agent_tools(definition: AgentFile) -> str:
 def has_built_in_tools(definition: AgentFile, permissions: Permissions, mode: "PermissionMode") -> bool:
     """Whether the user's permissions and the agent's mode leave it any tool but those of MCP servers."""
     usable = permissions.with_mode(mode)
-    return any(usable.has_tool(tool) for tool in _declared_tools(definition))
+    names = (name for name in CANONICAL_TOOLS if name not in INTERACTIVE_TOOLS and definition.tools.allows(name))
+    return any(map(usable.has_tool, names))
 
 
 def no_tools_error(definition: AgentFile, permissions: Permissions, mode: "PermissionMode") -> InvalidError:
     """Names what leaves the agent without tools, and what to change. `permissions`: the user's; `mode`: the agent's."""
     tools, name = _declared_tools(definition), definition.full_name
     if not tools:
-        problem = f"the agent {name} has none of the available tools"
+        missing = ", ".join((*definition.tools.names, *definition.tools.unknown))
+        problem = f"the agent {name} has none of the available tools{': it names ' if missing else ''}{missing}"
         return InvalidError(problem, f"fix `tools` in {definition.path}")
     listed = ", ".join(tools)
     sources = {permissions.excluded_by(tool) for tool in tools}

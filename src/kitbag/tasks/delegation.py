@@ -123,9 +123,6 @@ class TaskDelegation:
         definition = library.find_agent(name)
         if not library.evaluate(definition, library.visibility_context("agents")).model:
             raise InvalidError(f"the agent {definition.full_name} is not available to you", "choose another agent")
-        if definition.tools.mode == "none":
-            problem = f"the agent {definition.full_name} has none of the available tools"
-            raise InvalidError(problem, f"fix `tools` in {definition.path}")
         if self._depth >= MAX_DEPTH:
             raise InvalidError(f"agents can be nested only {MAX_DEPTH} levels deep", "do the work yourself")
         self._check_has_tools(definition)
@@ -136,10 +133,11 @@ class TaskDelegation:
         from kitbag.tasks.agent_permissions import has_built_in_tools, no_tools_error
 
         inherited = self._inherited()
-        if definition.inline_servers or has_configured_servers(inherited.environment):
-            return
         mode = child_mode(inherited.mode, definition.permission_mode)
-        if not has_built_in_tools(definition, inherited.permissions, mode):
+        if has_built_in_tools(definition, inherited.permissions, mode):
+            return
+        may_have_servers = definition.inline_servers or has_configured_servers(inherited.environment)
+        if not may_have_servers or definition.tools.mode == "none":
             raise no_tools_error(definition, inherited.permissions, mode)
 
     async def request_permission(self, request: DelegationRequest, permissions: Permissions, directory: str) -> str:

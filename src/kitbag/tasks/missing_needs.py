@@ -20,39 +20,37 @@ MAX_LINES: Final = 10
 """Non-empty lines at the end of an answer that can report a need."""
 MAX_NEEDS: Final = 5
 MAX_FILE_BYTES: Final = 60_000
+_MAX_LINE_CHARS: Final = 1_000
 _FENCE: Final = re.compile(r"\s{0,3}(`{3,}|~{3,})")
-_LIST_MARKER: Final = re.compile(r"^(?:[-+*>]\s+|\d{1,3}[.)]\s+|#{1,6}\s+)+")
+_HINTS: Final = ("skill", "file:", "context:", "reference:", "unresolved")
+"""One of them is in every line that reports a need."""
+
+# Texts, which `re` compiles on first use: most answers need none of them.
+_LIST_MARKER: Final = r"^(?:[-+*>]\s+|\d{1,3}[.)]\s+|#{1,6}\s+)+"
+_MARKUP: Final = r"[`\"*]+|(?<!\w)'|'(?!\w)"
 _NAME: Final = r"[^\s`\"'*,;()<>]*[^\s`\"'*,;()<>.:]"
 _REASON: Final = r"(?:\s*[.,;:(\u2013\u2014-].*|\s+(?:for|to|because|in order|so that)\b.*)?"
 """What may follow a name."""
 _NAMES: Final = rf"@?{_NAME}(?:(?:,\s*|\s+and\s+)@?{_NAME})*"
-_SKILL_NEED: Final = re.compile(
-    rf"(?:I |we )?(?:needs?|missing|unknown)(?: the)? skills?:\s*(?P<names>{_NAMES}){_REASON}", re.IGNORECASE
+_SKILL_NEED: Final = rf"(?i)(?:I |we )?(?:needs?|missing|unknown)(?: the)? skills?:\s*(?P<names>{_NAMES}){_REASON}"
+_FILE_NEED: Final = (
+    r"(?i)(?:(?P<asked>needs? (?:file|context):)|unresolved(?: reference)?:?|missing (?:context|file|reference):)"
+    rf"\s*@?(?P<name>{_NAME}){_REASON}"
 )
-_FILE_NEED: Final = re.compile(
-    rf"(?:(?P<asked>needs? (?:file|context):)|unresolved(?: reference)?:?|missing (?:context|file|reference):)"
-    rf"\s*@?(?P<name>{_NAME}){_REASON}",
-    re.IGNORECASE,
-)
-_FAILURE: Final = re.compile(
-    r"(?:status:\s*|the task\s+|task\s+|I\s+|we\s+|is\s+)*"
-    r"(?:fail(?:ed|ure)?|blocked|error|cannot|can't|could not|couldn't|unable|stopped)\b",
-    re.IGNORECASE,
+_FAILURE: Final = (
+    r"(?i)(?:status:\s*|the task\s+|task\s+|I\s+|we\s+|is\s+)*"
+    r"(?:fail(?:ed|ure)?|blocked|error|cannot|can't|could not|couldn't|unable|stopped)\b"
 )
 """The start of a line that reports a failure."""
 _ABSENT: Final = (
     r"(?:is|was)\s+(?:unavailable|unknown|missing(?=\s*(?:[.,;:!)]|$))"
     r"|not\s+(?:found|available|loaded|provided|in\s+(?:my|this|the)\s+(?:context|prompt)))"
 )
-_SKILL_NAMED: Final = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"\b(?:no|missing|unknown|without|lacks?)(?: the| a)? skill(?: named| called)?:?\s+(?P<name>@?{_NAME})",
-        rf"\bskill\s+(?P<name>@?{_NAME})\s+{_ABSENT}",
-        rf"\bthe\s+(?P<name>@?{_NAME})\s+skill\s+{_ABSENT}",
-    )
+_SKILL_NAMED: Final = (
+    rf"(?i)\b(?:no|missing|unknown|without|lacks?)(?: the| a)? skill(?: named| called)?:?\s+(?P<name>@?{_NAME})",
+    rf"(?i)\bskill\s+(?P<name>@?{_NAME})\s+{_ABSENT}",
+    rf"(?i)\bthe\s+(?P<name>@?{_NAME})\s+skill\s+{_ABSENT}",
 )
-_MARKUP: Final = re.compile(r"[`\"*]+|(?<!\w)'|'(?!\w)")
 _PLACEHOLDERS: Final = ("NAME", "PATH")
 """In an answer that quotes the convention."""
 
@@ -74,10 +72,15 @@ class ResolvedNeeds(msgspec.Struct, frozen=True, kw_only=True):
     """The agent asks for something that its task needs."""
 
 
-def resolve_needs(result: TaskResult, request: TaskRequest, agent: Subagent) -> ResolvedNeeds:
-    needs = find_needs(result.text, result.error if result.status == "failed" else "")
-    if result.status not in ("completed", "failed") or not needs:
-        return ResolvedNeeds()
+def reported_needs(result: TaskResult) -> list[Need]:
+    """Empty unless the agent has come to an end by itself."""
+    if result.status not in ("completed", "failed"):
+        return []
+    return find_needs(result.text, result.error if result.status == "failed" else "")
+
+
+def resolve_needs(needs: list[Need], request: TaskRequest, agent: Subagent) -> ResolvedNeeds:
+    """Reads files."""
     completed, unmet, is_blocked = request, list[str](), False
     for need in needs:
         add = _add_skill if need.kind == "skill" else _add_file
@@ -96,7 +99,9 @@ def find_needs(text: str, error: str = "") -> list[Need]:
     """`error`: of a run that failed."""
     needs: dict[tuple[str, str], Need] = {}
     for line in (*_last_lines(text), *_last_lines(error)):
-        for need in _needs_of_line(_LIST_MARKER.sub("", line.strip()), is_failure=bool(error)):
+        if len(line) > _MAX_LINE_CHARS or not any(hint in line.lower() for hint in _HINTS):
+            continue
+        for need in _needs_of_line(re.sub(_LIST_MARKER, "", line.strip()), is_failure=bool(error)):
             known = needs.setdefault((need.kind, need.name), need)
             if need.is_asked and not known.is_asked:
                 needs[need.kind, need.name] = need
@@ -119,16 +124,16 @@ def _last_lines(text: str) -> list[str]:
 
 
 def _needs_of_line(line: str, is_failure: bool) -> list[Need]:
-    plain = _MARKUP.sub("", line).strip()
-    if (match := _SKILL_NEED.fullmatch(plain)) is not None:
+    plain = re.sub(_MARKUP, "", line).strip()
+    if (match := re.fullmatch(_SKILL_NEED, plain)) is not None:
         names = re.split(r",\s*|\s+and\s+", match["names"])
         return [Need("skill", name, is_asked=True) for name in names if name not in _PLACEHOLDERS]
-    if (match := _FILE_NEED.fullmatch(plain)) is not None:
+    if (match := re.fullmatch(_FILE_NEED, plain)) is not None:
         is_asked = match["asked"] is not None
         return [Need("file", match["name"], is_asked)] if match["name"] not in _PLACEHOLDERS else []
-    if not is_failure and _FAILURE.match(plain) is None:
+    if not is_failure and re.match(_FAILURE, plain) is None:
         return []
-    names = [match["name"] for pattern in _SKILL_NAMED for match in pattern.finditer(plain)]
+    names = [match["name"] for pattern in _SKILL_NAMED for match in re.finditer(pattern, plain)]
     return [Need("skill", name, any(f"{quote}{name}{quote}" in line for quote in "`'\"")) for name in names]
 
 
@@ -150,6 +155,10 @@ def _add_skill(request: TaskRequest, name: str, agent: Subagent) -> TaskRequest:
         raise InvalidError(f"{problem}, which does not fit", "raise budget.skills, or shorten the skill")
     if entries or skill.full_name in request.skills:
         raise InvalidError(f"{problem}, which it was already started with")
+    # The rules, and not the tools: it is the caller that loads the skill.
+    decision = agent.environment.permissions.decide("Skill", {"skill": skill.full_name, "args": ""})
+    if any(part.effect == "deny" and part.rule for part in decision.parts):
+        raise InvalidError(f"{problem}, which your rules deny: {decision.reason}")
     verdict = agent.environment.library.evaluate(skill)
     if not verdict.preload:
         raise InvalidError(f"{problem}, which agents can't preload: {verdict.reason}")

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from kitbag.assembly.environment import with_persona
+from kitbag.assembly.environment import diagnostic_notice, with_persona
 from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import UsageError
 from kitbag.library.agents import AgentFile as AgentFile
@@ -44,7 +44,7 @@ def pack_request(
     payload = packer.pack(loaded, options, problems)
     text = "\n\n".join(part for part in (payload.text.rstrip("\n"), request.prompt) if part)
     description = request.description or payload.task.title
-    warnings = [f"{warning.place}: {warning.problem}" for warning in payload.warnings if warning.severity != "info"]
+    warnings = [diagnostic_notice(warning).line() for warning in payload.warnings if warning.severity != "info"]
     contract = CONTRACT_FIELDS.write(payload.contract)
     return msgspec.structs.replace(request, prompt=text, description=description, contract=contract), warnings
 

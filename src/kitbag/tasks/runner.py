@@ -21,7 +21,7 @@ from kitbag.errors import KitbagError
 from kitbag.events import Event, Notice, Retrying, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded, Waiting
 from kitbag.tasks.agent_permissions import check_agent_unchanged, check_start_still_allowed
 from kitbag.tasks.board import Board
-from kitbag.tasks.missing_needs import ResolvedNeeds, resolve_needs
+from kitbag.tasks.missing_needs import ResolvedNeeds, reported_needs, resolve_needs
 from kitbag.tasks.reports import earlier_spending, partial_result, session_ids
 from kitbag.tasks.stop_signals import StopSignals
 from kitbag.tasks.subagent import Subagent
@@ -230,9 +230,11 @@ class TaskRunner:
                 result = msgspec.structs.replace(
                     result, branch=await asyncio.to_thread(commit_changes, worktree, message_text, in_use=in_use)
                 )
-            needs = await asyncio.to_thread(resolve_needs, result, request, agent)
-            for problem in needs.unmet:
-                await self.board.warn(self.task.id, problem)
+            needs = ResolvedNeeds()
+            if reported := reported_needs(result):
+                needs = await asyncio.to_thread(resolve_needs, reported, request, agent)
+                for problem in needs.unmet:
+                    await self.board.warn(self.task.id, problem)
             return result, needs
 
     def _create_worktree(self) -> Worktree:

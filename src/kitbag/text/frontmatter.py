@@ -324,9 +324,12 @@ def _closes_early(raw: str) -> bool:
 def find_field_line(path: str, field: str, boundary: PathBoundary | None) -> int:
     """The line of a field in a file, for a diagnostic; 1 if not found."""
     try:
-        parts = split_frontmatter(read_text(path, boundary, FRONTMATTER_LIMIT)[0])
+        text = read_text(path, boundary, FRONTMATTER_LIMIT)[0]
     except SourceError:
         return 0
+    if path.endswith((".yaml", ".yml")):  # the whole file
+        return key_line(text, field, 1)
+    parts = split_frontmatter(text)
     return key_line(parts.frontmatter, field, parts.frontmatter_line) if parts.frontmatter is not None else 1
 
 
