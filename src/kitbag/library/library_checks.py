@@ -33,9 +33,14 @@ _MAX_SUGGESTIONS = 20
 """Finding similar names is slow in a large library."""
 
 
-def check_collisions(shadowed: "Iterable[tuple[LibraryItem, LibraryItem]]", precedence: str) -> list[Diagnostic]:
+def check_collisions(
+    shadowed: "Iterable[tuple[LibraryItem, LibraryItem]]", precedence: str, file: str = ""
+) -> list[Diagnostic]:
+    """`file`: only for the loser in this file."""
     diagnostics: list[Diagnostic] = []
     for winner, loser in shadowed:
+        if file and loser.path != file:
+            continue
         if os.path.realpath(winner.path) == os.path.realpath(loser.path):
             continue  # the same file in two roots
         rule = _collision_rule(winner, loser, precedence)
@@ -65,9 +70,13 @@ def _collision_rule(winner: LibraryItem, loser: LibraryItem, precedence: str) ->
 
 
 def check_declared_names(
-    skills: "Namespace[Skill]", agents: "Namespace[AgentFile]", personas: "Iterable[Persona]", settings: Settings
+    skills: "Namespace[Skill]",
+    agents: "Namespace[AgentFile]",
+    personas: "Iterable[Persona]",
+    settings: Settings,
+    file: str = "",
 ) -> list[Diagnostic]:
-    """References to missing items in personas, agents, skills and settings."""
+    """References to missing items in personas, agents, skills and settings. `file`: only those in this file."""
     diagnostics: list[Diagnostic] = []
     suggestions = _MAX_SUGGESTIONS
 
@@ -84,7 +93,10 @@ def check_declared_names(
             Diagnostic(severity="warning", code="unknown-name", file=path, line=line, problem=problem, fix=fix)
         )
 
-    for persona in personas:
+    def is_checked(item: LibraryItem) -> bool:
+        return not file or item.path == file
+
+    for persona in filter(is_checked, personas):
         for field, names in (
             ("core_skills", persona.core_skills),
             ("skills", persona.skills),
@@ -96,11 +108,11 @@ def check_declared_names(
         for name in persona.subagents or ():
             if not any(is_named_in(agent, (name,)) for agent in agents.candidates(name)):
                 report_missing(persona.path, persona.root, "subagents", name, "agent", agents)
-    for agent in agents:
+    for agent in filter(is_checked, agents):
         for name in agent.skills:
             if not skills.candidates(name):
                 report_missing(agent.path, agent.root, "skills", name, "skill", skills)
-    for skill in skills:
+    for skill in filter(is_checked, skills):
         for name in skill.subagents:
             if not agents.candidates(name):
                 report_missing(skill.path, skill.root, "subagents", name, "agent", agents)
