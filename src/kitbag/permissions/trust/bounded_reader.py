@@ -14,7 +14,6 @@ from typing import Literal
 
 import msgspec
 
-from kitbag.library.plugins.fingerprint import active_content
 from kitbag.library.scopes import Places, project_boundary
 from kitbag.permissions.model import is_inside
 from kitbag.permissions.trust.capabilities import Capability, document_capabilities
@@ -264,6 +263,8 @@ class BoundedReader:
             return None, f"cannot be read: {(error.strerror or '').lower()}"
         finally:
             os.close(descriptor)
+        from kitbag.library.plugins.fingerprint import active_content
+
         is_inert = not status.st_mode & 0o111 and len(start) <= BODY_LIMIT and active_content(name, start) is None
         return (digest.hexdigest(), is_inert, size), ""
 
