@@ -18,7 +18,6 @@ from kitbag.permissions.decisions.decide import READ_ONLY_AGENTS, Permissions
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.rules.live_rules import LiveRules
 from kitbag.permissions.rules.load import LoadedPermissions, PermissionFlags, resolve_workspace
-from kitbag.permissions.trust.bounded_reader import ReadLimits
 from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust, removed_restrictions
 from kitbag.permissions.workspace_identity import WorkspaceIdentity, WorkspaceMovedError
 from kitbag.settings import load_settings
@@ -78,7 +77,7 @@ def load_environment(
     if identity is not None and not identity.is_at(root):
         raise WorkspaceMovedError(root)
     identity = WorkspaceIdentity.of_directory(root)
-    trust = check_trust(places, trusted_for_run=trust_workspace, untrusted_limits=_UNTRUSTED_LIMITS)
+    trust = check_trust(places, trusted_for_run=trust_workspace, if_untrusted="names")
     library = Registry(
         places,
         extra=extra,
@@ -205,7 +204,6 @@ def untrusted_notices(environment: AgentEnvironment) -> list[Notice]:
 
 
 _MAX_LISTED = 100
-_UNTRUSTED_LIMITS = ReadLimits(seconds=2.0)
 
 
 def _list_skill_roots(library: Registry) -> tuple[str, ...]:

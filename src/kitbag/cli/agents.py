@@ -124,7 +124,7 @@ def show(
     if body and not as_json:
         return output.exact(text)
     verdict = registry.evaluate(agent)
-    problems = [d for d in registry.diagnostics() if d.file == agent.path]
+    problems = registry.diagnostics(agent.path)
     if as_json:
         details = {**agent_json(agent, verdict), "body": text, "body_tokens": estimate_tokens(text)}
         details["shadows"] = [loser.path for winner, loser in registry.agents.shadowed if winner is agent]

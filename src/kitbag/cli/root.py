@@ -8,6 +8,7 @@ import click
 
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.permission_options import allow_env_option
+from kitbag.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -295,7 +296,7 @@ def _first_given_option(context: click.Context, only: frozenset[str] | None = No
     invoke_without_command=True,
 )
 @_run_options
-@click.version_option(package_name="kitbag", message="kitbag %(version)s")
+@click.version_option(__version__, message="kitbag %(version)s")
 @click.pass_context
 def cli(context: click.Context, **options: Any) -> None:
     """Run AI agents that load the right skills when they need them.

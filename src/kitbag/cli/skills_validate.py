@@ -143,7 +143,7 @@ def _check_skill(registry: Registry, path: str) -> list[Diagnostic]:
         )
         return diagnostics or [head]
     delivery = render_skill(skill)
-    known = [d for d in registry.diagnostics() if d.file == file]
+    known = registry.diagnostics(file)
     return list(dict.fromkeys([*diagnostics, *delivery.problems, *known, *_check_size(skill, delivery.body)]))
 
 

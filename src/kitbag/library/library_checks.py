@@ -33,9 +33,14 @@ _MAX_SUGGESTIONS = 20
 """Finding similar names is slow in a large library."""
 
 
-def check_collisions(shadowed: "Iterable[tuple[LibraryItem, LibraryItem]]", precedence: str) -> list[Diagnostic]:
+def check_collisions(
+    shadowed: "Iterable[tuple[LibraryItem, LibraryItem]]", precedence: str, file: str = ""
+) -> list[Diagnostic]:
+    """`file`: only for the loser in this file."""
     diagnostics: list[Diagnostic] = []
     for winner, loser in shadowed:
+        if file and loser.path != file:
+            continue
         if os.path.realpath(winner.path) == os.path.realpath(loser.path):
             continue  # the same file in two roots
         rule = _collision_rule(winner, loser, precedence)
@@ -108,18 +113,26 @@ def check_persona_names(
 
 
 def check_declared_names(
-    skills: "Namespace[Skill]", agents: "Namespace[AgentFile]", personas: "Iterable[Persona]", settings: Settings
+    skills: "Namespace[Skill]",
+    agents: "Namespace[AgentFile]",
+    personas: "Iterable[Persona]",
+    settings: Settings,
+    file: str = "",
 ) -> list[Diagnostic]:
-    """References to missing items in personas, agents, skills and settings."""
+    """References to missing items in personas, agents, skills and settings. `file`: only those in this file."""
+
+    def is_checked(item: LibraryItem) -> bool:
+        return not file or item.path == file
+
     unknown = _UnknownNames(skills, agents)
     diagnostics = unknown.diagnostics
-    for persona in personas:
+    for persona in filter(is_checked, personas):
         unknown.check_persona(persona)
-    for agent in agents:
+    for agent in filter(is_checked, agents):
         for name in agent.skills:
             if not skills.candidates(name):
                 unknown.report(agent.path, agent.root, "skills", name, "skill", skills)
-    for skill in skills:
+    for skill in filter(is_checked, skills):
         for name in skill.subagents:
             if not agents.candidates(name):
                 unknown.report(skill.path, skill.root, "subagents", name, "agent", agents)

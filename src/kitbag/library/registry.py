@@ -486,19 +486,20 @@ class Registry:
 
         return [*self.check_file(self.persona.path), *check_persona_names(self.persona, self.skills, self.agents)]
 
-    def diagnostics(self) -> list[Diagnostic]:
-        """All diagnostics: files, settings, collisions, references to missing names."""
+    def diagnostics(self, file: str = "") -> list[Diagnostic]:
+        """All diagnostics: files, settings, collisions, references to missing names. `file`: only those of this file,
+        which is much faster in a large library."""
         from kitbag.library.library_checks import check_collisions, check_declared_names
 
         self._select()
         diagnostics = list(self.settings.diagnostics)
         for loaded in (self._load_skills(), self._load_agents(), self._load_personas()):
             diagnostics += loaded.diagnostics
-            diagnostics += loaded.namespace.find_confusables()
+            diagnostics += loaded.namespace.find_confusables(file)
         for namespace in (self.skills, self.agents, self.personas):
-            diagnostics += check_collisions(namespace.shadowed, self.precedence)
-        diagnostics += check_declared_names(self.skills, self.agents, self.personas, self.settings)
-        return worst_first(diagnostics)
+            diagnostics += check_collisions(namespace.shadowed, self.precedence, file)
+        diagnostics += check_declared_names(self.skills, self.agents, self.personas, self.settings, file)
+        return worst_first(one for one in diagnostics if not file or one.file == file)
 
     def problem_count(self) -> int:
         """The number of problems in what has been loaded so far: cheap, for a footer."""

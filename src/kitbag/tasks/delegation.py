@@ -6,6 +6,7 @@ worker; the board records both.
 
 import asyncio
 import contextlib
+import importlib
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -64,6 +65,15 @@ class TaskHost:
         running = asyncio.create_task(run())
         self._local_commands.add(running)
         running.add_done_callback(self._local_commands.discard)
+
+
+def import_for_start() -> None:
+    """What starting an agent imports, which takes longer than all the rest of it."""
+    for name in (
+        "ctypes",
+        *(f"kitbag.tasks.{module}" for module in ("agent_permissions", "board", "reports", "runner")),
+    ):
+        importlib.import_module(name)
 
 
 class TaskDelegation:

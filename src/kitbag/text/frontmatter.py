@@ -134,9 +134,17 @@ def read_body(path: str, boundary: PathBoundary | None) -> tuple[str, int, FileS
     return parts.body, parts.body_line, stamp, [*problems, *parts.problems]
 
 
+_COMMENTED_FRONTMATTER = (
+    r"(?:#[^\n]*\n|[ \t]*\n){1,20}(?=---[ \t]*\n(?:name|description):[^\n]*\n(?:[^\n]*\n){0,200}?---)"
+)
+
+
 def split_frontmatter(text: str, truncated: bool = False) -> SplitDocument:
-    """Splits at `---` on the first line and the next line that consists of three or more dashes."""
+    """Splits at `---` on the first line and the next line that consists of three or more dashes. Blank lines and
+    comments (`# path/of/this/file.md`) may precede the first if fields follow it."""
     stripped = text.lstrip("\n \t")
+    if stripped.startswith("#") and (comments := re.match(_COMMENTED_FRONTMATTER, stripped)):
+        stripped = stripped[comments.end() :]
     if not stripped.startswith("---"):
         return SplitDocument(None, 0, text, 1, [])
     skipped = text[: len(text) - len(stripped)].count("\n")

@@ -35,7 +35,7 @@ _RESERVED_TAGS: Final = (
     "mentioned-agent",
     "mentioned-command",
 )
-_RESERVED_TAG: Final = re.compile(rf"<(\s*/?\s*(?:{'|'.join(_RESERVED_TAGS)}))", re.IGNORECASE)
+_RESERVED_TAG: Final = rf"(?i)<(\s*/?\s*(?:{'|'.join(_RESERVED_TAGS)}))"
 """Tags that delimit parts of the conversation, also in variant spellings."""
 
 
@@ -199,7 +199,7 @@ def _describe_remaining_output(report: TaskReport) -> str:
 
 def escape_tags(text: str) -> str:
     """Escape untrusted text so that it can't close its enclosing tag or imitate a part of the conversation."""
-    return _RESERVED_TAG.sub(r"<\\\1", reveal_hidden(text))
+    return re.sub(_RESERVED_TAG, r"<\\\1", reveal_hidden(text))
 
 
 TASK: Final = Tool(

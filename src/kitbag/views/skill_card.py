@@ -86,8 +86,7 @@ def skill_card(registry: Registry, skill: Skill) -> dict[str, Any]:
 def _list_problems(
     registry: Registry, skill: Skill, details: SkillDetails, more: tuple[Diagnostic, ...]
 ) -> list[Diagnostic]:
-    diagnostics = [diagnostic for diagnostic in registry.diagnostics() if diagnostic.file == skill.path]
-    return list(dict.fromkeys([*diagnostics, *details.problems, *more]))
+    return list(dict.fromkeys([*registry.diagnostics(skill.path), *details.problems, *more]))
 
 
 def skill_card_fields(registry: Registry, skill: Skill, card: dict[str, Any]) -> list[tuple[str, str]]:
