@@ -34,6 +34,7 @@ _PARSE_PROBLEM_CODES = frozenset(
         "yaml-limit",
         "yaml-recovered",
         "head-unclosed",
+        "head-fence",
         "head-too-long",
         "head-not-fields",
         "file-too-large",
@@ -234,8 +235,10 @@ class AgentDocument:
         except SourceError:
             return True
         frontmatter = text if self.is_data else split_frontmatter(text).frontmatter
-        is_unclosed = any(diagnostic.code == "head-unclosed" for diagnostic in self.diagnostics)
-        mentioned = _TOOLS_KEY.findall(text if is_unclosed or frontmatter is None else frontmatter)
+        codes = {diagnostic.code for diagnostic in self.diagnostics}
+        mentioned = _TOOLS_KEY.findall(text if "head-unclosed" in codes or frontmatter is None else frontmatter)
+        if "head-fence" in codes:  # a field after a line that was read as the closing fence
+            mentioned += re.findall(rf"(?m)^{_TOOLS_KEY.pattern.removeprefix('(?i)')}", text)
         return bool(problems) or any(_normalize_key(key) not in self._keys for key in mentioned)
 
 
