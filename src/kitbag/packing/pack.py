@@ -50,7 +50,7 @@ from kitbag.packing.skill_selection import SelectedSkill, TriggerIndex, check_mo
 from kitbag.packing.task_sources import PackTask, TaskSource, load_task
 from kitbag.settings import Settings
 from kitbag.text.frontmatter import split_frontmatter
-from kitbag.text.hidden_characters import find_hidden, format_code_points, reveal_hidden
+from kitbag.text.hidden_characters import find_disguises, format_code_points, reveal_hidden
 from kitbag.text.source_files import SourceError, read_text
 from kitbag.text.tokens import TokenCounter, token_counter
 
@@ -337,7 +337,7 @@ class Packer:
         return piece
 
     def _token_cap(self, skill: Skill, details: SkillDetails) -> int | None:
-        value = details.metadata.get("token_budget", details.metadata.get("token-budget"))
+        value = details.fields.get("token_budget")
         if value is not None:
             return parse_token_count(value)
         entry = self.registry.manifest_entry(skill)
@@ -373,7 +373,7 @@ class Packer:
         self.reads += 1
         parts = split_frontmatter(text)
         problems: tuple[Diagnostic, ...] = ()
-        hidden = find_hidden(parts.body)
+        hidden = find_disguises(parts.body)
         if hidden:
             problem = f"the body contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             problems = (

@@ -456,10 +456,17 @@ def find_field_line(path: str, field: str, boundary: PathBoundary | None) -> int
     return key_line(parts.frontmatter, field, parts.frontmatter_line) if parts.frontmatter is not None else 1
 
 
+def normalize_key(key: str) -> str:
+    """The same text for `max-turns`, `max_turns` and `maxTurns`."""
+    return key.lower().replace("-", "").replace("_", "")
+
+
 def key_line(text: str, key: str, first_line: int = 2) -> int:
-    """The line of a field in frontmatter text, for a diagnostic; the opening fence if not found."""
+    """The line of a field in frontmatter text, in any spelling, for a diagnostic; the opening fence if not found."""
+    wanted = normalize_key(key)
     for at, line in enumerate(text.split("\n")):
-        if line.startswith(f"{key}:"):
+        name, colon, _ = line.partition(":")
+        if colon and wanted and normalize_key(name) == wanted:
             return first_line + at
     return max(first_line - 1, 1)
 

@@ -12,7 +12,7 @@ from kitbag.errors import Diagnostic, Severity
 from kitbag.text.hidden_characters import (
     collapse_whitespace,
     escape_for_terminal,
-    find_hidden,
+    find_disguises,
     format_code_points,
     remove_hidden,
 )
@@ -251,7 +251,7 @@ class _PluginReader:
     def _clean(self, key: str, value: object) -> str:
         if not isinstance(value, str):
             return ""
-        hidden = find_hidden(value)
+        hidden = find_disguises(value)
         if hidden:
             problem = f"`{key}` contains hidden characters, removed: {format_code_points(hidden)}"
             self._report("warning", "hidden-characters", key, problem, "remove them")
