@@ -730,3 +730,15 @@ def test_a_tool_list_after_a_malformed_closing_fence_is_not_dropped_silently(tmp
     assert agent is not None
     assert agent.tools.mode == "none"
     assert {"head-fence", "tools-unreadable"} <= {note.code for note in notes}
+
+
+def test_a_copilot_agent_with_only_servers_has_their_tools_wherever_its_file_is(tmp_path: Path) -> None:
+    text = "---\nname: Jira\ndescription: Tracks issues.\ntools: ['atlassian']\n---\nText.\n"
+    for dialect in ("kitbag", "copilot"):
+        agent, notes = read(tmp_path, text, "jira.agent.md", dialect)
+        assert agent is not None
+        assert (agent.tools.mode, agent.tools.names) == ("allow", ("mcp__atlassian__*",))
+        assert [(note.severity, note.code) for note in notes] == [("info", "tools-servers")]
+    declared = text.replace("tools:", "mcp-servers: {atlassian: {url: 'https://x.example'}}\ntools:")
+    assert agent_of(tmp_path, declared, "a.md", "claude").tools.names == ("mcp__atlassian__*",)
+    assert agent_of(tmp_path, text, "b.md", "claude").tools.mode == "none"

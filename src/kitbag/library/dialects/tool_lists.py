@@ -120,13 +120,15 @@ class _ToolNames:
         "denies_all",
         "dialect",
         "last_wins",
+        "servers",
         "unknown",
         "unreadable",
         "unsupported",
     )
 
-    def __init__(self, dialect: str) -> None:
+    def __init__(self, dialect: str, servers: Collection[str] = ()) -> None:
         self.dialect = dialect
+        self.servers = {name.lower() for name in servers}
         self.allowed: dict[str, None] = {}
         self.denied: dict[str, None] = {}
         self.unknown: dict[str, None] = {}
@@ -152,6 +154,8 @@ class _ToolNames:
         specifier = rest[:-1].strip() if rest.endswith(")") else ""
         is_plain = text.isprintable() and (specifier or not opened) and (not allow or is_single_name(text))
         tools = resolve_tool(name.strip(), self.dialect, widest=not allow) if is_plain else None
+        if tools is None and text.lower() in self.servers:
+            tools = resolve_tool(f"{text}/*")
         if tools is None:
             self.unknown[text[:80]] = None
             return
@@ -163,6 +167,19 @@ class _ToolNames:
             target[rule] = None
             if self.last_wins:
                 other.pop(rule, None)
+
+    def take_bare_servers(self) -> list[str]:
+        """Takes names that can only be MCP servers as such; returns their patterns. Copilot allows bare names."""
+        if self.dialect != "copilot" or self.allowed or self.denied or self.allows_all or self.denies_all:
+            return []
+        patterns: dict[str, str] = {}
+        for name in self.unknown:
+            tools = resolve_tool(f"{name}/*") if is_single_name(name) and not closest_tool(name) else None
+            if tools and tools[0].startswith("mcp__"):
+                patterns[name] = tools[0]
+        self.unknown = {name: None for name in self.unknown if name not in patterns}
+        self.allowed = dict.fromkeys(patterns.values())
+        return list(patterns)
 
     @property
     def has_known(self) -> bool:
@@ -250,9 +267,14 @@ class _ToolNames:
                 self.unknown[name[:80]] = None
 
 
-def parse_tools(value: object, denied: object = None, dialect: str = "") -> tuple[ToolAccess, list[FileProblem]]:
-    """`value`: the value of `tools:`; `denied`: of `disallowedTools:`. None: the field is missing."""
-    names = _ToolNames(dialect)
+def parse_tools(
+    value: object, denied: object = None, dialect: str = "", servers: Collection[str] = ()
+) -> tuple[ToolAccess, list[FileProblem]]:
+    """`value`: the value of `tools:`; `denied`: of `disallowedTools:`. None: the field is missing.
+
+    `servers`: MCP servers whose bare names stand for all their tools.
+    """
+    names = _ToolNames(dialect, servers)
     problems: list[FileProblem] = []
     mode = _read_tools(names, value, problems)
     access = _build_access(names, mode, value, problems)
@@ -388,6 +410,12 @@ def _build_access(names: _ToolNames, mode: AccessMode, value: object, problems: 
             FileProblem(severity="error", code="tools-unreadable", line=0, problem=problem, fix=_NAMING_FIX)
         )
         return access
+    if mode == "allow" and (servers := names.take_bare_servers()):
+        unknown = (*names.unknown, *names.unsupported)
+        access = replace(access, unknown=unknown)
+        problem = f"no tools named {_join_names(servers)}; taken as MCP servers with all their tools"
+        fix = "configure the servers, or list tools such as `read` or `server/tool`"
+        problems.append(FileProblem(severity="info", code="tools-servers", line=0, problem=problem, fix=fix))
     rules = [rule for rule in names.allowed if not any(matches_tool(denial, rule) for denial in names.denied)]
     tools = dict.fromkeys(rule.split("(", 1)[0] for rule in rules)
     tools = tuple(tool for tool in tools if not any(matches_tool(denial, tool) for denial in names.denied))
