@@ -182,7 +182,7 @@ def test_a_misspelt_tool_is_a_warning_in_copilots_files_too() -> None:
 
 
 def test_bare_server_names_alone_are_these_servers_with_all_their_tools() -> None:
-    for written in (["atlassian"], "atlassian", ["codebase", "atlassian"]):
+    for written in (["atlassian"], "atlassian", ["problems", "atlassian"]):
         access = read(written, dialect="copilot")
         assert (access.mode, access.names) == ("allow", ("mcp__atlassian__*",))
         assert access.allows("mcp__atlassian__search")
