@@ -279,12 +279,11 @@ def parse_tools(
     mode = _read_tools(names, value, problems)
     access = _build_access(names, mode, value, problems)
     if denied is not None:
-        access = _apply_denied(access, denied, dialect, problems)
+        access = _apply_denied(access, denied, _ToolNames(dialect, servers), problems)
     return access, problems
 
 
-def _apply_denied(access: ToolAccess, denied: object, dialect: str, problems: list[FileProblem]) -> ToolAccess:
-    names = _ToolNames(dialect)
+def _apply_denied(access: ToolAccess, denied: object, names: _ToolNames, problems: list[FileProblem]) -> ToolAccess:
     names.read(denied, allow=False)
     unknown = tuple(dict.fromkeys((*access.unknown, *names.unknown)))
     nothing = ToolAccess(
