@@ -107,9 +107,7 @@ def unknown_server_notices(servers: "McpServers | None", agent: AgentFile | None
     """Servers that an agent names, or whose tools are all it has, but that are not configured."""
     if agent is None:
         return []
-    tools = agent.tools.names if agent.tools.mode == "allow" else ()
-    only = [name[5:].partition("__")[0] for name in tools] if all(name.startswith("mcp__") for name in tools) else []
-    named = dict.fromkeys((*agent.mcp_servers, *only))
+    named = dict.fromkeys((*agent.mcp_servers, *agent.tools.only_servers))
     names = [name for name in named if name not in agent.inline_servers and name != "*"]
     if not names:
         return []

@@ -57,6 +57,13 @@ class ToolAccess(msgspec.Struct, frozen=True, kw_only=True):
             remaining, specifiers=tuple(rule for rule in self.specifiers if remaining.allows(rule.split("(", 1)[0]))
         )
 
+    @property
+    def only_servers(self) -> tuple[str, ...]:
+        """The MCP servers, if their tools are all that is allowed; empty otherwise."""
+        if self.mode != "allow" or not all(name.startswith("mcp__") for name in self.names):
+            return ()
+        return tuple(dict.fromkeys(name[5:].partition("__")[0] for name in self.names))
+
     def intersect(self, limit: "ToolAccess") -> "ToolAccess":
         """A copy limited to the tools of `limit` and to the uses it allows."""
         is_open_ended = self.mode not in ("allow", "none")
