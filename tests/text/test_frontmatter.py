@@ -386,6 +386,10 @@ def test_the_body_of_an_unclosed_head_is_kept_up_to_its_first_rule(tmp_path: Pat
     assert head.metadata == {"name": "a", "description": "b"}
     assert notes(head) == [("warning", "head-unclosed", 1)]
     assert read_body(str(tmp_path / "SKILL.md"), None)[:2] == (body, 5)
+    for inner in ("# Text\n\nb", "---## Do\n\nb"):
+        quoted = head_of(tmp_path, f"---\nname: a\ndescription: 'x\n\n{inner}'\n---\nBody.\n")
+        assert list(quoted.metadata) == ["name", "description"]
+        assert read_body(str(tmp_path / "SKILL.md"), None)[0] == "Body.\n"
     commented = fenced("name: a", "", "# Tools", "", "tools: Read", "", "# Text", "description: 'b", "c'")
     assert head_of(tmp_path, commented).metadata == {"name": "a", "tools": "Read", "description": "b c"}
 

@@ -166,6 +166,8 @@ def _find_end(lines: list[str], truncated: bool, skipped: int, problems: list[Fi
     """The line that ends the frontmatter, and where the body starts on it; None: on the next line."""
     close = _find_closing_fence(lines)
     heading = _find_body_heading(lines, close)
+    if heading is not None and _is_mapping(lines[1:close]):
+        return close or 0, None
     if heading is not None:
         problem = f"the frontmatter is not closed; the heading on line {skipped + heading + 1} is read as body"
         fix = f"add `---` after line {skipped + heading}"
@@ -241,6 +243,8 @@ def _find_closing_lookalike(lines: list[str], close: int | None, unclosed_end: i
                 goes_on = any(line.strip() and not _is_field_line(line) for line in between)
             elif has_text:
                 goes_on = not line.lstrip("-").startswith("##") and _are_fields(lines, at + 1, close)
+                if not goes_on and _is_mapping(lines[1:close]):
+                    return None
             else:
                 last_field = last_field if last_field >= 0 else _last_field(lines[:close])
                 goes_on = last_field > at
@@ -251,6 +255,15 @@ def _find_closing_lookalike(lines: list[str], close: int | None, unclosed_end: i
         if line.strip():
             above = line
     return None
+
+
+def _is_mapping(lines: list[str]) -> bool:
+    """Whether this is valid YAML as it is: then what resembles a heading or a fence is inside a quoted value."""
+    try:
+        value, problems = parse_yaml("\n".join(lines) + "\n")
+    except YamlError:
+        return False
+    return isinstance(value, dict) and not problems
 
 
 def _resembles_fence(line: str, above: str) -> bool:
