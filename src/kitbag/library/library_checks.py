@@ -15,7 +15,7 @@ from kitbag.library.skills import COMMAND, FLAT, Skill
 from kitbag.library.visibility import is_named_in
 from kitbag.settings import Settings
 from kitbag.text.frontmatter import find_field_line
-from kitbag.text.hidden_characters import find_hidden, format_code_points
+from kitbag.text.hidden_characters import find_disguises, format_code_points
 
 if TYPE_CHECKING:
     from kitbag.library.agents import AgentFile
@@ -210,7 +210,7 @@ def check_skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
             continue
         body = read_skill_body(skill)
         diagnostics += body.problems
-        hidden = find_hidden(body.text)
+        hidden = find_disguises(body.text)
         if hidden:
             line = body.first_line + body.text.count("\n", 0, hidden[0][0])
             problem = f"the body contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"

@@ -337,7 +337,7 @@ class Packer:
         return piece
 
     def _token_cap(self, skill: Skill, details: SkillDetails) -> int | None:
-        value = details.metadata.get("token_budget", details.metadata.get("token-budget"))
+        value = details.fields.get("token_budget")
         if value is not None:
             return parse_token_count(value)
         entry = self.registry.manifest_entry(skill)

@@ -143,10 +143,10 @@ class SessionSkills:
         InvalidError if the skill may not be loaded or can't be read, and the errors of its PrepareSkill."""
         with self._lock:
             skill = self.find(name, by)
-        metadata = read_skill_details(skill).metadata
-        permissions, problems = read_skill_permissions(skill, metadata, self.library.places, self._deny_grant, by)
+        fields = read_skill_details(skill).fields
+        permissions, problems = read_skill_permissions(skill, fields, self.library.places, self._deny_grant, by)
         # Outside the lock: commands may take long.
-        delivery = self._render_for_part(skill, arguments, metadata, part, by)
+        delivery = self._render_for_part(skill, arguments, fields, part, by)
         delivery = msgspec.structs.replace(delivery, problems=(*delivery.problems, *problems))
         with self._lock:
             if permissions and not any(map(permissions.equals_ignoring_requester, self._active_permissions)):
@@ -225,12 +225,12 @@ class SessionSkills:
         """None if the skill does not fork. Raises the same errors as `load`."""
         with self._lock:
             skill = self.find(name, by)
-        metadata = read_skill_details(skill).metadata
-        if to_text(metadata.get("context", "")).strip().lower() != "fork":
+        fields = read_skill_details(skill).fields
+        if to_text(fields.get("context", "")).strip().lower() != "fork":
             return None
-        delivery = self._render(skill, arguments, metadata)
-        agent = to_text(metadata.get("agent", "")).strip() or "general-purpose"
-        model = to_text(metadata.get("model", "")).strip()
+        delivery = self._render(skill, arguments, fields)
+        agent = to_text(fields.get("agent", "")).strip() or "general-purpose"
+        model = to_text(fields.get("model", "")).strip()
         return SkillFork(
             name=skill.full_name,
             agent=agent,
@@ -288,7 +288,7 @@ class SessionSkills:
         return skill
 
     def _render_for_part(
-        self, skill: Skill, arguments: str, metadata: Metadata, part: int, by: RequestedBy
+        self, skill: Skill, arguments: str, fields: Metadata, part: int, by: RequestedBy
     ) -> RenderedSkill:
         """A further part comes from the same text as the parts before it, if the file is unchanged."""
         with self._lock:
@@ -296,15 +296,13 @@ class SessionSkills:
         is_current = version is not None and version.stamp == _file_stamp(skill)
         if part > 0 and version is not None and is_current and arguments in ("", version.arguments):
             return version.rendered
-        return self._render(skill, arguments, metadata, names_arguments=by != "user")
+        return self._render(skill, arguments, fields, names_arguments=by != "user")
 
-    def _render(
-        self, skill: Skill, arguments: str, metadata: Metadata, *, names_arguments: bool = True
-    ) -> RenderedSkill:
+    def _render(self, skill: Skill, arguments: str, fields: Metadata, *, names_arguments: bool = True) -> RenderedSkill:
         """`names_arguments`: the block itself says what the arguments are."""
         from kitbag.packing.substitutions import InvocationArguments
 
-        names = to_string_list(metadata.get("arguments"))
+        names = to_string_list(fields.get("arguments"))
         variables = (("CLAUDE_PROJECT_DIR", printable_path(self.library.places.project)),)
         if self.session_id:
             variables = (*variables, ("CLAUDE_SESSION_ID", self.session_id))

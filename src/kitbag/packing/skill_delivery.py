@@ -12,7 +12,7 @@ import msgspec
 from kitbag.errors import Diagnostic
 from kitbag.library.skill_files import SkillResource, list_resources, read_skill_body
 from kitbag.library.skills import Skill
-from kitbag.text.hidden_characters import collapse_whitespace, find_hidden, format_code_points, reveal_hidden
+from kitbag.text.hidden_characters import collapse_whitespace, find_disguises, format_code_points, reveal_hidden
 
 MAX_FILES_NAMED = 40
 CLOSING_TAG = "</skill-invocation>"
@@ -37,7 +37,7 @@ def render_skill(skill: Skill, arguments: str = "", prepare: Callable[[str, int]
     variables, so that none are replaced in text it inserts."""
     content = read_skill_body(skill)
     problems = list(content.problems)
-    hidden = find_hidden(content.text)
+    hidden = find_disguises(content.text)
     if hidden:
         line = content.first_line + content.text.count("\n", 0, hidden[0][0])
         problem = f"the body contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"

@@ -13,7 +13,7 @@ from kitbag.library.skill_files import list_resources
 from kitbag.library.skills import Skill
 from kitbag.packing.references.policy import ReferencePolicy, ReferenceSource
 from kitbag.text.frontmatter import split_frontmatter
-from kitbag.text.hidden_characters import find_hidden, format_code_points, reveal_hidden
+from kitbag.text.hidden_characters import find_disguises, format_code_points, reveal_hidden
 from kitbag.text.source_files import SourceError, read_text
 
 
@@ -60,7 +60,7 @@ class SkillTexts:
             raise InvalidError(f"{skill.path}: {error.problem}", error.fix) from error
         self.reads += 1
         parts = split_frontmatter(text)
-        hidden = find_hidden(parts.body)
+        hidden = find_disguises(parts.body)
         problem = f"the body contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
         return SkillText(
             frontmatter=f"---\n{reveal_hidden(parts.frontmatter).strip()}\n---" if parts.frontmatter else "",

@@ -86,7 +86,8 @@ class Subagent(BaseAgent):
         self.skills = self._make_skills()
         await self.open_servers()
         self.toolset = self.make_toolset()
-        if not self.toolset.names():
+        # Without its servers, an agent that has only their tools can still answer; a notice names them.
+        if not self.toolset.names() and not definition.tools.only_servers:
             raise no_tools_error(definition, self._inherited.permissions, mode)
         self.check_definition(definition)
         self.notices += check_persona(self.environment.library)

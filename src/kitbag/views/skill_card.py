@@ -60,7 +60,7 @@ def skill_card(registry: Registry, skill: Skill) -> dict[str, Any]:
     entry = registry.manifest_entry(skill)
     delivery = render_skill(skill)
     files = list_skill_files(skill)
-    access = parse_tools(details.metadata.get("allowed-tools", details.metadata.get("allowed_tools")))[0]
+    access = parse_tools(details.fields.get("allowed-tools"))[0]
     return {
         **skill_to_json(skill, registry.evaluate(skill)),
         "display_name": details.display_name,

@@ -45,7 +45,7 @@ from kitbag.packing.references.policy import (
 from kitbag.packing.references.shell_quoting import is_result_exit_code
 from kitbag.processes.command_runner import CommandResult, CommandRunner, ShellCommand, run_command
 from kitbag.sandbox.environment import scrub_environment
-from kitbag.text.hidden_characters import find_hidden, format_code_points, reveal_hidden
+from kitbag.text.hidden_characters import find_disguises, format_code_points, reveal_hidden
 from kitbag.text.reference_syntax import ReferenceToken, find_references
 from kitbag.text.source_files import FileProblem, SourceError
 
@@ -392,10 +392,10 @@ class _Resolver:
             return
         self.files += 1
         text = content.text.rstrip("\n")
-        if hidden := find_hidden(text):
+        if hidden := find_disguises(text):
             message = f"{name} contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             self._warn(token, "hidden-characters", message, "remove them")
-            text = reveal_hidden(text)
+        text = reveal_hidden(text)
         for problem in content.problems:
             self._warn(token, problem.code, f"{name}: {problem.problem}", problem.fix)
         fence = _fence(text)
