@@ -10,7 +10,7 @@ from kitbag.cli import interruption, output
 from kitbag.cli.headless import STATUS_CODES
 from kitbag.cli.library_options import json_option
 from kitbag.cli.tasks import open_board
-from kitbag.errors import InvalidError, UsageError
+from kitbag.errors import UsageError
 from kitbag.events import Notice
 from kitbag.library.scopes import find_places
 from kitbag.tools.delegation import DelegationRequest, TaskReport
@@ -55,8 +55,8 @@ from kitbag.tools.delegation import DelegationRequest, TaskReport
 def run(name: str, prompt: str, **options: Any) -> None:
     """Run an agent in the foreground or background.
 
-    In the foreground, progress goes to stderr and the answer to stdout. Exit codes are the same as for -p;
-    6: the result of a packed task does not meet its output requirements.
+    In the foreground, progress goes to stderr and the answer to stdout. Exit codes are the same as for -p, and 1 if the
+    result of a packed task does not meet its output requirements.
     """
     if not prompt and not options["pack"]:
         raise UsageError("no prompt", "usage: kitbag agents run NAME 'PROMPT'")
@@ -136,5 +136,5 @@ def _exit_code(report: TaskReport) -> int:
     if not report.is_finished:
         return 0
     if report.violations:
-        return InvalidError.exit_code
+        return 1
     return {**STATUS_CODES, "interrupted": 7}.get(report.status, 7)
