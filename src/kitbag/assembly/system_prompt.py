@@ -55,7 +55,9 @@ class SystemPrompt(msgspec.Struct, frozen=True, kw_only=True):
         environment = detect_environment(self.environment.places.cwd, self.environment.workspace.root)
         if self.agent is not None:
             agent = msgspec.structs.replace(self.agent, permission_mode=self.mode)
-            composed = compose_agent_prompt(agent, self.environment.library, estimate_tokens, environment, self.task)
+            composed = compose_agent_prompt(
+                agent, self.environment.library, estimate_tokens, environment, self.task, tools=self.tools
+            )
             return self._append_user_text(composed.ledger), composed.warnings
         prompt_options = MainPromptInputs(
             provider=self.chosen.provider,

@@ -7,7 +7,7 @@ Used by `kitbag agents show --prompt` and by assembly; uses preload, catalog and
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -65,9 +65,12 @@ def compose_agent_prompt(
     environment: EnvironmentInfo,
     task: str = "",
     skills_budget: int = 15_000,
+    tools: Collection[str] | None = None,
 ) -> AgentPrompt:
+    """`tools`: names of those that it gets, if known."""
     preloads = preload_skills(agent, registry, skills_budget, count)
     title, description = MODE_DESCRIPTIONS[agent.permission_mode]
+    description += _describe_web(agent, tools)
     body = reveal_hidden(agent.body()).strip()
     scope = agent.root.scope
 
@@ -96,6 +99,16 @@ def compose_agent_prompt(
     if task:
         entries.append(part("task", "task", f"\n## Your Task\n{task.strip()}\n"))
     return AgentPrompt(ledger=Ledger(tuple(entries)), warnings=preloads.warnings)
+
+
+def _describe_web(agent: AgentFile, tools: Collection[str] | None) -> str:
+    """What a read-only agent must know about the web, which it may be unable to use."""
+    web = [name for name in ("WebFetch", "WebSearch") if agent.tools.allows(name)]
+    if agent.permission_mode != "plan" or not web or tools is None:
+        return ""
+    if not any(name in tools for name in web):
+        return " The web is not available in this run: nobody can approve its use, and no rule allows it."
+    return f" {' and '.join(web)} may need the user's approval."
 
 
 def _read_prompt_file(name: str) -> str:
