@@ -213,7 +213,7 @@ class AgentResources:
     def make_toolset(self, permissions: Permissions | None = None) -> Toolset:
         """Under `permissions`, or under the agent's own."""
         self._server_tools_version = self.agent_servers.version
-        return Toolset(self._build_tools(), permissions or self.permissions)
+        return Toolset(self._build_tools(), permissions or self.permissions, self.approvals.can_ask)
 
     def _refresh_server_tools(self) -> None:
         """Takes the servers' notices and rebuilds the toolset if their tools changed."""

@@ -395,7 +395,9 @@ class TaskDelegation:
         await wait_until_finished(
             self.board, self._inherited().environment.places.kitbag_home, task.id, timeout_seconds
         )
-        return self._note_warnings(self._report(self.board.find(task.id), offset))
+        task = self.board.find(task.id)
+        await self._mark_delivered(task)
+        return self._note_warnings(self._report(task, offset))
 
     def _note_warnings(self, report: TaskReport) -> TaskReport:
         """For `take_warnings`."""
@@ -412,6 +414,13 @@ class TaskDelegation:
         # The session has shown those of its persona when it started.
         shown = {notice.line() for notice in check_persona(self._inherited().environment.library)}
         return tuple(line for line, warning in new.items() if warning not in shown)
+
+    async def _mark_delivered(self, task: "Task") -> None:
+        """A result that this agent has read is not announced to it again."""
+        from kitbag.tasks.notifications import unnotified_tasks
+
+        if any(one.id == task.id for one in unnotified_tasks(self.board, self._parent or self._root)):
+            await self.board.mark_notified(task.id, task.run)
 
     def _visibility_filter(self) -> "Callable[[Task], bool]":
         """A model sees the tasks of its session and of its directory, not the user's other work. Without a session and

@@ -84,6 +84,7 @@ class Subagent(BaseAgent):
         mode = child_mode(inherited.mode, definition.permission_mode)
         self.permissions = inherited.permissions.restricted_to(definition.tools, definition.path).with_mode(mode)
         self.skills = self._make_skills()
+        self.approvals = inherited.approvals
         await self.open_servers()
         self.toolset = self.make_toolset()
         # Without its servers, an agent that has only their tools can still answer; a notice names them.
@@ -91,7 +92,6 @@ class Subagent(BaseAgent):
             raise no_tools_error(definition, self._inherited.permissions, mode)
         self.check_definition(definition)
         self.notices += check_persona(self.environment.library)
-        self.approvals = inherited.approvals
         self.context = self._make_context()
         await self._start_session()
         self.user_messages = UserMessages(self.session, self.skills, self.toolset.get("SearchSkills") is not None)
@@ -111,7 +111,7 @@ class Subagent(BaseAgent):
 
     def make_toolset(self, permissions: Permissions | None = None) -> Toolset:
         tools = [self._guard_tool(tool) for tool in self._build_tools() if tool.name not in INTERACTIVE_TOOLS]
-        return Toolset(tools, permissions or self.permissions)
+        return Toolset(tools, permissions or self.permissions, self.approvals.can_ask)
 
     def _refresh_server_tools(self) -> None:
         """A subagent keeps its initial tools; the parent handles news of shared servers."""

@@ -250,7 +250,7 @@ class Worker:
                 settings_file = inherited.environment.library.settings.user_file
                 inherited = msgspec.structs.replace(
                     inherited,
-                    approvals=Approvals(approver, settings_file),
+                    approvals=Approvals(approver, settings_file, is_background=True),
                     command_env=request.options.get("environment"),
                 )
                 is_delivered = any(

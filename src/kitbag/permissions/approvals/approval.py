@@ -129,9 +129,11 @@ class Permit:
 class Approvals:
     """The approval requests and answers of one session."""
 
-    def __init__(self, approver: Approver | None, settings_file: str = "") -> None:
-        """`settings_file`: the user's settings, where lasting rules are saved."""
+    def __init__(self, approver: Approver | None, settings_file: str = "", is_background: bool = False) -> None:
+        """`settings_file`: the user's settings, where lasting rules are saved. `is_background`: nobody waits for the
+        questions; they are answered some time later."""
         self._approver = approver
+        self._is_background = is_background
         self._settings_file = settings_file
         self._rules: tuple[PermissionRule, ...] = ()
         self._checks: frozenset[str] = frozenset()
@@ -139,6 +141,11 @@ class Approvals:
         self._approved: set[tuple[str, object, object]] = set()
         self._asking = asyncio.Lock()
         self._waiting: list[str] = []
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a person can answer now."""
+        return self._approver is not None and not self._is_background
 
     def waiting_agents(self) -> tuple[str, ...]:
         """`asked_by` of each request that waits for an answer or for its turn to be shown."""
