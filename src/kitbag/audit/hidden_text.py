@@ -73,7 +73,7 @@ def find_hidden_characters(source: AuditedText) -> ScanResult:
 def rate_hidden_characters(line: str, found: list[tuple[int, int]]) -> Severity | None:
     """None if a writing system needs the characters."""
     severities: list[Severity] = []
-    offsets = {at for at, _ in found}
+    offsets = {at for at, point in found if point in _ZERO_WIDTH or point >= 0xFE00}
     for at, point in found:
         if at + 1 in offsets and at + 2 in offsets and at + 3 in offsets:
             return "high"  # a run of them can encode text

@@ -48,6 +48,8 @@ def scan_patterns(source: AuditedText) -> ScanResult:
     exhausted: list[str] = []
     for pattern in load_patterns():
         words = [word for word in pattern.words if source.has(word)]
+        if pattern.also and not any(source.has(word) for word in pattern.also):
+            continue
         if words and not _search_pattern(source, pattern, words, hits):
             exhausted.append(pattern.rule)
     return ScanResult(hits, exhausted)
@@ -198,11 +200,16 @@ def text_window(source: AuditedText, offset: int) -> tuple[int, str]:
     return begin, window.replace("**", "  ").replace("__", "  ")
 
 
+def is_instruction_role(role: RegionRole, language: str) -> bool:
+    """Whether a model reads the text as instructions."""
+    return role in PROSE_ROLES or (role == "code" and language in _TEXT_CODE)
+
+
 def _applies_to_role(role: RegionRole, language: str, where: str) -> bool:
     if where == "any":
         return True
     if where == "prose":
         return role in ("prose", "comment", "table")
     if where == "text":
-        return role in PROSE_ROLES or (role == "code" and language in _TEXT_CODE) or role == "config"
+        return is_instruction_role(role, language) or role == "config"
     return role != "prose" and role != "frontmatter"

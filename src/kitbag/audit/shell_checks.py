@@ -8,8 +8,10 @@ import re
 from typing import Final
 
 from kitbag.audit.expressions import load_expression, load_words
+from kitbag.audit.findings import Severity
 from kitbag.audit.patterns import MAX_EXAMINED, LineMatches, RuleHit, ScanResult, command_window, deobfuscate
 from kitbag.audit.regions import PROSE_ROLES, AuditedText
+from kitbag.audit.urls import foreign_hosts
 
 # The program at the end of a pipeline, after wrappers such as `sudo -E env A=1`.
 _SINK = load_expression("shell_checks.sink")
@@ -44,6 +46,15 @@ def find_pipes_to_shell(source: AuditedText) -> ScanResult:
         if plain != row[0] and (sink := _SINK.search(plain)) is not None and _reads_code(sink):
             hits += _check_pipeline(source, start, end, _pipeline_before(plain[: sink.start()]))
     return ScanResult(hits, ["pipe-to-shell"] if disguised.exhausted else [])
+
+
+def pipes_into_shell(command: str) -> bool:
+    """Whether a command line feeds fetched or decoded text to an interpreter."""
+    return any(
+        _reads_code(sink)
+        and (_FETCH.search(before := _pipeline_before(command[: sink.start()])) or _DECODE.search(before))
+        for sink in _SINK.finditer(command.replace('"$SHELL"', "sh").replace("$SHELL", "sh"))
+    )
 
 
 def _check_pipeline(source: AuditedText, start: int, end: int, left: str) -> list[RuleHit]:
@@ -117,15 +128,17 @@ def find_evaluated_values(source: AuditedText) -> ScanResult:
     return ScanResult(hits, ["pipe-to-shell"] if fetched.exhausted or evaluated.exhausted else [])
 
 
-# --- Downloaded files that are run later ------------------------------------------------------------------------------
+# --- Downloaded and decoded files that are run later ------------------------------------------------------------------
 
 _SAVED = load_expression("shell_checks.saved")
+_DECODED_FILE = load_expression("shell_checks.decoded_file")
 _OUTPUT = re.compile(
     r"(?:(?:^|\s)-\w*[oO]|--output|--output-document|-outfile)[= ]?\s*[\"']?(?P<file>(?!http)[^\s\"';|&-][^\s\"';|&]*)"
     r"|>\s*[\"']?(?P<redirect>[^\s\"';|&>]+)",
     re.IGNORECASE,
 )
 _URL_NAME = load_expression("shell_checks.url_name")
+_CHECKED = load_expression("shell_checks.checked")
 _LOOKAHEAD = 1500
 
 
@@ -137,16 +150,59 @@ def find_executed_downloads(source: AuditedText) -> ScanResult:
         if not name or "://" not in match[0]:
             continue
         after = source.text[end if match["path"] else start : end + _LOOKAHEAD]
-        base = re.escape(name.rsplit("/", 1)[-1])
-        runs = re.compile(
-            rf"(?:(?<![\w.-])(?:ba|z|da|k)?sh\s+(?:-\w+\s+)*|\bpython[\d.]*\s+|\bnode\s+|\bjava\s+-jar\s+|(?<!\S)\.\s+|\bsource\s+"
-            rf"|\bchmod\s+\S+\s+|\bdpkg\s+-i\s+|\brpm\s+-\w+\s+|\binstaller\s+-pkg\s+|\bos\.system\(\s*|\bsubprocess\.\w+\(\s*\[?\s*"
-            rf"|\bos\.chmod\(\s*|\./)[\"']?(?:[\w.~$/{{}}-]{{0,80}}/)?{base}(?![\w-])|(?:^|[;&|]\s*)(?:sudo\s+)?[\"']?[~/.$][\w.~$/{{}}-]{{0,80}}/{base}(?![\w-])",
-            re.MULTILINE,
-        )
-        if runs.search(after):
-            hits.append(RuleHit(rule="download-and-run", start=start, end=end))
-    return ScanResult(hits, ["download-and-run"] if matches.exhausted or len(matches.found) > _MAX_MATCHES else [])
+        if _runs_file(name, after):
+            is_foreign = bool(foreign_hosts(match[0])) and not _CHECKED.search(after)
+            severity: Severity = "high" if is_foreign else "medium"
+            hits.append(RuleHit(rule="download-and-run", start=start, end=end, severity=severity))
+    decoded = LineMatches(source, _DECODED_FILE, ("base64", "xxd", "openssl", "gunzip", "zcat"))
+    for start, end, match in decoded.found[:_MAX_MATCHES]:
+        if _runs_file(match["file"], source.text[end : end + _LOOKAHEAD]):
+            note = f"decoded to {match['file']}, which runs below"
+            hits.append(RuleHit(rule="decode-to-shell", start=start, end=end, note=note))
+    exhausted = matches.exhausted or decoded.exhausted or len(matches.found) > _MAX_MATCHES
+    return ScanResult(hits + _find_program_drops(source), ["download-and-run"] if exhausted else [])
+
+
+def _runs_file(name: str, after: str) -> bool:
+    base = re.escape(name.rsplit("/", 1)[-1])
+    runs = re.compile(
+        rf"(?:(?<![\w.-])(?:ba|z|da|k)?sh\s+(?:-\w+\s+)*|\bpython[\d.]*\s+|\bnode\s+|\bjava\s+-jar\s+|(?<!\S)\.\s+|\bsource\s+"
+        rf"|\bchmod\s+\S+\s+|\bdpkg\s+-i\s+|\brpm\s+-\w+\s+|\binstaller\s+-pkg\s+|\bos\.system\(\s*|\bsubprocess\.\w+\(\s*\[?\s*"
+        rf"|\bos\.chmod\(\s*|\./)[\"']?(?:[\w.~$/{{}}-]{{0,80}}/)?{base}(?![\w-])|(?:^|[;&|]\s*)(?:sudo\s+)?[\"']?[~/.$][\w.~$/{{}}-]{{0,80}}/{base}(?![\w-])",
+        re.MULTILINE,
+    )
+    return runs.search(after) is not None
+
+
+_DECODES = load_expression("shell_checks.decodes")
+_DOWNLOADS = load_expression("shell_checks.downloads")
+_WRITES_PROGRAM = load_expression("shell_checks.writes_program")
+_MAKES_EXECUTABLE = load_expression("shell_checks.makes_executable")
+_STARTS = load_expression("shell_checks.starts")
+
+
+def _find_program_drops(source: AuditedText) -> list[RuleHit]:
+    """A program in another language that writes decoded or downloaded data to a file and starts it."""
+    if source.content.kind != "script" or source.language == "shell" or not _STARTS.search(source.text):
+        return []
+    executable = _MAKES_EXECUTABLE.search(source.text)
+    written = executable or _WRITES_PROGRAM.search(source.text)
+    if written is None:
+        return []
+    decoded = LineMatches(source, _DECODES, ("base64", "b64decode", "fromhex", "unhexlify", "atob(")).found
+    if decoded:
+        return [
+            RuleHit(
+                rule="decode-to-shell", start=decoded[0].start, end=decoded[0].end, note="written to a file and run"
+            )
+        ]
+    downloaded = LineMatches(source, _DOWNLOADS, ("urlretrieve", "requests.get", "urlopen", "http", "fetch(")).found
+    if executable and downloaded and not _CHECKED.search(source.text):
+        is_foreign = bool(foreign_hosts(source.text))
+        severity: Severity = "high" if is_foreign else "medium"
+        start, end, _ = downloaded[0]
+        return [RuleHit(rule="download-and-run", start=start, end=end, severity=severity)]
+    return []
 
 
 def _saved_name(match: "re.Match[str]") -> str:
@@ -193,6 +249,18 @@ def find_unpinned_installs(source: AuditedText) -> ScanResult:
     return ScanResult(hits, ["unpinned-install"] if matches.exhausted or len(matches.found) > _MAX_MATCHES else [])
 
 
+def find_installed_packages(source: AuditedText) -> list[tuple[int, int, str, str]]:
+    """Start, end, tool and name of every package that a command installs or runs."""
+    found: list[tuple[int, int, str, str]] = []
+    for start, end, match in LineMatches(source, _INSTALL, _INSTALL_WORDS).found[:_MAX_MATCHES]:
+        if source.role_at(start)[0] not in ("prose", "script-comment"):
+            names = (
+                re.split(r"[@=<>\[~!]", name, maxsplit=1)[0] for name in _package_words(match["tool"], match["rest"])
+            )
+            found += [(start, end, match["tool"], name) for name in names if name and _is_package(name)]
+    return found
+
+
 def find_unpinned_package(command: str) -> str:
     """The package that a command installs or runs without a pinned version; empty if there is none."""
     match = _INSTALL.search(command)
@@ -200,6 +268,16 @@ def find_unpinned_package(command: str) -> str:
 
 
 def _first_unpinned(tool: str, rest: str) -> str:
+    for package in _package_words(tool, rest):
+        if not _is_package(package) or package.startswith((".", "/", "~", "$", "{", "<", "git+", "http")):
+            continue
+        if not _is_pinned(tool, package):
+            return package
+    return ""
+
+
+def _package_words(tool: str, rest: str) -> list[str]:
+    """The arguments that name packages; none if hashes are required."""
     # In JSON the arguments are a list after a key.
     arguments = [word for word in re.split(r"[\s\"',]+", re.sub(r"\"\w+\"\s*:\s*\[?", " ", rest)) if word]
     packages: list[str] = []
@@ -213,18 +291,13 @@ def _first_unpinned(tool: str, rest: str) -> str:
             break
         elif word.startswith("-"):
             if word == "--require-hashes":
-                return ""
+                return []
             skip = word in _TAKES_VALUE
         else:
             packages.append(word)
             if tool in _RUNNERS:
                 break
-    for package in packages:
-        if not _is_package(package) or package.startswith((".", "/", "~", "$", "{", "<", "git+", "http")):
-            continue
-        if not _is_pinned(tool, package):
-            return package
-    return ""
+    return packages
 
 
 def _is_package(word: str) -> bool:
