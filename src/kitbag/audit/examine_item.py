@@ -106,6 +106,7 @@ class _Examination:
         self.sign_lines: dict[str, list[tuple[int, str, int]]] = {}
         self.started_files: dict[str, set[str]] = {}
         """For each text, the names of the item's other files that it runs or tells the agent to follow."""
+        self.has_fixtures = any(_FIXTURES.search(entry.relative) for entry in item.files)
         self.names_stranger = False
         """A script names a host that is neither local nor well known."""
         self.short_texts: list[tuple[FileContent, str]] = []
@@ -257,7 +258,7 @@ class _Examination:
             reason = f"too many matches to examine for {', '.join(sorted(exhausted_rules))}"
             self.unread.append(UnreadPath(self._location(relative), reason))
         self._rate_hits(source, hits)
-        if len(self.file_names) > 1:
+        if self.has_fixtures:
             started = (match["name"] for match in _RUNS_FILE.finditer(source.text))
             self.started_files[relative] = self.file_names.intersection(started)
 

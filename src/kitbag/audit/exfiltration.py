@@ -73,7 +73,10 @@ def find_signs(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
     """Where code reads secrets and sends data; True if there were too many places to examine."""
     signs: list[ExfiltrationSign] = []
     exhausted = False
+    is_program = source.content.kind == "script" and source.language not in ("shell", "powershell", "")
     for regex, needed, strength in _SECRETS:
+        if regex is _DUMP_SHELL and is_program:
+            continue
         matches = LineMatches(source, regex, needed)
         exhausted |= matches.exhausted
         for start, _, match in matches.found[:MAX_SIGNS]:

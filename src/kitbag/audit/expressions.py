@@ -21,6 +21,7 @@ def load_expression(name: str) -> "re.Pattern[str]":
     return re.compile(entry["regex"], flags)
 
 
+@functools.cache
 def load_words(name: str) -> tuple[str, ...]:
     """`module.name`, in file order."""
     module, _, key = name.partition(".")

@@ -104,7 +104,7 @@ def _is_word(char: str) -> bool:
 
 def find_mixed_words(source: AuditedText) -> list[RuleHit]:
     hits: list[RuleHit] = []
-    if source.text.isascii():
+    if not source.has_mixed_words:
         return hits
     for match in MIXED_WORD.finditer(source.text):
         if len(hits) >= _MAX_LINES:

@@ -7,10 +7,18 @@ patterns for bounded windows and urls to tell whose host it is.
 import re
 from typing import Final
 
-from kitbag.audit.expressions import load_expression
+from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.file_content import FileContent
 from kitbag.audit.findings import AuditFile
-from kitbag.audit.patterns import MAX_EXAMINED, MAX_WINDOW, RuleHit, ScanResult, is_instruction_role
+from kitbag.audit.patterns import (
+    MAX_EXAMINED,
+    MAX_WINDOW,
+    RuleHit,
+    ScanResult,
+    is_instruction_role,
+    occurrences,
+    words_in,
+)
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
 from kitbag.audit.urls import foreign_hosts
@@ -25,20 +33,27 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
     """Paragraphs of prose that match a combination."""
     hits: list[RuleHit] = []
     exhausted: list[str] = []
+    if source.content.kind != "markdown":
+        return ScanResult(hits, exhausted)
+    present: dict[str, list[str]] = {}
     for combination in load_combinations():
-        words = [word for word in combination.words if source.has(word)]
-        if words and not _search(source, combination, words, hits):
-            exhausted.append(combination.rule)
+        for name in combination.parts:
+            if name not in present:
+                present[name] = words_in(source, load_words(f"instructions.{name}"))
+            if not present[name]:
+                break
+        else:
+            if not _search(source, combination, present[combination.parts[0]], hits):
+                exhausted.append(combination.rule)
     return ScanResult(hits, exhausted)
 
 
 def _search(source: AuditedText, combination: RuleCombination, words: list[str], hits: list[RuleHit]) -> bool:
     examined, after = 0, -1
-    either = re.compile("|".join(re.escape(word) for word in words))
-    for found in either.finditer(source.lower):
-        if found.start() < after:
+    for offset in occurrences(source.lower, words):
+        if offset < after:
             continue
-        begin, after = _paragraph(source.text, found.start())
+        begin, after = _paragraph(source.text, offset)
         examined += after - begin + 64
         if examined > MAX_EXAMINED:
             return False

@@ -13,6 +13,7 @@ import msgspec
 
 from kitbag.audit.expressions import load_words
 from kitbag.audit.file_content import FileContent
+from kitbag.audit.word_index import core_of, find_cores, index_size, is_indexed
 from kitbag.library.names import confusable_skeleton
 from kitbag.text.frontmatter import split_frontmatter
 from kitbag.text.reference_syntax import ReferenceToken, find_references
@@ -50,6 +51,7 @@ MIXED_WORD = re.compile(
     rf"[A-Za-z][{_CYRILLIC}][A-Za-z]|\b[{_CYRILLIC}]{{1,2}}[A-Za-z]{{2}}|[A-Za-z]{{2}}[{_CYRILLIC}]{{1,2}}\b"
 )
 _LOOK_ALIKES: Final = str.maketrans({letter: confusable_skeleton(letter) for letter in _CYRILLIC})
+_CYRILLIC_LETTER = re.compile(f"[{_CYRILLIC}]")
 _TICKS = re.compile(r"`+")
 _COMMENT_LINE = re.compile(r"[ \t]*(?:#(?!!)|//|--(?!\S)|/?\*|;|<!--|::|@?rem\b|\"\"\"|''')", re.IGNORECASE)
 MAX_TOKENS: Final = 2000
@@ -83,11 +85,14 @@ class AuditedText:
 
     __slots__ = (
         "_headings",
+        "_index_size",
+        "_present",
         "_starts",
         "_words",
         "body_start",
         "content",
         "frontmatter",
+        "has_mixed_words",
         "lower",
         "regions",
         "text",
@@ -98,8 +103,13 @@ class AuditedText:
         self.content = content
         self.text = text
         self.lower = text.lower() if len(text.lower()) == len(text) else text
-        if not text.isascii() and MIXED_WORD.search(text):
+        self.has_mixed_words = (
+            not text.isascii() and _CYRILLIC_LETTER.search(text) is not None and MIXED_WORD.search(text) is not None
+        )
+        if self.has_mixed_words:
             self.lower = self.lower.translate(_LOOK_ALIKES)
+        self._index_size = index_size()
+        self._present = find_cores(self.lower)
         self.tokens: list[ReferenceToken] = []
         self.frontmatter = ""
         self.body_start = 0
@@ -168,8 +178,16 @@ class AuditedText:
         """Whether the text contains a lowercase word; cached, because many detectors ask for the same words."""
         known = self._words.get(word)
         if known is None:
-            known = self._words[word] = word in self.lower
+            core = core_of(word)
+            is_possible = core in self._present or not is_indexed(core, self._index_size)
+            known = self._words[word] = is_possible and word in self.lower
         return known
+
+    def has_none(self, cores: frozenset[str]) -> bool:
+        """Whether none of the words with these cores, from `index_words`, can be in the text."""
+        if not self._present.isdisjoint(cores):
+            return False
+        return self._index_size == index_size() or all(is_indexed(core, self._index_size) for core in cores)
 
     def region_at(self, offset: int) -> TextRegion | None:
         at = bisect.bisect_right(self._starts, offset) - 1

@@ -62,7 +62,6 @@ class RuleCombination(msgspec.Struct, frozen=True, kw_only=True):
     """Expressions that are dangerous in one paragraph."""
 
     rule: str
-    words: tuple[str, ...]
     parts: tuple[str, ...]
     """Names of expressions (`instructions.NAME`) that must all match."""
     without: tuple[str, ...]
@@ -115,7 +114,6 @@ def load_combinations() -> tuple[RuleCombination, ...]:
     return tuple(
         RuleCombination(
             rule=str(raw["id"]),
-            words=tuple(cast("list[str]", combination["words"])),
             parts=tuple(cast("list[str]", combination["parts"])),
             without=tuple(cast("list[str]", combination.get("without", []))),
             near=cast("int", combination.get("near", 600)),

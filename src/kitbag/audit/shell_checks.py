@@ -179,27 +179,27 @@ _DOWNLOADS = load_expression("shell_checks.downloads")
 _WRITES_PROGRAM = load_expression("shell_checks.writes_program")
 _MAKES_EXECUTABLE = load_expression("shell_checks.makes_executable")
 _STARTS = load_expression("shell_checks.starts")
+_DECODE_WORDS: Final = ("b64decode(", "unhexlify(", "fromhex(", "atob(", "base64'", 'base64"', "'hex'", '"hex"')
+_DOWNLOAD_WORDS: Final = ("urlretrieve", "requests.get", "urlopen", "https.get", "http.get", "fetch(")
+_START_WORDS: Final = ("os.system", "os.popen", "os.exec", "startfile", "subprocess", "popen", "exec", "spawn")
+_EXECUTABLE_WORDS: Final = ("s_iexec", "s_ixusr", "s_irwxu", "chmod", "mode:")
+_WRITE_WORDS: Final = ("writefile", "open(", "writestream", "file.write", "path(")
 
 
 def _find_program_drops(source: AuditedText) -> list[RuleHit]:
     """A program in another language that writes decoded or downloaded data to a file and starts it."""
-    if source.content.kind != "script" or source.language == "shell" or not _STARTS.search(source.text):
+    if source.content.kind != "script" or source.language == "shell":
         return []
-    executable = _MAKES_EXECUTABLE.search(source.text)
-    written = executable or _WRITES_PROGRAM.search(source.text)
-    if written is None:
+    decoded = LineMatches(source, _DECODES, _DECODE_WORDS).found
+    downloaded = LineMatches(source, _DOWNLOADS, _DOWNLOAD_WORDS).found
+    if not (decoded or downloaded) or not LineMatches(source, _STARTS, _START_WORDS).found:
         return []
-    decoded = LineMatches(source, _DECODES, ("base64", "b64decode", "fromhex", "unhexlify", "atob(")).found
-    if decoded:
-        return [
-            RuleHit(
-                rule="decode-to-shell", start=decoded[0].start, end=decoded[0].end, note="written to a file and run"
-            )
-        ]
-    downloaded = LineMatches(source, _DOWNLOADS, ("urlretrieve", "requests.get", "urlopen", "http", "fetch(")).found
-    if executable and downloaded and not _CHECKED.search(source.text):
-        is_foreign = bool(foreign_hosts(source.text))
-        severity: Severity = "high" if is_foreign else "medium"
+    executable = LineMatches(source, _MAKES_EXECUTABLE, _EXECUTABLE_WORDS).found
+    if decoded and (executable or LineMatches(source, _WRITES_PROGRAM, _WRITE_WORDS).found):
+        start, end, _ = decoded[0]
+        return [RuleHit(rule="decode-to-shell", start=start, end=end, note="written to a file and run")]
+    if downloaded and executable and not _CHECKED.search(source.text):
+        severity: Severity = "high" if foreign_hosts(source.text) else "medium"
         start, end, _ = downloaded[0]
         return [RuleHit(rule="download-and-run", start=start, end=end, severity=severity)]
     return []

@@ -19,6 +19,8 @@ from kitbag.library.names import confusable_skeleton
 
 MAX_URLS: Final = 2000
 _URL = load_expression("urls.url")
+_SCHEME = re.compile(r"\b(?:https?|ftp|wss?|stratum\+tcp|tcp)\Z", re.IGNORECASE)
+_MAX_SCHEME: Final = 12
 _TRAILING = ".,;:!?)*_"
 _PLACEHOLDER = re.compile(r"\.\.\.|…|<|\$|\{|your|xxx|example|placeholder|token", re.IGNORECASE)
 _PLACEHOLDER_HOST = re.compile(r"(?:^|[.-])(?:your|my)[-_]?\w|^(?:domain|host|server|company|mysite|mydomain)\.\w+$")
@@ -65,12 +67,18 @@ def find_urls(text: str) -> tuple[list[FoundUrl], bool]:
     urls: list[FoundUrl] = []
     if "://" not in text:
         return urls, False
-    for match in _URL.finditer(text):
-        if len(urls) >= MAX_URLS:
-            return urls, True
-        address = _parse_url(match.start(), match[0])
-        if address is not None:
-            urls.append(address)
+    at, after = text.find("://"), 0
+    while at >= 0:
+        scheme = _SCHEME.search(text, max(after, at - _MAX_SCHEME), at)
+        match = _URL.match(text, scheme.start()) if scheme else None
+        if match is not None:
+            if len(urls) >= MAX_URLS:
+                return urls, True
+            after = match.end()
+            address = _parse_url(match.start(), match[0])
+            if address is not None:
+                urls.append(address)
+        at = text.find("://", max(at + 3, after))
     return urls, False
 
 
