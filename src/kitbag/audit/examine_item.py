@@ -106,11 +106,10 @@ class _Examination:
         self.sign_lines: dict[str, list[tuple[int, str, int]]] = {}
         self.started_files: dict[str, set[str]] = {}
         """For each text, the names of the item's other files that it runs or tells the agent to follow."""
-        self.has_fixtures = any(_FIXTURES.search(entry.relative) for entry in item.files)
+        self.fixtures = {os.path.basename(entry.relative) for entry in item.files if _FIXTURES.search(entry.relative)}
         self.names_stranger = False
         """A script names a host that is neither local nor well known."""
         self.short_texts: list[tuple[FileContent, str]] = []
-        self.file_names = {os.path.basename(entry.relative) for entry in item.files}
         self.is_about_security = _ABOUT_SECURITY.search(f"{self.declared.name} {self.declared.description}") is not None
 
     def run(self) -> ExaminedItem:
@@ -258,9 +257,9 @@ class _Examination:
             reason = f"too many matches to examine for {', '.join(sorted(exhausted_rules))}"
             self.unread.append(UnreadPath(self._location(relative), reason))
         self._rate_hits(source, hits)
-        if self.has_fixtures:
+        if any(source.has(name.lower()) for name in self.fixtures):
             started = (match["name"] for match in _RUNS_FILE.finditer(source.text))
-            self.started_files[relative] = self.file_names.intersection(started)
+            self.started_files[relative] = self.fixtures.intersection(started)
 
     def _rate_hits(self, source: AuditedText, hits: list[patterns.RuleHit]) -> None:
         suppressions = find_suppressions(source)

@@ -57,7 +57,8 @@ def _search(source: AuditedText, combination: RuleCombination, words: list[str],
         examined += after - begin + 64
         if examined > MAX_EXAMINED:
             return False
-        start = _matches(combination, source.text[begin:after])
+        # Line breaks and emphasis do not end a sentence; offsets stay the same.
+        start = _matches(combination, source.plain[begin:after].replace("\n", " ").replace("**", "  "))
         if start is None:
             continue
         role, language = source.role_at(begin + start)

@@ -13,7 +13,7 @@ import msgspec
 
 from kitbag.audit.expressions import load_words
 from kitbag.audit.file_content import FileContent
-from kitbag.audit.word_index import core_of, find_cores, index_size, is_indexed
+from kitbag.audit.word_index import find_cores, index_size, index_words, is_indexed, parts_of
 from kitbag.library.names import confusable_skeleton
 from kitbag.text.frontmatter import split_frontmatter
 from kitbag.text.reference_syntax import ReferenceToken, find_references
@@ -94,6 +94,7 @@ class AuditedText:
         "frontmatter",
         "has_mixed_words",
         "lower",
+        "plain",
         "regions",
         "text",
         "tokens",
@@ -106,6 +107,8 @@ class AuditedText:
         self.has_mixed_words = (
             not text.isascii() and _CYRILLIC_LETTER.search(text) is not None and MIXED_WORD.search(text) is not None
         )
+        self.plain = text.translate(_LOOK_ALIKES) if self.has_mixed_words else text
+        """The text with look-alike letters replaced; offsets are the same."""
         if self.has_mixed_words:
             self.lower = self.lower.translate(_LOOK_ALIKES)
         self._index_size = index_size()
@@ -178,9 +181,13 @@ class AuditedText:
         """Whether the text contains a lowercase word; cached, because many detectors ask for the same words."""
         known = self._words.get(word)
         if known is None:
-            core = core_of(word)
-            is_possible = core in self._present or not is_indexed(core, self._index_size)
-            known = self._words[word] = is_possible and word in self.lower
+            parts = parts_of(word)
+            if all(is_indexed(part, self._index_size) for part in parts):
+                known = self._present.issuperset(parts) and (parts[0] == word or word in self.lower)
+            else:
+                index_words((word,))
+                known = word in self.lower
+            self._words[word] = known
         return known
 
     def has_none(self, cores: frozenset[str]) -> bool:

@@ -52,6 +52,7 @@ _INSTALLER_PATHS: Final = (
 )
 _KNOWN_HOSTS: Final = frozenset(load_words("urls.known"))
 _IMITATED: Final = load_words("urls.imitated")
+_IMITATED_NAMES: Final = frozenset(name.rsplit(".", 1)[0] for name in _IMITATED)
 
 
 class FoundUrl(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,7 +203,7 @@ def _classify_url(address: FoundUrl) -> tuple[str, Severity, str]:
     if _is_subdomain(host, _URL_SHORTENERS):
         return "short-url", "medium", host
     if not host.isascii() or any(part.startswith("xn--") for part in host.split(".")):
-        imitates = _plain_letters(host) in _IMITATED
+        imitates = not _IMITATED_NAMES.isdisjoint(_plain_letters(host).split("."))
         return "deceptive-url", "high" if imitates else "low", "letters from another alphabet in the host name"
     for imitated in _IMITATED:
         if (

@@ -8,6 +8,7 @@ from typing import Final
 
 _PUNCTUATION: Final = str.maketrans({chr(code): " " for code in range(128) if not chr(code).isalnum()})
 _START: Final = 3
+_LONG: Final = 5
 _MAX_TOKEN: Final = 200
 _MAX_CACHED: Final = 200_000
 _by_start: dict[str, list[str]] = {}
@@ -15,16 +16,20 @@ _by_start: dict[str, list[str]] = {}
 _short: set[str] = set()
 _indexed: dict[str, int] = {}
 """Each core and its number."""
-_core_of: dict[str, str] = {}
+_parts_of: dict[str, tuple[str, ...]] = {}
+_seen: set[str] = set()
+"""Words of texts that were searched for cores; most occur in many texts."""
 _cores_in: dict[str, tuple[str, ...]] = {}
-"""Cores in words that texts contain; most words occur in many texts."""
+"""Those of them that have cores."""
 
 
-def core_of(word: str) -> str:
-    core = _core_of.get(word)
-    if core is None:
-        core = _core_of[word] = max(word.translate(_PUNCTUATION).split(), key=len, default="")
-    return core
+def parts_of(word: str) -> tuple[str, ...]:
+    """Its longest part without punctuation (the core), and the other long ones."""
+    parts = _parts_of.get(word)
+    if parts is None:
+        found = sorted(word.translate(_PUNCTUATION).split() or [""], key=len, reverse=True)
+        parts = _parts_of[word] = (found[0], *(part for part in found[1:] if len(part) >= _LONG))
+    return parts
 
 
 def index_size() -> int:
@@ -38,28 +43,31 @@ def is_indexed(core: str, size: int) -> bool:
 
 def index_words(words: tuple[str, ...]) -> frozenset[str]:
     """The cores of the words; texts read from now on know whether they contain them."""
-    cores = frozenset(core_of(word) for word in words)
-    for core in cores - _indexed.keys():
+    for core in {part for word in words for part in parts_of(word)} - _indexed.keys():
         _indexed[core] = len(_indexed)
         _cores_in.clear()
+        _seen.clear()
         if len(core) < _START:
             _short.add(core)
         else:
             _by_start.setdefault(core[:_START], []).append(core)
-    return cores
+    return frozenset(parts_of(word)[0] for word in words)
 
 
 def find_cores(lower: str) -> set[str]:
     """The indexed cores that a lowercase text contains."""
     present = {core for core in _short if core in lower}
-    for token in set(lower.translate(_PUNCTUATION).split()):
-        found = _cores_in.get(token)
-        if found is None:
-            found = _find_in_token(token)
-            if len(_cores_in) < _MAX_CACHED and len(token) <= _MAX_TOKEN:
-                _cores_in[token] = found
-        if found:
+    tokens = set(lower.translate(_PUNCTUATION).split())
+    for token in tokens - _seen:
+        found = _find_in_token(token)
+        if len(token) > _MAX_TOKEN or len(_seen) >= _MAX_CACHED:
             present.update(found)
+            continue
+        _seen.add(token)
+        if found:
+            _cores_in[token] = found
+    for token in tokens & _cores_in.keys():
+        present.update(_cores_in[token])
     return present
 
 
