@@ -164,14 +164,16 @@ def pair_signs(signs: list[ExfiltrationSign], names_stranger: bool) -> list[Exfi
     ][: 2 * MAX_SIGNS]
     pairs: dict[str, ExfiltrationPair] = {}
     for secret in [sign for sign in signs if sign.kind == "secret" and sends][: 10 * MAX_SIGNS]:
-        pair = _best_pair(secret, sends)
+        pair = _best_pair(secret, sends, names_stranger)
         known = pairs.get(secret.file)
         if pair is not None and (known is None or (known.severity == "medium" and pair.severity == "high")):
             pairs[secret.file] = pair
     return [pairs[file] for file in sorted(pairs)]
 
 
-def _best_pair(secret: ExfiltrationSign, sends: list[ExfiltrationSign]) -> ExfiltrationPair | None:
+def _best_pair(
+    secret: ExfiltrationSign, sends: list[ExfiltrationSign], reads_elsewhere: bool
+) -> ExfiltrationPair | None:
     same_block = [send for send in sends if send.file == secret.file and send.block == secret.block]
     abroad = [send for send in same_block if send.foreign]
     if secret.strength == "weak":
@@ -182,7 +184,7 @@ def _best_pair(secret: ExfiltrationSign, sends: list[ExfiltrationSign]) -> Exfil
         is_certain = bool(abroad) and (secret.foreign or nearest.line == secret.line)
         return ExfiltrationPair(secret, nearest, "high" if is_certain else "medium")
     running = [send for send in sends if send.runs]
-    if secret.runs and running and secret.foreign and any(send.foreign for send in sends):
+    if secret.runs and running and (secret.foreign or reads_elsewhere) and any(send.foreign for send in sends):
         return ExfiltrationPair(secret, next((send for send in running if send.foreign), running[0]), "high")
     return ExfiltrationPair(secret, sends[0], "medium") if secret.foreign else None
 

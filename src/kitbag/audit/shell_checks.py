@@ -97,7 +97,9 @@ _FETCHED = load_expression("shell_checks.fetched")
 _FETCH_WORDS: Final = load_words("shell_checks.fetch_words")
 _EVALUATED = load_expression("shell_checks.evaluated")
 _DERIVED = re.compile(
-    r"^[ \t]*(?:const |let |var )?(?P<name>[A-Za-z_]\w{0,40}) ?= ?(?P<from>[A-Za-z_]\w{0,40})\b", re.MULTILINE
+    r"^[ \t]*(?:const |let |var )?(?P<name>[A-Za-z_]\w{0,40}) ?= ?"
+    r"(?:(?:compile|str|bytes|eval)\()?(?P<from>[A-Za-z_]\w{0,40})\b",
+    re.MULTILINE,
 )
 _EVALUATE_WORDS: Final = load_words("shell_checks.evaluate_words")
 _IS_DECODED = re.compile(r"64|hex|atob|decompress|marshal")
