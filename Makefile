@@ -69,6 +69,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python bench/stopping.py
 	$(BIN)/python bench/hostile.py
 	$(BIN)/python bench/redaction.py
+	$(BIN)/python bench/audit.py
 	$(BIN)/python bench/mcp.py
 	$(BIN)/python bench/mcp_http.py
 	$(BIN)/python bench/savings.py
