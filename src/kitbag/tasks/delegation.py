@@ -144,7 +144,7 @@ class TaskDelegation:
 
         inherited = self._inherited()
         mode = child_mode(inherited.mode, definition.permission_mode)
-        if has_built_in_tools(definition, inherited.permissions, mode):
+        if definition.tools.only_servers or has_built_in_tools(definition, inherited.permissions, mode):
             return
         may_have_servers = definition.inline_servers or has_configured_servers(inherited.environment)
         if not may_have_servers or definition.tools.mode == "none":
