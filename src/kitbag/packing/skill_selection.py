@@ -10,7 +10,8 @@ import msgspec
 from kitbag.errors import Diagnostic, InvalidError, KitbagError
 from kitbag.library.names import slugify
 from kitbag.library.registry import Registry
-from kitbag.library.routing.skill_search import search_skills, stem_words
+from kitbag.library.routing.skill_search import search_skills
+from kitbag.library.routing.terms import stem_words
 from kitbag.library.routing.triggers import MAX_TRIGGER_TEXT, compile_trigger, is_regex_trigger
 from kitbag.library.skill_files import SkillDetails, read_skill_details
 from kitbag.library.skills import Skill

@@ -1,7 +1,7 @@
 """Ranks agents for a message, by the words of their names and descriptions and by the files the message names.
 
 Used by `kitbag agents search` and by the offline model, which only has the lines of a catalog. Pure: does not check
-visibility. Uses the stemming of skill_search.
+visibility. Uses light_stems.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
-from kitbag.library.routing.skill_search import stem_words
+from kitbag.library.routing.light_stems import light_stems
 
 _FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w.-]{0,80}[\w-]\.[A-Za-z]\w{0,7}(?![\w/-]|\.\w)")
 _EXTENSION = re.compile(r"(?<![\w/.-])\*?(\.[A-Za-z]\w{0,7})(?![\w/-]|\.\w)")
@@ -17,7 +17,7 @@ _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 _EXCLUSION = re.compile(r"(?i)(?:not|never|do not|don't|it does not|it never|reads only)\b")
 """Starts a sentence that says what an agent is not for."""
 _FILLERS: Final = frozenset(
-    stem_words(
+    light_stems(
         "what which where who why does did do can could would should please show tell give make want need help me my"
         " our your have has about into file files there here some all any its them they then agent"
     )
@@ -68,7 +68,7 @@ def find_topic_words(message: str) -> set[str]:
     """The stemmed words of a message, without numbers; of a file name only the extension counts."""
     for path in sorted(find_paths(message), key=len, reverse=True):
         message = message.replace(path, path.rpartition(".")[2])
-    return {word for word in stem_words(message) if not word.isdigit()}
+    return {word for word in light_stems(message) if not word.isdigit()}
 
 
 def find_paths(text: str) -> list[str]:
@@ -83,7 +83,7 @@ def find_files(message: str) -> list[str]:
 
 
 def _score_candidate(candidate: AgentCandidate, words: set[str], files: list[str], is_called: bool) -> AgentMatch:
-    parts = [stem_words(part) for part in _short_name(candidate.name).replace("_", "-").split("-")]
+    parts = [light_stems(part) for part in _short_name(candidate.name).replace("_", "-").split("-")]
     name_words = {word for word in words if any(_has_word(part, word) for part in parts)}
     description_words = (words & _description_words(candidate.description)) - name_words
     matching_files = tuple(file for file in files if file.lower().endswith(candidate.extensions))
@@ -132,7 +132,7 @@ def _is_called(name: str, message: str) -> bool:
 def _description_words(description: str) -> set[str]:
     """The words of a description, without sentences that say what the agent is not for."""
     kept = [sentence for sentence in _SENTENCE.split(description) if not _EXCLUSION.match(sentence)]
-    return stem_words(" ".join(kept))
+    return light_stems(" ".join(kept))
 
 
 def share_stem(one: str, other: str) -> bool:

@@ -1,0 +1,220 @@
+"""Finds the candidates for a message in the search index: the skills that share its rarest terms, and those whose
+triggers or `paths` match.
+
+Used by skill_search. Every passage of a message contributes its rarest terms; how many rows they find is bounded, and
+so is the time. Never raises: an index that can't be read finds nothing.
+"""
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from heapq import nlargest
+from typing import Final, NamedTuple
+
+from kitbag.library.names import slugify
+from kitbag.library.routing.common_words import common_share
+from kitbag.library.routing.message_terms import AnalyzedMessage, MessageTerm, analyze_message
+from kitbag.library.routing.search_index import SearchIndex
+from kitbag.library.routing.stemming import american_spelling, porter_stem, stem_word
+from kitbag.library.routing.terms import term_keys
+from kitbag.library.routing.triggers import MAX_TRIGGER_TEXT
+
+MAX_CANDIDATES: Final = 64
+_FIELD_ROWS, _BODY_ROWS = 6_000, 2_500
+"""How many rows the terms of a message may find in names and descriptions, and in bodies: bounds the time."""
+_PER_PASSAGE: Final = 3
+"""The rarest terms of each passage are always searched."""
+_BACKGROUND: Final = 100
+"""Skills without any of the message's words that each library is thought to have besides: so that a word that only
+one of three skills has is as telling as one that only one of a hundred has."""
+_PATTERN_SECONDS: Final = 0.1
+"""CPU time, so that load on the machine does not change the result."""
+_BODY_SHARE: Final = 0.4
+"""What a term in a body counts in choosing candidates, compared with one in a description."""
+_MAX_COMPLETED, _MIN_PREFIX = 8, 3
+_BRITISH = re.compile(r"(?<=[a-z]{2}[iy])z(?=(?:e[drs]?|ing|ations?|able)$)")
+_MENT = re.compile(r"ments?$")
+_FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w.-]{0,80}[\w-]\.[A-Za-z]\w{0,7}(?![\w/-]|\.\w)")
+
+
+class _SearchTerm(NamedTuple):
+    term: MessageTerm
+    query: str
+    fields: int
+    bodies: int
+
+
+class Candidate:
+    """A skill that shares something with the message."""
+
+    __slots__ = ("bodies", "has_path", "position", "trigger")
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.bodies: dict[str, float] = {}
+        """How often a term occurs in the body, as BM25 counts, by key."""
+        self.trigger = 0.0
+        self.has_path = False
+
+
+class Retrieval(NamedTuple):
+    message: AnalyzedMessage
+    weights: dict[str, float]
+    """The inverse document frequency of each term, by key."""
+    candidates: list[Candidate]
+
+
+def retrieve_candidates(index: SearchIndex, text: str) -> Retrieval:
+    message = analyze_message(text)
+    if not index.is_available:
+        return _retrieve_without_index(index, message)
+    terms = _look_up(index, message.terms)
+    total = len(index.skills)
+    weights = {one.term.key: term_weight(one.term.key, total, max(one.fields, one.bodies)) for one in terms}
+    scores = [0.0] * (total + 1)
+    found: dict[int, dict[str, float]] = {}
+    passages = len(message.passages)
+    for one in _select_rarest(terms, passages, lambda one: one.fields, _FIELD_ROWS):
+        _score_fields(index, one, weights[one.term.key], scores)
+    for one in _select_rarest(terms, passages, lambda one: one.bodies, _BODY_ROWS):
+        _score_bodies(index, one, weights[one.term.key], scores, found)
+    scores[total] = 0.0
+    best = nlargest(MAX_CANDIDATES, range(total), scores.__getitem__)
+    candidates = {position: Candidate(position) for position in best if scores[position] > 0}
+    _add_keyword_matches(index, message, candidates)
+    for position, candidate in candidates.items():
+        candidate.bodies = found.get(position, {})
+    for key in message.terms:  # words that no skill has count too: they are what the message is about
+        weights.setdefault(key, term_weight(key, total, 0))
+    return Retrieval(message, weights, list(candidates.values()))
+
+
+def _retrieve_without_index(index: SearchIndex, message: AnalyzedMessage) -> Retrieval:
+    """Without FTS5: compares the name and description of every skill."""
+    keys = [set(term_keys(f"{skill.full_name} {skill.summary}")) for skill in index.skills]
+    counts = {key: sum(key in one for one in keys) for key in message.terms}
+    weights = {key: term_weight(key, len(keys), count) for key, count in counts.items()}
+    candidates = {
+        position: Candidate(position) for position, one in enumerate(keys) if not one.isdisjoint(message.terms)
+    }
+    _add_keyword_matches(index, message, candidates)
+    return Retrieval(message, weights, list(candidates.values()))
+
+
+def term_weight(key: str, total: int, frequency: int) -> float:
+    """The inverse document frequency. Words that are common in any text have a lower one in a small library, too."""
+    total += _BACKGROUND
+    count = frequency + common_share(key) * _BACKGROUND
+    return math.log(1.0 + (total - count + 0.5) / (count + 0.5))
+
+
+def _score_fields(index: SearchIndex, one: _SearchTerm, weight: float, scores: list[float]) -> None:
+    weight *= 1.0 + math.log(one.term.count)
+    last = len(index.skills)
+    for store in index.stores:
+        position_of = store.positions.get
+        for row in store.find_in_fields(one.query):
+            scores[position_of(row, last)] += weight
+
+
+def _score_bodies(
+    index: SearchIndex, one: _SearchTerm, weight: float, scores: list[float], found: dict[int, dict[str, float]]
+) -> None:
+    weight *= _BODY_SHARE * (1.0 + math.log(one.term.count))
+    key, last = one.term.key, len(index.skills)
+    for store in index.stores:
+        position_of = store.positions.get
+        for row, frequency in store.find_in_bodies(one.query):
+            position = position_of(row, last)
+            scores[position] += weight * frequency
+            found.setdefault(position, {})[key] = frequency
+
+
+def _look_up(index: SearchIndex, terms: dict[str, MessageTerm]) -> list[_SearchTerm]:
+    """The terms that occur in the index, each with its spellings that occur. Of a short message, a word that occurs
+    nowhere may be the start of one that does: `kube`."""
+    forms = {key: _word_forms(term.word) for key, term in terms.items()}
+    stems = sorted({porter_stem(part) for words in forms.values() for form in words for part in form.split()})
+    known = index.frequencies(stems)
+    has_uncounted = index.has_uncounted()
+    found: list[_SearchTerm] = []
+    for key, term in list(terms.items()):
+        used: list[str] = []
+        fields = bodies = 0
+        for form in forms[key]:
+            frequencies = [known.get(porter_stem(part), (0, 0)) for part in form.split()]
+            in_fields, in_bodies = min(one[0] for one in frequencies), min(one[1] for one in frequencies)
+            if in_fields or in_bodies or has_uncounted:
+                used.append(form)
+                fields, bodies = fields + in_fields, bodies + in_bodies
+        if used:
+            found.append(_SearchTerm(term, " OR ".join(f'"{form}"' for form in used), fields, bodies))
+        elif len(terms) <= _MAX_COMPLETED and len(term.word) >= _MIN_PREFIX and term.word.isalnum():
+            found += _complete(index, term, terms)
+    return found
+
+
+def _complete(index: SearchIndex, term: MessageTerm, terms: dict[str, MessageTerm]) -> Iterable[_SearchTerm]:
+    for word in index.find_prefix(term.word):
+        completed = terms.setdefault(stem_word(word), MessageTerm(stem_word(word), word))
+        completed.count, completed.passages = term.count, term.passages
+        fields, bodies = index.frequencies([word]).get(word, (1, 0))
+        yield _SearchTerm(completed, f'"{word}" *', fields, bodies)
+
+
+def _word_forms(word: str) -> list[str]:
+    """Spellings that the tokenizer of the index keeps apart: deploy and deployment, organise and organize."""
+    forms = [word, american_spelling(word), _BRITISH.sub("s", word)]
+    if len(word) > 4 and word.isascii():
+        base = _MENT.sub("", word)
+        if base != word or base.endswith("oy"):
+            forms += [base, f"{base}ment"]
+    return list(dict.fromkeys(forms))
+
+
+def _select_rarest(
+    terms: Sequence[_SearchTerm], passages: int, count: Callable[[_SearchTerm], int], budget: int
+) -> list[_SearchTerm]:
+    """The rarest terms of each passage, then the rarest of all, until they would find too many rows."""
+    taken: list[_SearchTerm] = []
+    per_passage = [0] * passages
+    left = budget
+    for one in sorted(terms, key=count):
+        rows = count(one)
+        is_wanted = any(per_passage[passage] < _PER_PASSAGE for passage in one.term.passages)
+        if rows <= left or (is_wanted and rows <= left + budget):
+            for passage in one.term.passages:
+                per_passage[passage] += 1
+            taken.append(one)
+            left -= rows
+    return taken
+
+
+def _add_keyword_matches(index: SearchIndex, message: AnalyzedMessage, candidates: dict[int, Candidate]) -> None:
+    keywords = index.keywords
+    for key in message.terms:
+        for position in keywords.words.get(key, ()):
+            candidates.setdefault(position, Candidate(position))
+    text = message.text
+    if keywords.phrases:
+        slug = slugify(text)
+        joined = f"-{slug}-"
+        for word in dict.fromkeys(slug.split("-")):
+            for phrase, position in keywords.phrases.get(word, ()):
+                if f"-{phrase}-" in joined:
+                    candidate = candidates.setdefault(position, Candidate(position))
+                    candidate.trigger = max(candidate.trigger, min(1.0 + 0.2 * phrase.count("-"), 2.0))
+    deadline = time.thread_time() + _PATTERN_SECONDS
+    for pattern, position in keywords.patterns:
+        if time.thread_time() >= deadline:
+            break
+        if pattern.search(text[:MAX_TRIGGER_TEXT]):
+            candidate = candidates.setdefault(position, Candidate(position))
+            candidate.trigger = max(candidate.trigger, 1.0)
+    if keywords.suffixes:
+        for file in dict.fromkeys(match[0].lower() for match in _FILE.finditer(text[:20_000])):
+            name = file.rpartition("/")[2]
+            for suffix in {name, *(f".{part}" for part in name.split(".")[1:])}:
+                for position in keywords.suffixes.get(suffix, ()):
+                    candidates.setdefault(position, Candidate(position)).has_path = True

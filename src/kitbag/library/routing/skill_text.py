@@ -1,0 +1,61 @@
+"""Reads what the search index needs of a skill's file: headings, body, tags, triggers and `paths`.
+
+Used by search_index, for thousands of files in a row; reads at most 64 KB of each. Never raises for content.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from kitbag.library.routing.terms import prepare_for_index
+from kitbag.library.skill_files import read_skill_details
+from kitbag.library.skills import Skill, to_string_list
+from kitbag.text.frontmatter import split_frontmatter
+from kitbag.text.source_files import SourceError, decode_text, read_bytes
+
+_MAX_BYTES: Final = 64 * 1024
+_KEYWORD_FIELD = re.compile(r"\n(?:triggers?|tags|keywords|paths|globs)\b", re.IGNORECASE)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+)$", re.MULTILINE)
+_EXCLUSION = re.compile(r"(?i)(?:(?<=[.;!?])\s+|^|\n)\W{0,4}(?:do not|don't|not for|never|avoid|skip)\b[^.;!?\n]*")
+"""A sentence that says what a skill is not for."""
+
+
+class SkillText(NamedTuple):
+    headings: str
+    body: str
+    tags: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+
+def read_skill_text(skill: Skill) -> SkillText:
+    try:
+        data, _, truncated = read_bytes(skill.path, skill.root.boundary, _MAX_BYTES)
+    except SourceError:
+        return SkillText("", "")
+    text = data.decode() if data.isascii() else decode_text(data, truncated)[0]
+    frontmatter, body = _split(text)
+    tags, triggers, paths = _read_keywords(skill) if _KEYWORD_FIELD.search(frontmatter) else ((), (), ())
+    headings = "\n".join(_HEADING.findall(body))
+    return SkillText(prepare_for_index(headings), prepare_for_index(body), tags, triggers, paths)
+
+
+def _split(text: str) -> tuple[str, str]:
+    if text.startswith("---\n"):
+        end = text.find("\n---\n", 3)
+        if end >= 0:
+            return text[3:end], text[end + 5 :]
+    parts = split_frontmatter(text, truncated=True)
+    return f"\n{parts.frontmatter or ''}", parts.body
+
+
+def _read_keywords(skill: Skill) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    details = read_skill_details(skill)
+    tags = (*details.tags, *to_string_list(details.metadata.get("keywords")))
+    paths = to_string_list(details.metadata.get("paths", details.metadata.get("globs")))
+    return tags, details.triggers, paths
+
+
+def summary_without_exclusions(skill: Skill) -> str:
+    """Description and when to use, without sentences such as `Do not use for X`."""
+    summary = skill.summary
+    return _EXCLUSION.sub(" ", summary) if "ot" in summary or "ever" in summary else summary
