@@ -5,20 +5,19 @@ Used by ranking; ranking_model turns them into a probability, and `explain` show
 
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from kitbag.library.names import slugify
 from kitbag.library.routing.message_terms import AnalyzedMessage, MessageTerm
-from kitbag.library.routing.skill_text import summary_without_exclusions
-from kitbag.library.routing.terms import term_keys
-from kitbag.library.skills import Skill
+from kitbag.library.routing.skill_text import SkillProfile
 
 _SATURATION: Final = 1.2
 _LENGTH_SHARE: Final = 0.5
 _USUAL_LENGTH: Final = 30
 """Terms in a usual description."""
+_MAX_SLUG: Final = 20_000
 
 
 class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,35 +62,43 @@ class MatchDetails(msgspec.Struct, frozen=True, kw_only=True):
     """The passage of the message that matches best."""
 
 
+class MessageWeights(NamedTuple):
+    """What is the same for all skills."""
+
+    message: AnalyzedMessage
+    weights: Mapping[str, float]
+    """The inverse document frequency of each term, by key."""
+    total: float
+    slug: str
+    """The whole message as a slug, between hyphens."""
+
+
+def weigh_message(message: AnalyzedMessage, weights: Mapping[str, float]) -> MessageWeights:
+    total = sum(weights.get(key, 0.0) for key in message.terms) or 1.0
+    return MessageWeights(message, weights, total, f"-{slugify(message.text[:_MAX_SLUG])}-")
+
+
 def compute_features(
-    skill: Skill,
-    message: AnalyzedMessage,
-    weights: Mapping[str, float],
+    profile: SkillProfile,
+    weighed: MessageWeights,
     bodies: Mapping[str, float],
     keywords: "set[str] | None",
-    slug: str,
     *,
     trigger: float,
     has_path: bool,
 ) -> tuple[SkillFeatures, MatchDetails]:
+    message, weights, total = weighed.message, weighed.weights, weighed.total
     terms = message.terms
-    name_keys = dict.fromkeys(term_keys(skill.full_name))
-    counts: dict[str, int] = {}
-    length = 0
-    for key in term_keys(summary_without_exclusions(skill)):
-        length += 1
-        if key in terms:
-            counts[key] = counts.get(key, 0) + 1
-    norm = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * length / _USUAL_LENGTH)
+    norm = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * profile.length / _USUAL_LENGTH)
     summary = name = body = keyword = 0.0
     field_weights: dict[str, float] = {}
     body_weights: dict[str, float] = {}
-    for key, count in counts.items():
-        weight = weights.get(key, 0.0)
-        field_weights[key] = weight
+    for key in terms.keys() & profile.summary.keys():
+        weight = field_weights[key] = weights.get(key, 0.0)
+        count = profile.summary[key]
         summary += weight * _repeated(terms[key].count) * count * (_SATURATION + 1) / (count + norm)
     matched_name = 0
-    for key in name_keys:
+    for key in profile.name_keys:
         if key in terms:
             matched_name += 1
             weight = field_weights[key] = weights.get(key, 0.0)
@@ -105,9 +112,8 @@ def compute_features(
         body += weight * frequency * _repeated(terms[key].count)
         if key not in field_weights:
             body_weights[key] = weight
-    total = sum(weights.get(key, 0.0) for key in terms) or 1.0
     covered = sum(field_weights.values())
-    passage, coverage = _best_passage(message, weights, field_weights, body_weights)
+    passage, coverage = _best_passage(message, field_weights, body_weights)
     features = SkillFeatures(
         summary=summary / total,
         body=body / total,
@@ -119,8 +125,8 @@ def compute_features(
         coverage=covered / total,
         body_coverage=(covered + sum(body_weights.values())) / total,
         passage=coverage,
-        name_share=matched_name / len(name_keys) if name_keys else 0.0,
-        is_called=_is_called(skill, slug),
+        name_share=matched_name / max(len(profile.name_keys), 1),
+        is_called=_is_called(profile, weighed.slug),
         trigger=trigger,
         path=float(has_path),
         size=math.log1p(total),
@@ -134,11 +140,10 @@ def _repeated(count: int) -> float:
     return 1.0 + math.log(count) if count > 1 else 1.0
 
 
-def _is_called(skill: Skill, slug: str) -> float:
-    """A name of one word is called only if it is marked as a name: it may be an ordinary word. `slug` has the whole
-    message as a slug."""
-    for form in {slugify(skill.name), slugify(skill.full_name)}:
-        if form and f"-{form}-" in slug:
+def _is_called(profile: SkillProfile, slug: str) -> float:
+    """A name of one word is called only if it is marked as a name: it may be an ordinary word."""
+    for form in profile.slugs:
+        if f"-{form}-" in slug:
             if slug == f"-{form}-":
                 return 3.0
             if "-" in form or f"-{form}-skill-" in slug or f"-skill-{form}-" in slug:
@@ -152,10 +157,7 @@ def _words(terms: Mapping[str, MessageTerm], weights: Mapping[str, float]) -> di
 
 
 def _best_passage(
-    message: AnalyzedMessage,
-    weights: Mapping[str, float],
-    field_weights: Mapping[str, float],
-    body_weights: Mapping[str, float],
+    message: AnalyzedMessage, field_weights: Mapping[str, float], body_weights: Mapping[str, float]
 ) -> tuple[str, float]:
     if not message.passages:
         return "", 0.0

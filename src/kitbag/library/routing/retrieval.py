@@ -20,8 +20,9 @@ from kitbag.library.routing.stemming import american_spelling, porter_stem, stem
 from kitbag.library.routing.terms import term_keys
 from kitbag.library.routing.triggers import MAX_TRIGGER_TEXT
 
-MAX_CANDIDATES: Final = 64
-_FIELD_ROWS, _BODY_ROWS = 6_000, 2_500
+MAX_CANDIDATES: Final = 40
+_MIN_SCORE_SHARE: Final = 0.15
+_FIELD_ROWS, _BODY_ROWS = 3_000, 1_000
 """How many rows the terms of a message may find in names and descriptions, and in bodies: bounds the time."""
 _PER_PASSAGE: Final = 3
 """The rarest terms of each passage are always searched."""
@@ -41,6 +42,8 @@ _FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w.-]{0,80}[\w-]\.[A-Za
 class _SearchTerm(NamedTuple):
     term: MessageTerm
     query: str
+    frequencies: list[tuple[int, int]]
+    """How many rows have it, in fields and in bodies, for each store."""
     fields: int
     bodies: int
 
@@ -72,21 +75,26 @@ def retrieve_candidates(index: SearchIndex, text: str) -> Retrieval:
     terms = _look_up(index, message.terms)
     total = len(index.skills)
     weights = {one.term.key: term_weight(one.term.key, total, max(one.fields, one.bodies)) for one in terms}
-    scores = [0.0] * (total + 1)
-    found: dict[int, dict[str, float]] = {}
+    scores = [0.0] * (total + 1)  # the last one is for rows without a skill: -1
     passages = len(message.passages)
     for one in _select_rarest(terms, passages, lambda one: one.fields, _FIELD_ROWS):
         _score_fields(index, one, weights[one.term.key], scores)
-    for one in _select_rarest(terms, passages, lambda one: one.bodies, _BODY_ROWS):
-        _score_bodies(index, one, weights[one.term.key], scores, found)
-    scores[total] = 0.0
-    best = nlargest(MAX_CANDIDATES, range(total), scores.__getitem__)
-    candidates = {position: Candidate(position) for position in best if scores[position] > 0}
+    found = [
+        (one.term.key, _score_bodies(index, one, weights[one.term.key], scores))
+        for one in _select_rarest(terms, passages, lambda one: one.bodies, _BODY_ROWS)
+    ]
+    scores[-1] = 0.0
+    least = max(scores) * _MIN_SCORE_SHARE
+    probable = [position for position, score in enumerate(scores) if score > least]
+    best = nlargest(MAX_CANDIDATES, probable, scores.__getitem__)
+    candidates = {position: Candidate(position) for position in best}
     _add_keyword_matches(index, message, candidates)
-    for position, candidate in candidates.items():
-        candidate.bodies = found.get(position, {})
+    for key, frequencies in found:
+        for position in candidates.keys() & frequencies.keys():
+            candidates[position].bodies[key] = frequencies[position]
     for key in message.terms:  # words that no skill has count too: they are what the message is about
-        weights.setdefault(key, term_weight(key, total, 0))
+        if key not in weights:
+            weights[key] = term_weight(key, total, 0)
     return Retrieval(message, weights, list(candidates.values()))
 
 
@@ -111,24 +119,25 @@ def term_weight(key: str, total: int, frequency: int) -> float:
 
 def _score_fields(index: SearchIndex, one: _SearchTerm, weight: float, scores: list[float]) -> None:
     weight *= 1.0 + math.log(one.term.count)
-    last = len(index.skills)
-    for store in index.stores:
-        position_of = store.positions.get
-        for row in store.find_in_fields(one.query):
-            scores[position_of(row, last)] += weight
+    for store, (fields, _) in zip(index.stores, one.frequencies, strict=True):
+        if fields:
+            positions = store.positions
+            for row in store.find_in_fields(one.query):
+                scores[positions[row]] += weight
 
 
-def _score_bodies(
-    index: SearchIndex, one: _SearchTerm, weight: float, scores: list[float], found: dict[int, dict[str, float]]
-) -> None:
+def _score_bodies(index: SearchIndex, one: _SearchTerm, weight: float, scores: list[float]) -> dict[int, float]:
+    """Adds to the scores, and returns how often the term occurs, by position."""
     weight *= _BODY_SHARE * (1.0 + math.log(one.term.count))
-    key, last = one.term.key, len(index.skills)
-    for store in index.stores:
-        position_of = store.positions.get
-        for row, frequency in store.find_in_bodies(one.query):
-            position = position_of(row, last)
-            scores[position] += weight * frequency
-            found.setdefault(position, {})[key] = frequency
+    found: dict[int, float] = {}
+    for store, (_, bodies) in zip(index.stores, one.frequencies, strict=True):
+        if bodies:
+            positions = store.positions
+            for row, frequency in store.find_in_bodies(one.query, bodies):
+                position = positions[row]
+                found[position] = frequency
+                scores[position] += weight * frequency
+    return found
 
 
 def _look_up(index: SearchIndex, terms: dict[str, MessageTerm]) -> list[_SearchTerm]:
@@ -136,31 +145,42 @@ def _look_up(index: SearchIndex, terms: dict[str, MessageTerm]) -> list[_SearchT
     nowhere may be the start of one that does: `kube`."""
     forms = {key: _word_forms(term.word) for key, term in terms.items()}
     stems = sorted({porter_stem(part) for words in forms.values() for form in words for part in form.split()})
-    known = index.frequencies(stems)
+    known = [store.frequencies(stems) for store in index.stores]
     has_uncounted = index.has_uncounted()
     found: list[_SearchTerm] = []
     for key, term in list(terms.items()):
         used: list[str] = []
-        fields = bodies = 0
+        counts = [(0, 0)] * len(known)
         for form in forms[key]:
-            frequencies = [known.get(porter_stem(part), (0, 0)) for part in form.split()]
-            in_fields, in_bodies = min(one[0] for one in frequencies), min(one[1] for one in frequencies)
-            if in_fields or in_bodies or has_uncounted:
+            parts = [porter_stem(part) for part in form.split()]
+            some = [_count_phrase(frequencies, parts) for frequencies in known]
+            if has_uncounted or any(one != (0, 0) for one in some):
                 used.append(form)
-                fields, bodies = fields + in_fields, bodies + in_bodies
+                counts = [(a[0] + b[0], a[1] + b[1]) for a, b in zip(counts, some, strict=True)]
         if used:
-            found.append(_SearchTerm(term, " OR ".join(f'"{form}"' for form in used), fields, bodies))
+            if has_uncounted:
+                counts = [(max(fields, 1), max(bodies, 1)) for fields, bodies in counts]
+            query = " OR ".join(f'"{form}"' for form in used)
+            found.append(_SearchTerm(term, query, counts, sum(c[0] for c in counts), sum(c[1] for c in counts)))
         elif len(terms) <= _MAX_COMPLETED and len(term.word) >= _MIN_PREFIX and term.word.isalnum():
             found += _complete(index, term, terms)
     return found
+
+
+def _count_phrase(frequencies: dict[str, tuple[int, int]], stems: list[str]) -> tuple[int, int]:
+    """At most so many rows have all the stems, in fields and in bodies."""
+    if len(stems) == 1:
+        return frequencies.get(stems[0], (0, 0))
+    counts = [frequencies.get(stem, (0, 0)) for stem in stems]
+    return min(one[0] for one in counts), min(one[1] for one in counts)
 
 
 def _complete(index: SearchIndex, term: MessageTerm, terms: dict[str, MessageTerm]) -> Iterable[_SearchTerm]:
     for word in index.find_prefix(term.word):
         completed = terms.setdefault(stem_word(word), MessageTerm(stem_word(word), word))
         completed.count, completed.passages = term.count, term.passages
-        fields, bodies = index.frequencies([word]).get(word, (1, 0))
-        yield _SearchTerm(completed, f'"{word}" *', fields, bodies)
+        counts = [store.frequencies([word]).get(word, (0, 0)) for store in index.stores]
+        yield _SearchTerm(completed, f'"{word}" *', counts, sum(c[0] for c in counts), sum(c[1] for c in counts))
 
 
 def _word_forms(word: str) -> list[str]:
@@ -183,7 +203,7 @@ def _select_rarest(
     for one in sorted(terms, key=count):
         rows = count(one)
         is_wanted = any(per_passage[passage] < _PER_PASSAGE for passage in one.term.passages)
-        if rows <= left or (is_wanted and rows <= left + budget):
+        if rows <= left or (is_wanted and rows <= left + budget // 2):
             for passage in one.term.passages:
                 per_passage[passage] += 1
             taken.append(one)

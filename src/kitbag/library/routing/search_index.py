@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kitbag.library.index import MIN_INDEXED_SKILLS, index_path
 from kitbag.library.names import slugify
 from kitbag.library.registry import Registry
-from kitbag.library.routing.skill_text import read_skill_text, summary_without_exclusions
+from kitbag.library.routing.skill_text import (
+    SkillProfile,
+    read_profile,
+    read_skill_text,
+    summary_without_exclusions,
+)
 from kitbag.library.routing.terms import prepare_for_index, term_keys
 from kitbag.library.routing.text_store import (
     BodyTexts,
@@ -38,13 +43,14 @@ if TYPE_CHECKING:
 
 MAX_IMMEDIATE_BODIES: Final = 256
 """So many new bodies are indexed at once, in about 50 ms; more are left to a thread."""
-_CHUNK: Final = 64
+_CHUNK: Final = 256
 _MIN_FILE_AGE_NS: Final = 2_000_000_000
 """A younger file may change again without changing its stamp: it is indexed in memory only."""
 _MAX_DEAD_SHARE: Final = 0.3
 _MAX_UNCOUNTED_SHARE: Final = 0.05
 _MAX_PATTERNS: Final = 20
 _MAX_COMPLETIONS: Final = 8
+_MAX_PROFILES: Final = 1_000
 _GLOB_NAME = re.compile(r"(?:^|/)(?:\*?(\.[A-Za-z0-9.]{1,12})|([A-Za-z0-9_.-]{3,40}))$")
 
 
@@ -52,18 +58,24 @@ class IndexedRoot(NamedTuple):
     """The store of a root, or of all small roots."""
 
     store: TextStore
-    positions: dict[int, int]
-    """Positions in the index by row. Rows of changed or deleted skills are missing."""
+    positions: list[int]
+    """Positions in the index by row; -1 for rows of changed or deleted skills."""
 
     def find_in_fields(self, query: str) -> list[int]:
         with _ignoring_store_errors():
             return self.store.find_in_fields(query)
         return []
 
-    def find_in_bodies(self, query: str) -> list[tuple[int, float]]:
+    def find_in_bodies(self, query: str, frequency: int) -> list[tuple[int, float]]:
         with _ignoring_store_errors():
-            return self.store.find_in_bodies(query)
+            return self.store.find_in_bodies(query, frequency)
         return []
+
+    def frequencies(self, stems: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """In how many rows each stem occurs: in name and description, and in the body."""
+        with _ignoring_store_errors():
+            return self.store.frequencies(stems)
+        return {}
 
 
 class SkillKeywords:
@@ -108,9 +120,11 @@ class SearchIndex:
 
     def __init__(self, registry: Registry, previous: "SearchIndex | None" = None) -> None:
         """`previous`: the index of an earlier state of the registry, whose stores are used again."""
-        self.skills = list(registry.skills)
+        self._namespace = registry.skills
+        self.skills = list(self._namespace)
         self.manifest: Mapping[str, ManifestEntry] = registry.manifest_entries
         self.keywords = SkillKeywords()
+        self._profiles: dict[int, SkillProfile] = {}
         self.is_available = True
         """False without FTS5: `stores` is empty."""
         self.stores: list[IndexedRoot] = []
@@ -127,7 +141,12 @@ class SearchIndex:
 
     def is_current(self, registry: Registry) -> bool:
         """Whether the registry still has the same skills. Unchanged skills are the same objects, so this is cheap."""
-        return self.manifest == registry.manifest_entries and self.skills == list(registry.skills)
+        if registry.skills is self._namespace:
+            return True
+        if self.manifest == registry.manifest_entries and self.skills == list(registry.skills):
+            self._namespace = registry.skills
+            return True
+        return False
 
     # -- stores ----------------------------------------------------------------------------------
 
@@ -215,8 +234,8 @@ class SearchIndex:
         """Adds the stored keywords and returns (row, position, skill) of the skills without a body."""
         missing: list[tuple[int, int, Skill]] = []
         for document in documents:
-            position = one.positions.get(document.id)
-            if position is None:
+            position = one.positions[document.id] if document.id < len(one.positions) else -1
+            if position < 0:
                 continue
             if not document.has_body:
                 missing.append((document.id, position, self.skills[position]))
@@ -226,20 +245,10 @@ class SearchIndex:
 
     # -- searching -------------------------------------------------------------------------------
 
-    def frequencies(self, stems: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """In how many skills each stem occurs: in name and description, and in the body."""
-        counts: dict[str, tuple[int, int]] = {}
-        for one in self.stores:
-            with _ignoring_store_errors():
-                for stem, (fields, bodies) in one.store.frequencies(stems).items():
-                    known = counts.get(stem, (0, 0))
-                    counts[stem] = (known[0] + fields, known[1] + bodies)
-        return counts
-
     def has_uncounted(self) -> bool:
         """Whether skills were added whose words `frequencies` does not know yet."""
         with _ignoring_store_errors():
-            return any(one.store.uncounted() for one in self.stores)
+            return sum(one.store.uncounted() for one in self.stores) > 0
         return True
 
     def find_prefix(self, prefix: str) -> list[str]:
@@ -248,6 +257,15 @@ class SearchIndex:
                 dict.fromkeys(word for one in self.stores for word in one.store.find_prefix(prefix, _MAX_COMPLETIONS))
             )
         return []
+
+    def profile(self, position: int) -> SkillProfile:
+        """The terms of a skill's name and description, cached for the skills that were candidates last."""
+        profile = self._profiles.get(position)
+        if profile is None:
+            if len(self._profiles) >= _MAX_PROFILES:
+                self._profiles.clear()
+            profile = self._profiles[position] = read_profile(self.skills[position])
+        return profile
 
     @property
     def is_filled(self) -> bool:
@@ -300,7 +318,10 @@ def _sync_fields(store: TextStore, skills: list[tuple[int, Skill]]) -> IndexedRo
     if changed or gone:
         store.update_fields([_field_texts(skill, not store.path) for _, skill in changed], gone)
         positions, _, _ = _compare(store.documents(), skills, is_shared=not store.path)
-    return IndexedRoot(store, positions)
+    by_row = [-1] * (max(positions, default=0) + 1)
+    for row, position in positions.items():
+        by_row[row] = position
+    return IndexedRoot(store, by_row)
 
 
 def _compare(

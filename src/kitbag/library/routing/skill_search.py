@@ -10,16 +10,14 @@ from typing import Final
 
 import msgspec
 
-from kitbag.library.names import slugify
 from kitbag.library.registry import Registry
-from kitbag.library.routing.features import MatchDetails, SkillFeatures, compute_features
+from kitbag.library.routing.features import MatchDetails, SkillFeatures, compute_features, weigh_message
 from kitbag.library.routing.ranking_model import load_models
 from kitbag.library.routing.retrieval import Retrieval, retrieve_candidates
 from kitbag.library.routing.search_index import SearchIndex
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import Verdict
 
-_MAX_SLUG: Final = 20_000
 _REASON_WORDS: Final = 4
 
 
@@ -89,17 +87,15 @@ class RankedCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCandidate]:
     model = load_models().lexical
-    slug = f"-{slugify(retrieval.message.text[:_MAX_SLUG])}-"
+    weighed = weigh_message(retrieval.message, retrieval.weights)
     ranked: list[RankedCandidate] = []
     for candidate in retrieval.candidates:
         skill = index.skills[candidate.position]
         features, details = compute_features(
-            skill,
-            retrieval.message,
-            retrieval.weights,
+            index.profile(candidate.position),
+            weighed,
             candidate.bodies,
             index.keywords.keys.get(candidate.position),
-            slug,
             trigger=candidate.trigger,
             has_path=candidate.has_path,
         )

@@ -6,7 +6,8 @@ Used by search_index, for thousands of files in a row; reads at most 64 KB of ea
 import re
 from typing import Final, NamedTuple
 
-from kitbag.library.routing.terms import prepare_for_index
+from kitbag.library.names import slugify
+from kitbag.library.routing.terms import prepare_for_index, term_keys
 from kitbag.library.skill_files import read_skill_details
 from kitbag.library.skills import Skill, to_string_list
 from kitbag.text.frontmatter import split_frontmatter
@@ -17,6 +18,7 @@ _KEYWORD_FIELD = re.compile(r"\n(?:triggers?|tags|keywords|paths|globs)\b", re.I
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+)$", re.MULTILINE)
 _EXCLUSION = re.compile(r"(?i)(?:(?<=[.;!?])\s+|^|\n)\W{0,4}(?:do not|don't|not for|never|avoid|skip)\b[^.;!?\n]*")
 """A sentence that says what a skill is not for."""
+_EXCLUDING: Final = ("not ", "don't", "never", "avoid", "skip")
 
 
 class SkillText(NamedTuple):
@@ -58,4 +60,26 @@ def _read_keywords(skill: Skill) -> tuple[tuple[str, ...], tuple[str, ...], tupl
 def summary_without_exclusions(skill: Skill) -> str:
     """Description and when to use, without sentences such as `Do not use for X`."""
     summary = skill.summary
-    return _EXCLUSION.sub(" ", summary) if "ot" in summary or "ever" in summary else summary
+    lower = summary.lower()
+    return _EXCLUSION.sub(" ", summary) if any(word in lower for word in _EXCLUDING) else summary
+
+
+class SkillProfile(NamedTuple):
+    """The terms of a skill that a scan keeps."""
+
+    name_keys: tuple[str, ...]
+    summary: dict[str, int]
+    """How often each term occurs, by key."""
+    length: int
+    """Number of terms in the summary."""
+    slugs: tuple[str, ...]
+    """Of its name and full name."""
+
+
+def read_profile(skill: Skill) -> SkillProfile:
+    keys = term_keys(summary_without_exclusions(skill))
+    counts: dict[str, int] = {}
+    for key in keys:
+        counts[key] = counts.get(key, 0) + 1
+    slugs = tuple(slug for name in {skill.name, skill.full_name} if (slug := slugify(name)))
+    return SkillProfile(tuple(dict.fromkeys(term_keys(skill.full_name))), counts, len(keys), slugs)

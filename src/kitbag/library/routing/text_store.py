@@ -85,6 +85,8 @@ class TextStore:
             raise TextStoreUnavailableError from error
         self.path = path
         self._lock = threading.Lock()
+        self._bodies = 0
+        """How many rows have a body, as of the last call of `uncounted`."""
         if path:
             _create_private_file(path)
         self._connection = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
@@ -170,18 +172,18 @@ class TextStore:
                 added += 1
             run("UPDATE state SET uncounted = uncounted + ?, dead = dead + ?", (added, dead))
 
-    def add_bodies(self, texts: Iterable[BodyTexts]) -> None:
+    def add_bodies(self, texts: Sequence[BodyTexts]) -> None:
         with self._lock, self._write():
             run = self._connection.execute
-            added = 0
-            for text in texts:
-                known = run("SELECT has_body FROM documents WHERE id = ?", (text.id,)).fetchone()
-                if known is None or known[0]:
-                    continue  # deleted, or added by another process
-                run("UPDATE documents SET has_body = 1, keywords = ? WHERE id = ?", (text.keywords, text.id))
-                run("INSERT INTO bodies(rowid, headings, body) VALUES (?, ?, ?)", (text.id, text.headings, text.body))
-                added += 1
-            run("UPDATE state SET uncounted = uncounted + ?, bodies = bodies + ?", (added, added))
+            lacking = {row[0] for row in run("SELECT id FROM documents WHERE NOT has_body")}
+            new = [text for text in texts if text.id in lacking]  # not deleted, or added by another process
+            self._connection.executemany(
+                "UPDATE documents SET has_body = 1, keywords = ? WHERE id = ?", [(one.keywords, one.id) for one in new]
+            )
+            self._connection.executemany(
+                "INSERT INTO bodies(rowid, headings, body) VALUES (?, ?, ?)", (one[:3] for one in new)
+            )
+            run("UPDATE state SET uncounted = uncounted + ?, bodies = bodies + ?", (len(new), len(new)))
 
     def update_frequencies(self) -> None:
         """Counts in how many rows each term occurs."""
@@ -198,7 +200,8 @@ class TextStore:
     def uncounted(self) -> int:
         """How many documents were added since terms were last counted."""
         with self._lock:
-            return int(self._connection.execute("SELECT uncounted FROM state").fetchone()[0])
+            uncounted, self._bodies = self._connection.execute("SELECT uncounted, bodies FROM state").fetchone()
+        return int(uncounted)
 
     def frequencies(self, terms: Sequence[str]) -> dict[str, tuple[int, int]]:
         """In how many rows each term occurs, in fields and in bodies. Terms that occur nowhere are missing."""
@@ -220,18 +223,16 @@ class TextStore:
             rows = self._connection.execute("SELECT rowid FROM fields WHERE fields MATCH ?", (query,))
             return [row[0] for row in rows]
 
-    def find_in_bodies(self, query: str) -> list[tuple[int, float]]:
-        """The rows that match an FTS5 query for one term, each with its BM25 score without the weight of the term."""
-        with self._lock:
-            rows = self._connection.execute(
-                "SELECT rowid, -bm25(bodies, 3.0, 1.0) FROM bodies WHERE bodies MATCH ?", (query,)
-            ).fetchall()
-            total = self._connection.execute("SELECT bodies FROM state").fetchone()[0]
-        ratio = (total - len(rows) + 0.5) / (len(rows) + 0.5)
+    def find_in_bodies(self, query: str, frequency: int) -> list[tuple[int, float]]:
+        """The rows that match an FTS5 query for a term that so many rows have, each with its BM25 score without the
+        weight of the term: how often the term occurs."""
+        ratio = (self._bodies - frequency + 0.5) / (frequency + 0.5)
         weight = math.log(ratio) if ratio > 1.0 else 0.0
-        if weight < _MIN_WEIGHT:
-            weight = _MIN_WEIGHT
-        return [(row, min(score / weight, _MAX_FREQUENCY)) for row, score in rows]
+        with self._lock:
+            return self._connection.execute(
+                "SELECT rowid, min(-bm25(bodies, 3.0, 1.0) * ?, ?) FROM bodies WHERE bodies MATCH ?",
+                (1.0 / max(weight, _MIN_WEIGHT), _MAX_FREQUENCY, query),
+            ).fetchall()
 
     def find_prefix(self, prefix: str, limit: int) -> list[str]:
         """Terms of names and descriptions that start with a prefix, shortest first."""
