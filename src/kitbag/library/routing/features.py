@@ -49,7 +49,7 @@ class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """1 if a file in the message matches `paths`."""
     size: float
     """The weight of the whole message, on a logarithmic scale: the same for all skills."""
-    similarity: float = 0.0
+    similarity: float
     """The cosine of message and skill as vectors; 0 without vectors."""
 
 
@@ -86,6 +86,7 @@ def compute_features(
     *,
     trigger: float,
     has_path: bool,
+    similarity: float,
 ) -> tuple[SkillFeatures, MatchDetails]:
     message, weights, total = weighed.message, weighed.weights, weighed.total
     terms = message.terms
@@ -130,6 +131,7 @@ def compute_features(
         trigger=trigger,
         path=float(has_path),
         size=math.log1p(total),
+        similarity=similarity,
     )
     return features, MatchDetails(
         words=_words(terms, field_weights), body_words=_words(terms, body_weights), passage=passage

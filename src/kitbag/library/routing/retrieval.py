@@ -21,6 +21,7 @@ from kitbag.library.routing.terms import term_keys
 from kitbag.library.routing.triggers import MAX_TRIGGER_TEXT
 
 MAX_CANDIDATES: Final = 40
+MAX_SIMILAR: Final = 16
 _MIN_SCORE_SHARE: Final = 0.15
 _FIELD_ROWS, _BODY_ROWS = 3_000, 1_000
 """How many rows the terms of a message may find in names and descriptions, and in bodies: bounds the time."""
@@ -51,13 +52,14 @@ class _SearchTerm(NamedTuple):
 class Candidate:
     """A skill that shares something with the message."""
 
-    __slots__ = ("bodies", "has_path", "position", "trigger")
+    __slots__ = ("bodies", "has_path", "position", "similarity", "trigger")
 
     def __init__(self, position: int) -> None:
         self.position = position
         self.bodies: dict[str, float] = {}
         """How often a term occurs in the body, as BM25 counts, by key."""
         self.trigger = 0.0
+        self.similarity = 0.0
         self.has_path = False
 
 
@@ -66,6 +68,8 @@ class Retrieval(NamedTuple):
     weights: dict[str, float]
     """The inverse document frequency of each term, by key."""
     candidates: list[Candidate]
+    has_vectors: bool = False
+    """Whether candidates have a similarity."""
 
 
 def retrieve_candidates(index: SearchIndex, text: str) -> Retrieval:
@@ -95,7 +99,21 @@ def retrieve_candidates(index: SearchIndex, text: str) -> Retrieval:
     for key in message.terms:  # words that no skill has count too: they are what the message is about
         if key not in weights:
             weights[key] = term_weight(key, total, 0)
-    return Retrieval(message, weights, list(candidates.values()))
+    has_vectors = _add_similar(index, message, candidates)
+    return Retrieval(message, weights, list(candidates.values()), has_vectors)
+
+
+def _add_similar(index: SearchIndex, message: AnalyzedMessage, candidates: dict[int, Candidate]) -> bool:
+    """Adds the most similar skills, and the similarity of all candidates."""
+    similarities = index.vectors.similarities(message.text) if index.vectors is not None else None
+    if similarities is None:
+        return False
+    values: list[float] = similarities.tolist()
+    for position in nlargest(MAX_SIMILAR, range(len(values)), values.__getitem__):
+        candidates.setdefault(position, Candidate(position))
+    for position, candidate in candidates.items():
+        candidate.similarity = max(values[position], 0.0)
+    return True
 
 
 def _retrieve_without_index(index: SearchIndex, message: AnalyzedMessage) -> Retrieval:

@@ -39,6 +39,7 @@ from kitbag.library.scopes import Root
 from kitbag.library.skills import Skill
 
 if TYPE_CHECKING:
+    from kitbag.library.routing.vectors.skill_vectors import SkillVectors
     from kitbag.library.skills_manifest import ManifestEntry
 
 MAX_IMMEDIATE_BODIES: Final = 256
@@ -136,7 +137,9 @@ class SearchIndex:
             previous.stop()
         self._open_stores(registry)
         self._add_manifest_keywords()
-        weakref.finalize(self, self._stop.set)
+        self.vectors = self._open_vectors(registry)
+        """None without the extra `semantic` or without a model."""
+        weakref.finalize(self, _stop_all, self._stop, self.vectors)
         self._fill()
 
     def is_current(self, registry: Registry) -> bool:
@@ -147,6 +150,17 @@ class SearchIndex:
             self._namespace = registry.skills
             return True
         return False
+
+    def _open_vectors(self, registry: Registry) -> "SkillVectors | None":
+        """A folder without a model costs one look."""
+        home = registry.places.kitbag_home
+        folder = registry.settings.get("routing.vectors") or os.path.join(home, "models", "all-minilm-l6-v2")
+        if folder == "off" or not os.path.isfile(os.path.join(folder, "model.safetensors")):
+            return None
+        from kitbag.library.routing.vectors.skill_vectors import SkillVectors, open_encoder
+
+        encoder = open_encoder(folder)
+        return None if isinstance(encoder, str) else SkillVectors(encoder, home, self.skills)
 
     # -- stores ----------------------------------------------------------------------------------
 
@@ -273,12 +287,21 @@ class SearchIndex:
 
     def wait_until_filled(self, seconds: float) -> bool:
         """For commands that run once, and tests. Messages in a session never wait."""
+        deadline = time.monotonic() + seconds
         if self._filler is not None:
             self._filler.join(seconds)
+        if self.vectors is not None:
+            self.vectors.wait_until_filled(max(deadline - time.monotonic(), 0.0))
         return self.is_filled
 
     def stop(self) -> None:
-        self._stop.set()
+        _stop_all(self._stop, self.vectors)
+
+
+def _stop_all(stop: threading.Event, vectors: "SkillVectors | None") -> None:
+    stop.set()
+    if vectors is not None:
+        vectors.stop()
 
 
 def _needs_count(store: TextStore, documents: int) -> bool:

@@ -81,12 +81,14 @@ class RankedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     skill: Skill
     score: float
     probability: float
+    is_confident: bool
     features: SkillFeatures
     details: MatchDetails
 
 
 def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCandidate]:
-    model = load_models().lexical
+    models = load_models()
+    model = models.semantic if retrieval.has_vectors else models.lexical
     weighed = weigh_message(retrieval.message, retrieval.weights)
     ranked: list[RankedCandidate] = []
     for candidate in retrieval.candidates:
@@ -98,18 +100,25 @@ def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCand
             index.keywords.keys.get(candidate.position),
             trigger=candidate.trigger,
             has_path=candidate.has_path,
+            similarity=candidate.similarity,
         )
         score = model.rank(features)
         probability = model.estimate(features, score)
         ranked.append(
-            RankedCandidate(skill=skill, score=score, probability=probability, features=features, details=details)
+            RankedCandidate(
+                skill=skill,
+                score=score,
+                probability=probability,
+                is_confident=probability >= model.confident,
+                features=features,
+                details=details,
+            )
         )
     return sorted(ranked, key=lambda one: (-one.score, one.skill.full_name.lower()))
 
 
 def _visible_matches(registry: Registry, ranked: list[RankedCandidate], limit: int) -> Iterator[SkillMatch]:
     view = registry.visibility_context()
-    confident = load_models().lexical.confident
     for one in ranked:
         if limit <= 0:
             return
@@ -121,7 +130,7 @@ def _visible_matches(registry: Registry, ranked: list[RankedCandidate], limit: i
                 visibility=visibility,
                 probability=round(one.probability, 4),
                 score=round(one.score, 4),
-                is_confident=one.probability >= confident,
+                is_confident=one.is_confident,
                 features=one.features,
                 words=one.details.words,
                 body_words=one.details.body_words,
