@@ -52,6 +52,7 @@ _MAX_UNCOUNTED_SHARE: Final = 0.05
 _MAX_PATTERNS: Final = 20
 _MAX_COMPLETIONS: Final = 8
 _MAX_PROFILES: Final = 1_000
+_MODEL: Final = "all-minilm-l6-v2"
 _GLOB_NAME = re.compile(r"(?:^|/)(?:\*?(\.[A-Za-z0-9.]{1,12})|([A-Za-z0-9_.-]{3,40}))$")
 
 
@@ -154,7 +155,7 @@ class SearchIndex:
     def _open_vectors(self, registry: Registry) -> "SkillVectors | None":
         """A folder without a model costs one look."""
         home = registry.places.kitbag_home
-        folder = registry.settings.get("routing.vectors") or os.path.join(home, "models", "all-minilm-l6-v2")
+        folder = registry.settings.get("routing.vectors") or os.path.join(home, "models", _MODEL)
         if folder == "off" or not os.path.isfile(os.path.join(folder, "model.safetensors")):
             return None
         from kitbag.library.routing.vectors.skill_vectors import SkillVectors, open_encoder

@@ -77,9 +77,13 @@ class SkillProfile(NamedTuple):
 
 
 def read_profile(skill: Skill) -> SkillProfile:
-    keys = term_keys(summary_without_exclusions(skill))
+    return make_profile(skill.name, skill.full_name, summary_without_exclusions(skill))
+
+
+def make_profile(name: str, full_name: str, summary: str) -> SkillProfile:
+    keys = term_keys(summary)
     counts: dict[str, int] = {}
     for key in keys:
         counts[key] = counts.get(key, 0) + 1
-    slugs = tuple(slug for name in {skill.name, skill.full_name} if (slug := slugify(name)))
-    return SkillProfile(tuple(dict.fromkeys(term_keys(skill.full_name))), counts, len(keys), slugs)
+    slugs = tuple(slug for form in {name, full_name} if (slug := slugify(form)))
+    return SkillProfile(tuple(dict.fromkeys(term_keys(full_name))), counts, len(keys), slugs)
