@@ -59,6 +59,7 @@ docs: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python bench/scan.py
+	$(BIN)/python bench/routing.py
 	$(BIN)/python bench/pack.py
 	$(BIN)/python bench/permissions.py
 	$(BIN)/python bench/tools.py

@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 
-from kitbag.library.routing.skill_search import stem_words
+from kitbag.library.routing.light_stems import light_stems
 from kitbag.messages import Message, Part, Text, ToolCall, Usage
 from kitbag.models.offline.agents import explore_calls, is_question, match_agents, task_calls
 from kitbag.models.offline.collect import next_collect_step
@@ -150,7 +150,7 @@ def _answer(conversation: OfflineConversation, keywords: set[str], unclear: Uncl
         for step in failed
     ]
     hits = matching_lines(conversation)
-    hits.sort(key=lambda hit: (is_config_path(hit.path), -len(stem_words(hit.text) & keywords)))
+    hits.sort(key=lambda hit: (is_config_path(hit.path), -len(light_stems(hit.text) & keywords)))
     if hits:
         rows = "\n".join(_format_hit(hit) for hit in hits[:_MAX_HITS])
         more = f"\n- and {len(hits) - _MAX_HITS} more lines" if len(hits) > _MAX_HITS else ""
@@ -182,7 +182,7 @@ def _quote_skill(name: str, block: str, keywords: set[str]) -> str:
     skill_block = block[max(block.find("<skill-invocation"), 0) :]
     body = skill_block.partition("\n\n")[2].partition("</skill-invocation>")[0].strip()
     rows = body.splitlines()
-    shared = [len(stem_words(row) & keywords) for row in rows]
+    shared = [len(light_stems(row) & keywords) for row in rows]
     best = shared.index(max(shared)) if shared else 0
     # A skill may end with its arguments.
     start = best if _SKILL_LINES < best < len(rows) - 2 and shared[best] > 1 else 0
