@@ -14,6 +14,7 @@ import msgspec
 
 from kitbag.agent.ask_model import RetryPolicy
 from kitbag.agent.execute import Executor
+from kitbag.agent.inbox import Inbox
 from kitbag.agent.session import Session
 from kitbag.agent.undo.session_changes import SessionChanges
 from kitbag.assembly.agent_setup import AgentSetup, build_system_prompt, build_tools
@@ -116,6 +117,7 @@ class AgentResources:
         self._task_prompt = ""
         self._is_resumed = bool(base_options.resume)
         self._defers_first_write = False
+        self._inbox: Inbox | None = None
         """A request follows at once; the session header and prompt are written together with it."""
         self.stop_loading = threading.Event()
         """Stops the commands of a skill that is being loaded."""

@@ -46,6 +46,7 @@ _EVENT_TYPES: Final = {
     "TextDelta": "text",
     "ThinkingDelta": "thinking",
     "MessageAdded": "message",
+    "MessageDelivered": "delivered",
     "ToolStarted": "tool_start",
     "ToolProgress": "tool_progress",
     "ToolFinished": "tool_end",

@@ -231,9 +231,9 @@ class Journal:
     async def write_once(self, key: str, stream: str, kind: str, body: object) -> int | None:
         return (await self._submit(self._batch([JournalEntry(stream, kind, body)], key)))[0]
 
-    async def write_all_once(self, key: str, entries: Iterable[JournalEntry]) -> bool:
-        """Writes all of them consecutively, or none if the key exists."""
-        return (await self._submit(self._batch(entries, key)))[0] is not None
+    async def write_all_once(self, key: str, entries: Iterable[JournalEntry]) -> list[int]:
+        """Writes all of them consecutively, or none if the key exists: then the list is empty."""
+        return _written_seqs(await self._submit(self._batch(entries, key)))
 
     def _batch(self, entries: Iterable[JournalEntry], key: str | None = None) -> _Batch:
         """`key` belongs to the first entry."""

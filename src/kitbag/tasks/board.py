@@ -328,7 +328,7 @@ class Board:
         then."""
         body = {"id": task.id, "run": task.run, "version": kitbag_version()}
         entries = [_request_entry(task.id, request), JournalEntry(TASKS_STREAM, "queued", body)]
-        return await self.journal.write_all_once(f"queued:{task.id}:{task.run}", entries)
+        return bool(await self.journal.write_all_once(f"queued:{task.id}:{task.run}", entries))
 
     async def update_request(self, task: Task, request: TaskRequest, session: str = "") -> None:
         """`session`: the id of its new session, if it changes."""

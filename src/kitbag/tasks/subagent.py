@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import structs
 
-from kitbag.agent.ask_model import Emit
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import CUT_OFF_MARKER
 from kitbag.agent.resume import resume
@@ -138,11 +137,12 @@ class Subagent(BaseAgent):
         if self.chosen.name == inherited.chosen.name:
             self.chosen, self.provider = inherited.chosen, inherited.provider
 
-    async def _add_user_message(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
+    async def _add_user_message(self, request: str, images: Sequence[Image], executor: Executor) -> None:
         """The first run has the task in its prompt; later input is a message. Without a message it continues."""
         if not self.session.messages():
             more = f"\n\n{reveal_hidden(request)}" if request else ""
             await self.session.add_user((Text(START_MESSAGE + more),))
+            await self._deliver_pending(executor)
             return
         # Calls that never started may run now. The outcome of the others is unknown, so only those that only read are
         # repeated.
@@ -153,6 +153,7 @@ class Subagent(BaseAgent):
         ]
         if may_run:
             await executor.run(may_run)
+        await self._deliver_pending(executor)
         if request:
             await self.session.add_user((Text(reveal_hidden(request)),))
 

@@ -101,7 +101,7 @@ class InputLine:
         elif buffer.text.strip():
             self._send()
 
-    def _send(self) -> None:
+    def _send(self, *, waits: bool = False) -> None:
         try:
             typed = self.buffer.text.rstrip()
             text, images = self._pastes.expand(typed)
@@ -110,7 +110,7 @@ class InputLine:
             self._show(NoticeBlock("error", str(error), fix))
             return
         self._clear_line(store=True)
-        self._emit(Submitted(text=text, images=tuple(images), typed=typed if typed != text else ""))
+        self._emit(Submitted(text=text, images=tuple(images), typed=typed if typed != text else "", waits=waits))
 
     def _clear_line(self, *, store: bool) -> None:
         if store:
@@ -181,6 +181,8 @@ class InputLine:
             self.buffer.apply_completion(state.current_completion or state.completions[0])
             if _NAME.fullmatch(self.buffer.text):
                 self.buffer.insert_text(" ")  # arguments follow
+        elif self._is_working() and self.buffer.text.strip() and not self._completes_while_typing():
+            self._send(waits=True)
         else:
             self.buffer.start_completion(insert_common_part=True)
 
