@@ -84,6 +84,12 @@ def _unloaded_stub(skill: str) -> Text:
     return Text(f"[The skill {skill} was here and has been unloaded.]")
 
 
+REWOUND = "rewound"
+"""A record: the conversation is again as it was before the record that `to` names (agent/resume)."""
+CONVERSATION_KINDS = frozenset(
+    ("user", "note", "reply", "intent", "result", "moved", "skill", "skill-dropped", "compacted")
+)
+"""Records that a rewind can drop; the others stay in force."""
 WriteUserRecord = Callable[[JournalEntry], Awaitable[int]]
 NOTIFICATION_PREFIX = "<task-notification "
 CONTINUATION_PREFIX = "<continuation>"
@@ -408,6 +414,15 @@ class Session:
                 self._apply_compaction(Compaction(**fields))
             case _:
                 pass  # not part of the conversation
+
+    def apply_dropped(self, record: JournalRecord) -> None:
+        """A record that a rewind dropped: what it cost is still spent, and ids of its calls are still used."""
+        body = record.body
+        if record.kind in ("reply", "compacted"):
+            turns = 1 if record.kind == "reply" and not body.get("incomplete") else 0
+            self._add_usage(turns, usage_from_record(body.get("usage", ())), body.get("cost"))
+        if record.kind == "reply":
+            self.calls |= {call.id: call for call in _read_message(body["message"]).calls}
 
     def _apply_user(self, message: Message, seq: int, one_turn: tuple[tuple[int, str], ...], is_steering: bool) -> None:
         self.about = self.about or about_message(message)

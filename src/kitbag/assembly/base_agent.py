@@ -235,6 +235,7 @@ class BaseAgent(AgentResources):
         """Use it as a context manager; it starts when entered. One at a time. Messages that wait in the inbox come
         first. `message`: one of those, instead of a request. With neither, only those that steer are delivered."""
         self._refresh_server_tools()
+        first_later = self.journal.last_seq() + 1  # what is sent from here on is later than the request
         library = self.environment.library
         started = RunStarted(
             session=self.session.id,
@@ -250,7 +251,7 @@ class BaseAgent(AgentResources):
             with self.exclusive("answering another message"):
                 self.stop_loading.clear()
                 try:
-                    return await self._run_request(request, images, message, emit)
+                    return await self._run_request(request, images, message, first_later, emit)
                 except asyncio.CancelledError:
                     self.stop_loading.set()
                     raise
@@ -271,8 +272,9 @@ class BaseAgent(AgentResources):
         )
 
     async def _run_request(
-        self, request: str, images: Sequence[Image], message: InboxMessage | None, emit: Emit
+        self, request: str, images: Sequence[Image], message: InboxMessage | None, first_later: int, emit: Emit
     ) -> RunEnded:
+        """`first_later`: messages of the inbox from this number on come after the request."""
         for notice in self.notices:
             emit(notice)
         self.notices = []
@@ -286,17 +288,20 @@ class BaseAgent(AgentResources):
             if not await self._deliver(message, loop.executor):
                 raise UsageError("the message was taken back", "send it again")
         else:
-            await self._add_user_message(request, images, loop.executor)
+            await self._add_user_message(request, images, first_later, loop.executor)
         return await loop.run()
 
-    async def _add_user_message(self, request: str, images: Sequence[Image], executor: Executor) -> None:
+    async def _add_user_message(
+        self, request: str, images: Sequence[Image], first_later: int, executor: Executor
+    ) -> None:
         """Without a request the agent continues if there are notifications or messages that steer."""
         notifications = await run_to_completion(self._add_notifications())
         is_empty = not request and not images
-        is_steered = await self._deliver_pending(executor, only_steering=is_empty)
+        is_steered = await self._deliver_pending(executor, before=first_later, only_steering=is_empty)
         if not is_empty:
             await self._add_message(request, images, executor)
-        elif not notifications and not is_steered:
+        is_steered |= await self._deliver_pending(executor, only_steering=True)
+        if is_empty and not notifications and not is_steered:
             raise UsageError("the message is empty", "type a message")
 
     async def _add_message(

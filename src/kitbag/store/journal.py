@@ -471,12 +471,16 @@ class Journal:
 
     # Reading
 
-    def read(self, stream: str | None = None, after: int = 0, page: int = _PAGE_SIZE) -> Iterator[JournalRecord]:
-        """Records of one stream or of all, in order, `page` at a time. Holds no lock between records."""
-        condition = "seq > ?" if stream is None else "stream = ? AND seq > ?"
+    def read(
+        self, stream: str | None = None, after: int = 0, page: int = _PAGE_SIZE, kind: str = ""
+    ) -> Iterator[JournalRecord]:
+        """Records of one stream or of all, in order, `page` at a time. Holds no lock between records. `kind`: only
+        these."""
+        named = [(name, value) for name, value in (("stream", stream), ("kind", kind)) if value]
+        condition = " AND ".join([*(f"{name} = ?" for name, _ in named), "seq > ?"])
         query = f"{_SELECT}{condition} ORDER BY seq LIMIT {page}"
         while True:
-            rows = self._query(query, (after,) if stream is None else (stream, after))
+            rows = self._query(query, (*(value for _, value in named), after))
             for row in rows:
                 yield self._record(row)
             if len(rows) < page:

@@ -137,7 +137,9 @@ class Subagent(BaseAgent):
         if self.chosen.name == inherited.chosen.name:
             self.chosen, self.provider = inherited.chosen, inherited.provider
 
-    async def _add_user_message(self, request: str, images: Sequence[Image], executor: Executor) -> None:
+    async def _add_user_message(
+        self, request: str, images: Sequence[Image], first_later: int, executor: Executor
+    ) -> None:
         """The first run has the task in its prompt; later input is a message. Without a message it continues."""
         if not self.session.messages():
             more = f"\n\n{reveal_hidden(request)}" if request else ""

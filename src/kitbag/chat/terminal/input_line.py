@@ -137,6 +137,14 @@ class InputLine:
                 return
             self._escaped_at = now
             self._hint("press Esc again to clear the input", CLEAR_SECONDS)
+        elif not self._is_working():
+            if now - self._escaped_at <= CLEAR_SECONDS:
+                self._escaped_at = float("-inf")
+                self._hint("", 0.0)
+                self._emit(Submitted(text="/rewind"))
+                return
+            self._escaped_at = now
+            self._hint("press Esc again to rewind", CLEAR_SECONDS)
         self._emit(KeyPressed("cancel"))
 
     def interrupt(self) -> None:
