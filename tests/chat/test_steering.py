@@ -52,7 +52,9 @@ def sent_texts(requests: list[Any], at: int = -1) -> list[str]:
 @in_a_loop
 async def test_messages_are_pending_until_the_model_got_them_in_their_order(world: World) -> None:
     async with conversing(world, SLOW) as here:
-        here.face.do("hello", "two", waits("later"), "three")
+        here.face.do("hello")
+        await here.face.until(lambda: here.talk.model.requests)
+        here.face.do("two", waits("later"), "three")
         await here.face.until(lambda: here.face.live.steering == ("two", "three"))
         assert here.face.live.queued == ("later",)
         assert here.face.said() == ["hello"]
@@ -69,7 +71,9 @@ async def test_messages_are_pending_until_the_model_got_them_in_their_order(worl
 @in_a_loop
 async def test_up_takes_back_the_last_one_and_esc_what_is_only_queued(world: World) -> None:
     async with conversing(world, SLOW) as here:
-        here.face.do("hello", waits("two"), waits("three"), "steer", KeyPressed("unqueue"))
+        here.face.do("hello")
+        await here.face.until(lambda: here.talk.model.requests)
+        here.face.do(waits("two"), waits("three"), "steer", KeyPressed("unqueue"))
         await here.face.until(lambda: here.face.inserted == ["steer"])
         here.face.do(KeyPressed("cancel"))
         await here.until_idle()
@@ -92,7 +96,9 @@ async def test_a_message_behind_clear_goes_to_the_new_session(world: World) -> N
 @in_a_loop
 async def test_what_is_pending_at_the_end_of_a_chat_starts_the_next_one(world: World) -> None:
     async with conversing(world, SLOW) as here:
-        here.face.do("hello", "two", waits("later"))
+        here.face.do("hello")
+        await here.face.until(lambda: here.talk.model.requests)
+        here.face.do("two", waits("later"))
         await here.face.until(lambda: here.face.live.queued == ("later",))
         session = here.talk.agent.session.id
         assert await here.left(ExitRequested(exit_code=130)) == 130

@@ -15,7 +15,7 @@ from kitbag.agent.undo.plan import undo_notice
 from kitbag.agent.undo.session_changes import SessionChanges
 from kitbag.errors import NotFoundError
 from kitbag.library.scopes import find_places
-from kitbag.messages import Message, Text, Usage
+from kitbag.messages import Message, Text, ToolCall, ToolResult, Usage
 from kitbag.runtime.export import collect_export_info, export_json
 from kitbag.runtime.rewind import RewindScope, SessionRewind
 from kitbag.runtime.undo import SessionUndo
@@ -168,11 +168,14 @@ class History:
         self.before_message: dict[int, Tree] = {}
         self.foreign: dict[str, bytes | None] = {}
         """What somebody else left, by path; None: deleted."""
+        self.number = 0
+        self.last_foreign = 0
+        """The message during or after which somebody else changed a file last."""
 
     def play(self) -> None:
         for number in range(1, self.random.randint(2, 5)):
             self._edit_from_outside()
-            self.before_message[number] = self.shop.tree()
+            self.before_message[number], self.number = self.shop.tree(), number
             self.shop.say(f"Message {number}")
             for _ in range(self.random.randint(0, 3)):
                 self.random.choice((self._write, self._delete, self._command, self._command_of_agent))()
@@ -190,16 +193,22 @@ class History:
     def _recorded(self, name: str) -> None:
         self.foreign.pop(name, None)
 
+    def _finished(self, name: str) -> None:
+        """The call has its result, so the change is known to have happened."""
+        [call] = self.shop.session.open_calls
+        self.shop.run(self.shop.session.record_result(ToolResult(call_id=call.id, content=(Text("done"),))))
+        self._recorded(name)
+
     def _write(self) -> None:
         name = self.random.choice(NAMES)
         self.shop.write(name, self._bytes())
-        self._recorded(name)
+        self._finished(name)
 
     def _delete(self) -> None:
         place = self._path()
         if place.is_file():
             self.shop.delete(str(place.relative_to(self.shop.root)))
-            self._recorded(str(place.relative_to(self.shop.root)))
+            self._finished(str(place.relative_to(self.shop.root)))
 
     def _command(self) -> None:
         name, other = self.random.choice(NAMES), self.random.choice(NAMES)
@@ -213,6 +222,8 @@ class History:
 
     def _command_of_agent(self) -> None:
         session = Session(self.shop.journal, f"inner-{self._bytes().decode()}")
+        call = ToolCall(id="c1", name="Bash", arguments={})
+        self.shop.run(session.add_reply(Message("assistant", (call,)), Usage(), 0.0, "model"))
         agent = SessionChanges(session, self.shop.workspace, self.shop.notices.append, record_in=self.shop.session.id)
         place, data = self._path(), self._bytes()
 
@@ -227,6 +238,7 @@ class History:
     def _edit_from_outside(self) -> None:
         for _ in range(self.random.randint(0, 2)):
             name = self.random.choice((*NAMES, "outside", "dir/outside"))
+            self.last_foreign = self.number
             place = self.shop.root / name
             place.parent.mkdir(exist_ok=True)
             if self.random.random() < 0.2 and place.exists():
@@ -267,7 +279,8 @@ def _check_history(shop: Shop, seed: int) -> None:
     for name, data in history.foreign.items():
         place = shop.root / name
         assert (place.read_bytes() if place.exists() else None) == data, (seed, name, "is somebody else's")
-    if not kept and not history.foreign:
+    if history.last_foreign < target.number:
+        assert not kept, seed
         files = {name: held for name, held in after.items() if held[1] is not None}
         wanted = history.before_message[target.number]
         assert files == {name: held for name, held in wanted.items() if held[1] is not None}, seed

@@ -45,6 +45,10 @@ class PathChange(msgspec.Struct, frozen=True, kw_only=True):
     after: FileState | None
     predates_command: bool = False
     """The file appeared during a command but is older than it: it may have been moved from outside the workspace."""
+    call: str = ""
+    """Of the record."""
+    happened: bool = False
+    """Known to have happened: a tool that edits files records a change before it makes it. Not stored."""
 
 
 class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True):

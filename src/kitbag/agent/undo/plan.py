@@ -119,7 +119,8 @@ def _read_messages(
         reader.apply(record.seq, record.at, record.kind, record.body, journal)
     if not reader.records_read:
         raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions`")
-    return [message for _, message in sorted(reader.messages.items())]
+    reader.read_agents(journal)
+    return [reader.confirm_changes(message) for _, message in sorted(reader.messages.items())]
 
 
 class _TurnReader:
@@ -131,6 +132,8 @@ class _TurnReader:
         self.messages: dict[int, MessageChanges] = {}
         self.message_of: dict[str, int] = {}
         """Message by call: changes of a killed command, and of one in the background, are recorded later."""
+        self.succeeded: set[str] = set()
+        """Calls whose result is recorded and no error."""
 
     def apply(self, seq: int, at: str, kind: str, body: Any, journal: Journal) -> None:
         self.records_read += 1
@@ -148,6 +151,8 @@ class _TurnReader:
             self.messages[self.number] = MessageChanges(number=self.number, seq=seq, at=at, about=about)
         elif kind == "intent":
             self.message_of[str(body.get("call"))] = self.number
+        elif kind == "result":
+            self._apply_result(body)
         elif kind in (CHANGE, UNDOING, UNDONE, REDONE):
             self._apply_change(seq, at, kind, decode_change_record(body, self.content_store))
 
@@ -157,9 +162,11 @@ class _TurnReader:
         if kind == CHANGE:
             tools = tuple(dict.fromkeys((*message.tools, body.by))) if body.by else message.tools
             by = f"{body.by} of an agent" if "/" in body.call else body.by
+            is_command = body.by == "Bash"  # recorded after it ran
+            files = [msgspec.structs.replace(change, call=body.call, happened=is_command) for change in body.files]
             message = msgspec.structs.replace(
                 message,
-                changes=(*message.changes, *body.files),
+                changes=(*message.changes, *files),
                 changed_by=(*message.changed_by, *((change.path, by) for change in body.files)),
                 tools=tools,
                 interrupted=message.interrupted or body.interrupted,
@@ -174,6 +181,28 @@ class _TurnReader:
             self._mark_group(number, 0, message.undone)
             message = msgspec.structs.replace(message, undone=0, undo_changes=())
         self.messages[number] = message
+
+    def _apply_result(self, body: Any, agent: str = "") -> None:
+        """`agent`: the session of a subagent, with a slash."""
+        result = body.get("result", {})
+        if not result.get("is_error"):
+            self.succeeded.add(f"{agent}{result.get('call_id')}")
+
+    def read_agents(self, journal: Journal) -> None:
+        """The results of calls of subagents, which are in sessions of their own."""
+        calls = {change.call for message in self.messages.values() for change in message.changes if not change.happened}
+        for agent in sorted({call.rpartition("/")[0] for call in calls if "/" in call}):
+            for record in _read_until_damaged(journal, STREAM_PREFIX + agent, 0):
+                if record.kind == "result":
+                    self._apply_result(record.body, f"{agent}/")
+
+    def confirm_changes(self, message: MessageChanges) -> MessageChanges:
+        """With what is known only now: which changes have happened."""
+        changes = tuple(
+            msgspec.structs.replace(change, happened=change.happened or change.call in self.succeeded)
+            for change in message.changes
+        )
+        return msgspec.structs.replace(message, changes=changes)
 
     def _mark_group(self, first: int, through: int, undone: int) -> None:
         """Marks what a rewind undid together with its first message; without `through`, what it redid."""
@@ -271,8 +300,8 @@ def _merge_changes(changes: Iterable[PathChange]) -> dict[str, _NetChange]:
         if merged is None:
             nets[change.path] = _NetChange(
                 before=change.before,
-                after=change.after,
-                last_before=change.before,
+                after=_state_if_made(change),
+                last_before=_state_if_not_made(change),
                 has_gap=False,
                 predates_command=change.predates_command,
             )
@@ -280,12 +309,24 @@ def _merge_changes(changes: Iterable[PathChange]) -> dict[str, _NetChange]:
         is_continuous = _is_same_state(change.before, merged.after) or _is_same_state(change.before, merged.last_before)
         nets[change.path] = _NetChange(
             before=merged.before,
-            after=change.after,
-            last_before=change.before,
+            after=_state_if_made(change),
+            last_before=_state_if_not_made(change),
             has_gap=merged.has_gap or not is_continuous,
             predates_command=merged.predates_command,
         )
     return nets
+
+
+def _state_if_made(change: PathChange) -> FileState | None:
+    """An edit leaves the mode as it was."""
+    before, after = change.before, change.after
+    if before is None or after is None or after.mode != UNKNOWN_MODE or before.kind != after.kind:
+        return after
+    return after._replace(mode=before.mode)
+
+
+def _state_if_not_made(change: PathChange) -> FileState | None:
+    return _state_if_made(change) if change.happened else change.before
 
 
 def _is_same_state(first: FileState | None, second: FileState | None) -> bool:
