@@ -41,6 +41,7 @@ from kitbag.packing.session_skills import SessionSkills
 from kitbag.permissions.approvals.approval import Approvals, Approver
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.store.journal import Journal
+from kitbag.tools.background_switch import BackgroundSwitch
 from kitbag.tools.base import Tool, ToolContext, UserAsker
 from kitbag.tools.path_skills import PathSkills
 from kitbag.tools.seen_files import SeenFiles
@@ -118,6 +119,7 @@ class AgentResources:
         self._is_resumed = bool(base_options.resume)
         self._defers_first_write = False
         self._inbox: Inbox | None = None
+        self._background_switch = BackgroundSwitch()
         """A request follows at once; the session header and prompt are written together with it."""
         self.stop_loading = threading.Event()
         """Stops the commands of a skill that is being loaded."""
@@ -151,6 +153,7 @@ class AgentResources:
             environment=self.command_env,
             asker=self._person,
             delegation=self.delegation,
+            background_switch=None if self.task_id else self._background_switch,
             seen_files=SeenFiles(),
         )
 

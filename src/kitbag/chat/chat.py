@@ -277,6 +277,9 @@ class Chat:
                 self._give_back(await self.pending.take_back_last(self.agent.inbox))
             case KeyPressed("details"):
                 self._toggle_details()
+            case KeyPressed("background"):
+                if not self.agent.move_to_background():
+                    self.show(NoticeBlock("info", "no command or agent is running that could move to the background"))
             case KeyPressed("mode"):
                 self._start_side(self._cycle_mode())
             case _TaskEvent("foreground"):

@@ -42,10 +42,10 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyPressed(msgspec.Struct, frozen=True):
-    """`cancel`: Esc. `mode`: Shift-Tab. `details`: Ctrl-O. `unqueue`: Up in an empty input line while messages are
-    pending; the last one returns to the input line."""
+    """`cancel`: Esc. `mode`: Shift-Tab. `details`: Ctrl-O. `background`: Ctrl-B while the agent works. `unqueue`: Up in
+    an empty input line while messages are pending; the last one returns to the input line."""
 
-    name: Literal["cancel", "mode", "details", "unqueue"]
+    name: Literal["cancel", "mode", "details", "background", "unqueue"]
 
 
 class ExitRequested(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ __all__ = ["Agent", "Options", "ask", "newest_session"]
 class Agent(BaseAgent):
     async def _open(self) -> None:
         await super()._open()
+        self._exit_stack.push_async_callback(self._close_delegation)
         days = int(self.environment.library.settings.get("store.retention_days"))
         home = self.environment.places.kitbag_home
         with contextlib.suppress(StoreError):  # another process is busy with the journal; the next start tries again
@@ -41,6 +42,15 @@ class Agent(BaseAgent):
                 self.notices.append(
                     Notice(severity="info", text=text, fix="keep them longer with store.retention_days")
                 )
+
+    async def _close_delegation(self) -> None:
+        if isinstance(self.delegation, TaskDelegation):
+            await self.delegation.close()
+
+    def move_to_background(self) -> int:
+        """Commands and agents that the run waits for continue in the background, and the run goes on without them.
+        Returns how many."""
+        return self._background_switch.request()
 
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))

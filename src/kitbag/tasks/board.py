@@ -323,6 +323,14 @@ class Board:
         claimed = self.find(task.id)
         return claimed.run == run and not claimed.is_finished
 
+    async def move_to_background(self, task_id: str) -> bool:
+        """Its process goes on with it, and its end is announced. False if it does not run."""
+        task = self.find(task_id)
+        if task.is_finished or task.status == "queued":
+            return False
+        await self.journal.write(TASKS_STREAM, "moved", {"id": task_id})
+        return not self.find(task_id).is_finished
+
     async def requeue(self, task: Task, request: TaskRequest) -> bool:
         """Queues a finished task for a worker, which resumes it. False if another process was first; nothing is written
         then."""

@@ -77,7 +77,7 @@ async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOut
         max_turns=arguments.max_turns,
         resume=arguments.resume,
     )
-    report = await _delegation(context).start(request, context.progress)
+    report = await _delegation(context).start(request, context.progress, context.background_switch)
     if not report.is_finished:
         text = (
             f"Agent: {report.name}\nTask: {report.id}\nStatus: started in the background\n\n"

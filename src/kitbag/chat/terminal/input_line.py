@@ -80,6 +80,11 @@ class InputLine:
             tempfile_suffix=".md",
         )
 
+    @property
+    def is_working(self) -> bool:
+        """Whether the agent works."""
+        return self._is_working()
+
     def _completes_while_typing(self) -> bool:
         """Whether to complete while typing: command names and mentions."""
         before = self.buffer.document.text_before_cursor
