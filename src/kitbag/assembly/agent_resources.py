@@ -107,6 +107,7 @@ class AgentResources:
         self._exit_stack = AsyncExitStack()
         self.command_env: Mapping[str, str] | None = None
         """Environment variables of commands; None: those of this process."""
+        self.children_can_ask_user = False
         self.is_interactive = False
         """A user is typing the messages, so a file that they mention with `@` needs no approval."""
         self.user_command_blocks: list[str] = []
@@ -187,6 +188,7 @@ class AgentResources:
             retry_policy=self._retry_policy,
             servers=self.servers,
             command_env=self.command_env,
+            can_ask_user=self.children_can_ask_user,
             mode_now=lambda: self.current_permissions().mode,
         )
 

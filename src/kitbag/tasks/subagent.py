@@ -23,6 +23,7 @@ from kitbag.errors import InvalidError
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.messages import Image, Text
 from kitbag.permissions.decisions.decide import Permissions, child_mode
+from kitbag.tasks.approval_asker import ApprovalAsker
 from kitbag.tasks.interrupted import only_reads, started_calls
 from kitbag.tasks.task import FINISHED, TaskRequest, TaskResult, requester_label
 from kitbag.text.hidden_characters import reveal_hidden
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 DEFAULT_MAX_TURNS: Final = 50
 """If neither the call nor the agent file sets a limit."""
 START_MESSAGE: Final = "Start your task."
-INTERACTIVE_TOOLS: Final = frozenset(("AskUser",))
-"""Tools that need a user, which a subagent does not have."""
 
 
 class Subagent(BaseAgent):
@@ -55,7 +54,10 @@ class Subagent(BaseAgent):
         options = msgspec.structs.replace(
             parent_options, agent=definition.full_name, limits=limits, resume="", fork=False, append=""
         )
-        super().__init__(options=options, journal=inherited.journal, patience=inherited.retry_policy)
+        asked_by, directory = requester_label(definition.full_name, task_id), inherited.environment.places.cwd
+        asker = ApprovalAsker(inherited.approvals, asked_by, directory) if inherited.can_ask_user else None
+        super().__init__(options=options, journal=inherited.journal, patience=inherited.retry_policy, person=asker)
+        self.children_can_ask_user = inherited.can_ask_user
         self._inherited = inherited
         self.command_env = inherited.command_env
         self._request = request
@@ -107,7 +109,7 @@ class Subagent(BaseAgent):
             await self._open_own_servers()
 
     def make_toolset(self, permissions: Permissions | None = None) -> Toolset:
-        tools = [self._guard_tool(tool) for tool in self._build_tools() if tool.name not in INTERACTIVE_TOOLS]
+        tools = [self._guard_tool(tool) for tool in self._build_tools()]
         return Toolset(tools, permissions or self.permissions)
 
     def _refresh_server_tools(self) -> None:

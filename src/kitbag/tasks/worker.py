@@ -252,6 +252,7 @@ class Worker:
                 inherited = msgspec.structs.replace(
                     inherited,
                     approvals=Approvals(approver, settings_file),
+                    can_ask_user=True,
                     command_env=request.options.get("environment"),
                 )
                 is_delivered = any(

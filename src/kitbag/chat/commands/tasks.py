@@ -284,6 +284,7 @@ async def _answer_one(chat: CommandContext, queue: ApprovalQueue, pending: Pendi
     if isinstance(answer, ApprovalAnswer):
         await run_ignoring_cancellation(asyncio.to_thread(queue.answer, question.id, answer, "chat"))
         done = "denied" if answer.choice == "deny" else "allowed" if answer.scope != "once" else "allowed once"
+        done = "answered" if answer.answers else done
         chat.show(text_block(f"{done}: {question.asked_by}", "bad" if answer.choice == "deny" else "good"))
     else:
         chat.show(NoticeBlock("info", f"approval {question.id} was answered elsewhere or is no longer needed"))
@@ -298,10 +299,14 @@ async def _ask_unless_answered(
     """The user's answer; None if they cancel; True if it was answered elsewhere meanwhile."""
     from kitbag.chat.dialog import ChatDialog
     from kitbag.dialogs.approver import approval_forms
+    from kitbag.dialogs.asker import answer_forms
 
     question = pending.request
-    forms = approval_forms(question, can_allow=pending.is_complete, can_wait=True)
-    asking = asyncio.create_task(ChatDialog(chat.ui).run(forms))
+    dialog = ChatDialog(chat.ui)
+    if question.tool == "AskUser" and pending.is_complete:
+        asking = asyncio.create_task(dialog.run(answer_forms(question)))
+    else:
+        asking = asyncio.create_task(dialog.run(approval_forms(question, can_allow=pending.is_complete, can_wait=True)))
     answered = asyncio.create_task(queue.wait(question.id))
     try:
         await asyncio.wait((asking, answered), return_when=asyncio.FIRST_COMPLETED)
