@@ -46,23 +46,19 @@ def read_session_records(journal: Journal, session_id: str) -> Iterator[JournalR
     return (record for record in _read_all_records(journal, session_id) if _is_kept(record, kept))
 
 
-def _read_all_records(
-    journal: Journal, session_id: str, until: int | None = None, kind: str = ""
-) -> Iterator[JournalRecord]:
-    """`kind`: only these."""
-    for record in journal.read(STREAM_PREFIX + session_id, page=1) if kind else ():
-        origin = record.body.get("forked_from") if record.kind == "session" else ""
-        if origin:
-            forked_at = min(int(record.body["forked_at"]), record.seq - 1)
-            yield from _read_all_records(journal, str(origin), forked_at, kind)
-        break
-    for record in journal.read(STREAM_PREFIX + session_id, kind=kind):
+def _read_all_records(journal: Journal, session_id: str, until: int | None = None) -> Iterator[JournalRecord]:
+    for record in journal.read(STREAM_PREFIX + session_id):
         if until is not None and record.seq > until:
             return
-        origin = record.body.get("forked_from") if record.kind == "session" else ""
-        if origin and not kind:
-            yield from _read_all_records(journal, str(origin), min(int(record.body["forked_at"]), record.seq - 1))
+        if origin := _find_origin(record):
+            yield from _read_all_records(journal, *origin)
         yield record
+
+
+def _find_origin(record: JournalRecord) -> tuple[str, int] | None:
+    """The session that this one was forked from and the last record that belongs to the fork, if this is its header."""
+    origin = record.body.get("forked_from") if record.kind == "session" else ""
+    return (str(origin), min(int(record.body["forked_at"]), record.seq - 1)) if origin else None
 
 
 # Rewinding
@@ -70,7 +66,11 @@ def _read_all_records(
 
 def find_rewinds(journal: Journal, session_id: str, until: int | None = None) -> list[JournalRecord]:
     """In order; for a fork, first those of the session it was forked from."""
-    return list(_read_all_records(journal, session_id, until, REWOUND))
+    stream, end = STREAM_PREFIX + session_id, sys.maxsize if until is None else until
+    header = next((record for record in journal.read(stream, page=1) if record.seq <= end), None)
+    origin = _find_origin(header) if header is not None else None
+    found = [record for record in journal.read(stream, kind=REWOUND) if record.seq <= end]
+    return [*(find_rewinds(journal, *origin) if origin else ()), *found]
 
 
 class KeptRange(NamedTuple):

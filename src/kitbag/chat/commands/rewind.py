@@ -156,9 +156,8 @@ def _diffs(rewind: SessionRewind, plan: RewindPlan) -> list[Block]:
 async def _reopen(chat: CommandContext, rewind: SessionRewind, plan: RewindPlan) -> None:
     """Replays the session as it is now; the message returns to the input line."""
     agent = chat.agent
+    text = "" if plan.undoes_rewind else await asyncio.to_thread(rewind.message_text, plan.message)
     chat.ui.clear()
     await chat.open_session(msgspec.structs.replace(agent.options, resume=agent.session.id, fork=False))
-    if not plan.undoes_rewind:
-        text = await asyncio.to_thread(rewind.message_text, plan.message)
-        typed = "".join(part for kind, _, part in split_user_text(text) if kind == "user")
-        chat.ui.insert(typed.strip())
+    if typed := "".join(part for kind, _, part in split_user_text(text) if kind == "user").strip():
+        chat.ui.insert(typed)
