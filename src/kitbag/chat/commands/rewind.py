@@ -111,7 +111,9 @@ def _plan(rewind: SessionRewind, number: int | None, is_undo: bool) -> tuple[Rew
     headers = ("ACTION", "CHANGE", "FILE", "CHANGED BY (MESSAGE)", "KEPT, BECAUSE")
     more = len(steps) - len(rows)
     foot = format_count(more, "more file") if more else ""
-    dropped = f"conversation: without {format_count(plan.dropped, 'message')}"
+    dropped = "conversation: as before the rewind" if plan.undoes_rewind else "conversation: as before that message"
+    if plan.dropped:
+        dropped += f", without {format_count(plan.dropped, 'message')}"
     dropped += f"; files: {len(plan.clean_steps):,} restored"
     if not rows:
         return plan, [text_block(title, "strong"), text_block(f"{dropped} (none changed since)")]
