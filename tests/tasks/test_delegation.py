@@ -272,7 +272,7 @@ def test_agents_start_agents_only_so_deep(world: World) -> None:
 
 
 def test_what_agents_spend_counts_against_the_limits_of_the_one_that_started_them(world: World) -> None:
-    from kitbag.agent.loop import Limits
+    from kitbag.agent.turn_limits import Limits
     from kitbag.messages import Usage
 
     spends = Step(text="Found.", usage=Usage(input=5_000, output=100))
