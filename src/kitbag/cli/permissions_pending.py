@@ -9,11 +9,13 @@ import click
 
 from kitbag.assembly.open_journal import open_journal
 from kitbag.cli import output
+from kitbag.cli.block_lines import block_lines
 from kitbag.cli.library_options import json_option
+from kitbag.dialogs.approver import approval_blocks
+from kitbag.dialogs.change_preview import preview_change
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import find_places
 from kitbag.permissions.approvals.approval import ApprovalAnswer
-from kitbag.permissions.approvals.question_view import render_approval
 from kitbag.permissions.approvals.queue import CONTAINS_CREDENTIALS, ApprovalQueue, PendingApproval, require_person
 from kitbag.store.journal import journal_path
 
@@ -77,7 +79,7 @@ def answer(question: str, choice: Any, reason: str, session: bool, as_json: bool
 
 
 def _print_question(waiting: PendingApproval) -> None:
-    output.block("\n".join([*render_approval(waiting.request, max_characters=None), f"asked at {waiting.asked_at}"]))
+    output.block("\n".join([*block_lines(approval_blocks(waiting.request)), f"asked at {waiting.asked_at}"]))
     if not waiting.is_complete:
         output.remark(f"can only be denied: {CONTAINS_CREDENTIALS}")
 
@@ -101,5 +103,6 @@ def _question_json(waiting: PendingApproval) -> dict[str, Any]:
         "network": question.decision.network,
         "facts": [list(fact) for fact in question.facts],
         "suggested_rule": question.suggestion,
-        "shown": render_approval(question, max_characters=None),
+        "diff": preview_change(question).diff,
+        "shown": block_lines(approval_blocks(question)),
     }

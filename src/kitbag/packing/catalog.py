@@ -111,12 +111,13 @@ class _Wording(msgspec.Struct, frozen=True, kw_only=True):
 _SKILLS = _Wording(
     noun="skill",
     intro="Use the Skill tool to load any of these before doing the work it covers:",
-    table_intro="Use the `load_skill` tool to load any skill before using its capabilities.",
+    table_intro="Use the `Skill` tool to load any skill before using its capabilities.",
     search_tool="SearchSkills",
 )
 _SKILLS_OVER_MCP = msgspec.structs.replace(
     _SKILLS,
     intro="Use the load_skill tool to load any of these before doing the work it covers:",
+    table_intro="Use the `load_skill` tool to load any skill before using its capabilities.",
     search_tool="search_skills",
 )
 _AGENTS = _Wording(

@@ -100,7 +100,7 @@ def read_message_changes(journal: Journal, session_id: str, content_store: Conte
     for record in journal.read(STREAM_PREFIX + session_id):
         reader.apply(record.seq, record.at, record.kind, record.body, journal)
     if not reader.records_read:
-        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions`")
+        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list --all`")
     return [message for _, message in sorted(reader.messages.items()) if message.changes or message.problem]
 
 
