@@ -61,6 +61,12 @@ def style(text: str, name: str, stream: Any = None) -> str:
     return f"\x1b[{_STYLES[name]}m{text}\x1b[0m" if text and _uses_color(stream or sys.stdout) else text
 
 
+def is_interactive() -> bool:
+    """Whether the user can be asked: standard input and output are terminals."""
+    streams: tuple[Any, ...] = (sys.stdin, sys.stdout)  # None if closed
+    return all(stream is not None and not stream.closed and stream.isatty() for stream in streams)
+
+
 def terminal_width() -> int | None:
     """None if stdout is not a terminal: then nothing is truncated."""
     if not sys.stdout.isatty():

@@ -14,6 +14,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 # heading -> command -> help; the module of a command is kitbag.cli.<command>
 _COMMAND_GROUPS = {
     "Write and share skills and agents": {
+        "init": "Set up this project with a sample skill and agent.",
+        "new": "Create a skill, agent, persona or command.",
         "skills": "List, search, show, check, enable and disable skills.",
         "agents": "List, search, show, run, enable and disable agents.",
         "personas": "List and show personas.",
@@ -21,7 +23,7 @@ _COMMAND_GROUPS = {
         "pack": "Build a subagent's context from a task, within a token budget.",
     },
     "Monitor and undo work": {
-        "sessions": "List and delete sessions.",
+        "sessions": "List, show, export and delete sessions.",
         "tasks": "List, watch, stop and resume background tasks.",
         "context": "Show what the model sees and what it costs.",
         "undo": "Undo file changes made by an agent.",
@@ -62,7 +64,7 @@ Exit codes:
   2    invalid command line
   4    not found
   5    ambiguous name
-  6    found but unusable, or denied
+  6    found but unusable, or denied; -p: every tool call was denied
   7    the model failed (-p)
   8    background tasks are still running or need approval (-p)
   9    the model returned an empty answer (-p)

@@ -1,10 +1,9 @@
 """Converts options of the root command to those of a run, for `-p` and the chat."""
 
 import os
-import sys
-from io import TextIOBase
 from typing import TYPE_CHECKING, Any, Final
 
+from kitbag.cli.output import is_interactive
 from kitbag.errors import UsageError
 from kitbag.library.dialects.tool_aliases import split_tool_names
 
@@ -27,16 +26,11 @@ def check_options(options: dict[str, Any]) -> None:
         raise UsageError("--fork needs a session", "add --resume ID or --continue")
     if options["resume"] == CHOOSE_SESSION and options["fork"]:
         raise UsageError("--fork needs a session", "add the ID: --resume ID --fork")
-    if options["resume"] == CHOOSE_SESSION and (options["prompt"] is not None or not _is_interactive()):
+    if options["resume"] == CHOOSE_SESSION and (options["prompt"] is not None or not is_interactive()):
         fix = "list sessions with `kitbag sessions list`, or use --continue for the newest"
         raise UsageError("--resume needs a session ID here: it can only ask in an interactive chat", fix)
     for name in ("allowed_tools", "disallowed_tools"):
         _split_rules(f"--{name.replace('_', '-')}", options[name])
-
-
-def _is_interactive() -> bool:
-    streams: tuple[object, ...] = (sys.stdin, sys.stdout)  # None if closed
-    return all(isinstance(one, TextIOBase) and one.isatty() for one in streams)
 
 
 def build_run_options(options: dict[str, Any]) -> "Options":
