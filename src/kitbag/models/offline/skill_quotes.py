@@ -64,12 +64,14 @@ def _choose_pieces(body: str, keywords: set[str]) -> list[str]:
 
 
 def _score(body: str, section: MarkdownSection, keywords: set[str]) -> int:
-    """A heading counts twice; a section that has nothing but its heading has nothing to say."""
+    """A heading counts twice, but not the title: it says what the skill is about, which is why it was loaded. A section
+    that has nothing but its heading has nothing to say."""
     whole = body[section.start : section.end]
     heading, _, text = whole.partition("\n") if section.level else ("", "", whole)
     if not text.strip():
         return 0
-    return 2 * len(stem_words(heading) & keywords) + len(stem_words(text) & keywords)
+    in_heading = stem_words(heading) & keywords if section.level > 1 else frozenset[str]()
+    return 2 * len(in_heading) + len(stem_words(text) & keywords)
 
 
 def _first_lines(text: str, most: int) -> str:
