@@ -269,6 +269,7 @@ def test_validate_checks_every_skill_that_is_listed(world: World) -> None:
     world.skill(".kitbag/skills", "mine")
     world.write(".kitbag/commands/plain.md", "---\ndescription: Does it.\n---\nDo it: $ARGUMENTS\n")
     world.write(".kitbag/commands/git/tidy.md", "---\ndescription: Tidies.\n---\nTidy.\n")
+    world.write(".kitbag/skills/shop/_persona_dev.yaml", "name: dev\ndescription: Develops.\n")
     world.write(".kitbag/skills/shop/core/flat.md", "---\nname: flat\ndescription: Is flat.\n---\nDo it.\n")
     listed = {one["path"] for one in world.json("skills", "list", "--all")}
     done = world.run("skills", "validate", "--json")
@@ -277,7 +278,7 @@ def test_validate_checks_every_skill_that_is_listed(world: World) -> None:
     assert {path for path, one in checked.items() if not one["valid"]} == set()
     assert done.returncode == 0
     portable = world.run("skills", "validate", "--portable")
-    assert "not checked: 3 commands or flat skills" in portable.stderr
+    assert "not checked: 3 files (commands and flat skills)" in portable.stderr
     world.write(".kitbag/commands/bad.md", "---\ndescription: [\n---\n")
     assert world.run("skills", "validate").returncode == 1
 

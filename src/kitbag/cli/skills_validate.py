@@ -32,7 +32,7 @@ def validate(registry: Registry, targets: tuple[str, ...], portable: bool, as_js
         single_files = [path for path in paths if not os.path.isdir(path)]
         paths = [path for path in paths if path not in single_files]
         if single_files:
-            output.remark(f"not checked: {output.format_count(len(single_files), 'command or flat skill')}")
+            output.remark(f"not checked: {output.format_count(len(single_files), 'file')} (commands and flat skills)")
     if not paths:
         raise NotFoundError("no skills to check", "pass a name or a path")
     if portable:
