@@ -114,11 +114,11 @@ print(wall, cpu, resident() - before)
 """
 
 
-def make_skills(folder: Path, count: int) -> None:
+def make_skills(folder: Path, count: int, body: str = BODY) -> None:
     for n in range(count):
         skill = folder / f"skill-{n:05d}"
         skill.mkdir(parents=True)
-        (skill / "SKILL.md").write_text(HEAD.format(n=n) + BODY)
+        (skill / "SKILL.md").write_text(HEAD.format(n=n) + body)
 
 
 def measure(program: str, folder: Path, home: Path, rounds: int) -> tuple[float, float, float]:

@@ -2,9 +2,10 @@
 
     python bench/startup.py [--quick] [--json FILE] [--peers DIR]
 
-Starts each program as a process of its own against a model server on loopback, with 0, 100 and 1,000 skills of the
-user, and stops the clock when the server has read the first request: wall time, CPU and resident memory of the
-process and its children. The floor is a client of the standard library alone that sends the same bytes.
+Starts each program as a process of its own against a model server on loopback, with 0, 100 and 1,000 skills of 12 KB,
+and stops the clock when the server has read the first request: wall time, CPU and resident memory of the process and
+its children. The skills are the user's, and for Kitbag also those of a trusted project. The floor is a client of the
+standard library alone that sends the same bytes; bare Python is an interpreter that does nothing.
 
 Other agents are measured where they are found below DIR (default: $KITBAG_BENCH_PEERS, else /tmp/peers):
 
@@ -16,6 +17,7 @@ Rounds of all programs alternate; times are the median and the least of them.
 import argparse
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -27,11 +29,12 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from scan import make_skills
+from scan import BODY, make_skills
 
 from kitbag.testing import ModelServer, Rule, Script, Seen, Step
 
 REQUEST = "Say hi."
+KITBAG, TRUSTED = "Kitbag", "Kitbag project"
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 FLOOR = """
@@ -57,6 +60,8 @@ class Program(NamedTuple):
     command: Callable[[str, Path], list[str]]
     """From the server's address and the home."""
     environment: tuple[tuple[str, str], ...] = ()
+    is_trusted: bool = False
+    """The skills are a project's, which `kitbag trust` has to trust once."""
 
 
 class Bench:
@@ -78,9 +83,11 @@ class Bench:
         """A home with so many skills; the same for all rounds, so that an index may be warm."""
         home = self.base / f"{program.name.replace(' ', '-')}-{count}"
         if not home.exists():
-            make_skills(home / program.skills, count)
-            home.mkdir(exist_ok=True)
-            (home / "work").mkdir()
+            make_skills(home / program.skills, count, BODY * 2)
+            (home / "work" / ".git").mkdir(parents=True)
+            if program.is_trusted:
+                trust = [str(Path(sys.executable).with_name("kitbag")), "trust", "add", "--yes", str(home / "work")]
+                subprocess.run(trust, check=True, capture_output=True, env={**os.environ, "HOME": str(home)})
         return home
 
     def run(self, program: Program, count: int) -> Cost | None:
@@ -207,7 +214,7 @@ def measure(bench: Bench, programs: list[Program], counts: list[int], rounds: in
             if bench.server.requests:
                 first = bench.server.requests[0]
                 sizes[program.name] = size_of(first.body)
-                if program.name == "Kitbag":
+                if program.name == KITBAG:
                     _same_bytes(bench, programs, count, first.body, first.size)
         costs: dict[str, list[Cost]] = {}
         for _ in range(rounds):
@@ -243,10 +250,21 @@ def _row(name: str, count: int, costs: list[Cost], size: Size | None) -> dict[st
     return {**found, **(size._asdict() if size else {})}
 
 
+def bare_python() -> float:
+    """CPU seconds, the least of several starts."""
+    costs: list[float] = []
+    for _ in range(20):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        costs.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(costs)
+
+
 def verdicts(rows: list[dict[str, object]], has_peers: bool) -> None:
     by = {(row["program"], row["skills"]): row for row in rows}
     counts = sorted({int(str(row["skills"])) for row in rows})
-    none, most = by["Kitbag", counts[0]], by["Kitbag", counts[-1]]
+    none, most = by[KITBAG, counts[0]], by[KITBAG, counts[-1]]
     prompt = int(str(none["system"])) + int(str(none["tools"]))
     added = int(str(most["system"])) + int(str(most["tools"])) - prompt
     print(f"\ncharacters of prompt and tools without skills: {prompt:,} (goal: at most 12,000)")
@@ -255,10 +273,17 @@ def verdicts(rows: list[dict[str, object]], has_peers: bool) -> None:
         f"what {counts[-1]:,} skills add to it: {added:,}: {described:,} of descriptions (goal: at most 8,000), "
         f"{names:,} of names (cap: 24,000), {added - described - names:,} of bullets and line ends"
     )
+    bare = bare_python()
+    print(f"CPU of bare Python: {bare * 1e3:.0f} ms")
+    for count in (counts[0], counts[-1]):
+        cpu = float(str(by[TRUSTED, count]["cpu"]))
+        print(
+            f"CPU to the first request in a trusted project, {count:,} skills: {cpu * 1e3:.0f} ms, {cpu / bare:.0f} x"
+        )
     for peer in ("Codex", "Claude Code"):
         for count in (counts[0], counts[-1]):
             if "wall" in by.get((peer, count), {}):
-                ratio = float(str(by["Kitbag", count]["wall"])) / float(str(by[peer, count]["wall"]))
+                ratio = float(str(by[KITBAG, count]["wall"])) / float(str(by[peer, count]["wall"]))
                 print(f"time to the first request beside {peer}, {count:,} skills: {ratio:.2f} x")
     if not has_peers:
         print("no other agents found; see the head of this file for how to install them")
@@ -273,7 +298,8 @@ def main() -> None:
     others = peers(Path(arguments.peers))
     programs = [
         Program("floor", "none", floor),
-        Program("Kitbag", ".kitbag/skills", kitbag),
+        Program(KITBAG, ".kitbag/skills", kitbag),
+        Program(TRUSTED, "work/.kitbag/skills", kitbag, is_trusted=True),
         *others,
     ]
     base = Path(tempfile.mkdtemp(prefix="kitbag-bench-", dir=Path.home()))  # some agents refuse to live in /tmp

@@ -253,8 +253,10 @@ def fields_page() -> str:
                 "`kitbag skills index` writes one.",
                 _field_table(about.MANIFEST_REFERENCE),
                 "## Plugin manifests",
-                "`.claude-plugin/plugin.json`, or `gemini-extension.json`. Without a manifest, a directory with `skills`, `agents` or "
-                "`commands` is a plugin too. A marketplace, `.claude-plugin/marketplace.json`, has a list `plugins` with the same fields "
+                "`plugin.json` in `.claude-plugin`, `.plugin`, `.github/plugin`, `.codex-plugin` or at the top, or "
+                "`gemini-extension.json`. Without a manifest, a directory with `skills`, `agents` or "
+                "`commands` is a plugin too. A marketplace, `marketplace.json` in `.claude-plugin`, `.github/plugin`, `.plugin`, "
+                "`.agents/plugins` or at the top, has a list `plugins` with the same fields "
                 "and `source`, a path relative to the marketplace or to its `metadata.pluginRoot`.",
                 _field_table(about.PLUGIN_REFERENCE),
             ]

@@ -120,6 +120,10 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     fix: str = ""
 
+    def line(self) -> str:
+        """The text and the fix, where only one line is shown or stored."""
+        return f"{self.text}; {self.fix}" if self.fix else self.text
+
 
 class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
     turn: int

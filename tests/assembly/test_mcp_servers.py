@@ -484,3 +484,10 @@ class TestOfAnAgent:
         self.write(repository, described(notes=str(notes)), "isolation: worktree\n")
         assert self.delegated(House(repository)) == []
         assert not notes.exists()
+
+
+def test_an_agent_with_only_a_missing_server_starts_and_says_so(world: World) -> None:
+    world.write("~/.copilot/agents/jira.agent.md", "---\ndescription: Tracks.\ntools: ['atlassian']\n---\nTrack.\n")
+    found = world.run("agents", "run", "jira", "say hello", "--model", "offline")
+    assert found.returncode == 0, found.stderr
+    assert "not configured: atlassian" in found.stderr

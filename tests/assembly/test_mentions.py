@@ -365,10 +365,10 @@ class TestInAConversation:
         assert "outside the workspace" in house.notices()
         assert "OUTSIDE" not in str(house.requests)
 
-    def test_texts_of_skills_and_files_name_nothing(self, house: House) -> None:
+    def test_what_a_mentioned_file_names_is_not_read(self, house: House) -> None:
         house.world.write("b.txt", "SECOND")
         house.world.write("a.txt", "See @b.txt")
-        house.world.skill("~/.kitbag/skills", "way", body="Mind @./b.txt always")
+        house.world.skill("~/.kitbag/skills", "way", body="Do it.")
         house.ask("/way with @a.txt")
         said = str(house.requests[0].messages)
         assert "See @b.txt" in said

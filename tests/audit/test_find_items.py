@@ -107,3 +107,16 @@ def test_what_can_not_be_audited_is_a_usage_error(world: World, given: str) -> N
     with pytest.raises(UsageError) as caught:
         find_items((str(world.outside / given),))
     assert caught.value.fix
+
+
+@pytest.mark.parametrize("folder", ["team/backend", "agents/.curated", "deep/er"])
+def test_the_agents_that_a_listing_of_the_directory_finds_are_audited(world: World, folder: str) -> None:
+    world.write(f"repo/{folder}/reviewer.md", HEAD)
+    world.write(f"repo/{folder}/data.yaml", "name: y\ndescription: d\nprompt: Do it.\n")
+    world.write(f"repo/{folder}/notes.md", "No frontmatter.\n")
+    world.write("repo/README.md", HEAD)
+    listed = world.json("agents", "list", "--dir", "repo", "--all")
+    paths = {str(Path(agent["path"]).relative_to(world.workspace)) for agent in listed if "/repo/" in agent["path"]}
+    assert len(paths) == 2
+    found = find_items((str(world.workspace / "repo"),))
+    assert {item.path for item in found.items if item.kind == "agent"} == paths

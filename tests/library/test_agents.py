@@ -703,3 +703,42 @@ def test_any_bytes_are_read_without_an_exception(tmp_path: Path, data: bytes, su
     path.write_bytes(b"---\n" + data if suffix == ".md" else data)
     agent, notes = read_agent(str(path), root_of(tmp_path))
     assert agent is not None or notes
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("tool", "tools"),
+        ("alowed-tools", "tools"),
+        ("dissallowedTools", "disallowedTools"),
+        ("permision-mode", "permission-mode"),
+        ("permission_mod", "permission-mode"),
+        ("mcp-server", "mcpServers"),
+        ("disable-model-invokation", "disable-model-invocation"),
+        ("read_onli", "readonly"),
+    ],
+)
+def test_a_near_miss_of_a_field_that_limits_an_agent_is_reported(tmp_path: Path, key: str, meant: str) -> None:
+    agent, notes = read(tmp_path, f"---\nname: a\ndescription: b\n{key}: x\nauthor: y\n---\nText.\n")
+    assert agent is not None
+    assert [(note.severity, note.code, note.line) for note in notes] == [("warning", "field-misspelled", 4)]
+    assert meant in notes[0].fix
+
+
+def test_a_tool_list_after_a_malformed_closing_fence_is_not_dropped_silently(tmp_path: Path) -> None:
+    agent, notes = read(tmp_path, "---\nname: a\ndescription: b\n---## Do\n\ntools: Read\n\n---\nText.\n")
+    assert agent is not None
+    assert agent.tools.mode == "none"
+    assert {"head-fence", "tools-unreadable"} <= {note.code for note in notes}
+
+
+def test_a_copilot_agent_with_only_servers_has_their_tools_wherever_its_file_is(tmp_path: Path) -> None:
+    text = "---\nname: Jira\ndescription: Tracks issues.\ntools: ['atlassian']\n---\nText.\n"
+    for dialect in ("kitbag", "copilot"):
+        agent, notes = read(tmp_path, text, "jira.agent.md", dialect)
+        assert agent is not None
+        assert (agent.tools.mode, agent.tools.names) == ("allow", ("mcp__atlassian__*",))
+        assert [(note.severity, note.code) for note in notes] == [("info", "tools-servers")]
+    declared = text.replace("tools:", "mcp-servers: {atlassian: {url: 'https://x.example'}}\ntools:")
+    assert agent_of(tmp_path, declared, "a.md", "claude").tools.names == ("mcp__atlassian__*",)
+    assert agent_of(tmp_path, text, "b.md", "claude").tools.mode == "none"

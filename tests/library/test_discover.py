@@ -121,6 +121,21 @@ def test_folders_of_tools_are_not_searched(tmp_path: Path, folder: str) -> None:
     assert names(scan(tmp_path)) == ["a"]
 
 
+def test_a_hidden_folder_of_skills_is_searched(tmp_path: Path) -> None:
+    skills(tmp_path, "a", ".curated/b", ".system/group/c", "x/.experimental/d", ".archive/e", ".own", ".more/.deeper/f")
+    skills(tmp_path, ".venv/g", ".mypy_cache/h", ".github/skills/i", ".claude/skills/j", ".Trash-1000/k")
+    (tmp_path / ".linked").symlink_to(tmp_path / ".archive")
+    found = scan(tmp_path)
+    assert names(found) == ["a", "b", "c", "d"]
+    skipped = {os.path.relpath(note.file, tmp_path) for note in found.diagnostics if note.code == "hidden-folder"}
+    assert skipped == {".archive", ".own", ".more/.deeper"}
+    assert names(scan(tmp_path, "commands")) == []
+    write(tmp_path / "agents/.curated/x.md")
+    write(tmp_path / "agents/.git/y.md")
+    agents = find_agent_files(Root(str(tmp_path / "agents"), "agents", "user", "kitbag", (1, 0)), [])
+    assert [os.path.basename(path) for path in agents] == ["x.md"]
+
+
 def test_a_virtual_environment_is_known_by_its_mark_not_by_its_name(tmp_path: Path) -> None:
     skills(tmp_path, "env/lib/a", "venv", "tools/venv/b")
     (tmp_path / "env" / "pyvenv.cfg").touch()

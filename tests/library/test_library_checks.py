@@ -7,6 +7,8 @@ import pytest
 from conftest import World
 from kitbag.errors import Diagnostic
 from kitbag.library.library_checks import CHAT_COMMANDS, find_nested_skills
+from kitbag.library.names import Namespace
+from support.cost import calls
 
 
 def notes(world: World, code: str, **options: object) -> list[Diagnostic]:
@@ -217,3 +219,19 @@ def test_a_wrong_name_is_reported_with_its_own_line(world: World, file: str, tex
     found = [one for one in world.registry().diagnostics() if one.file == path]
     for name, line in lines.items():
         assert [one.line for one in found if f"'{name}'" in one.problem or f"`{name}`" in one.problem] == [line], name
+
+
+def test_the_problems_of_one_file_are_found_without_searching_names_for_the_others(world: World) -> None:
+    world.skill("~/.kitbag/skills", "one", subagents="nobody")
+    world.skill("~/.kitbag/skills", "two", subagents="nobody-else")
+    world.skill("~/.claude/skills", "one")
+    registry = world.registry()
+    files = [skill.path for skill in registry.skills if skill.root.scope != "built-in"]
+    files += [loser.path for _, loser in registry.skills.shadowed]
+    everything = registry.diagnostics()
+    for file in files:
+        expected = [problem for problem in everything if problem.file == file]
+        with calls(Namespace.suggest) as counts:
+            assert registry.diagnostics(file) == expected
+            assert counts() == [sum(problem.code == "unknown-name" for problem in expected)]
+    assert len(files) == 3

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kitbag.errors import Diagnostic
+from kitbag.library.dialects.field_names import IGNORED_SKILL_FIELDS, SKILL_SPELLINGS
 from kitbag.library.scopes import Root
 from kitbag.library.skill_files import list_resources, read_skill_body, read_skill_details
 from kitbag.library.skills import (
@@ -240,7 +241,7 @@ def test_a_hint_is_shown_as_it_was_written(tmp_path: Path, line: str, hint: str)
 
 @pytest.mark.parametrize("word", ["true", "True", "TRUE", "yes", "Yes", "on", "ON", "1", "'true'", '" yes "'])
 def test_every_spelling_of_true_is_true(tmp_path: Path, word: str) -> None:
-    for key in ("disable-model-invocation", "disable_model_invocation"):
+    for key in ("disable-model-invocation", "disable_model_invocation", "disableModelInvocation"):
         assert skill_of(tmp_path, "name: a", "description: b", f"{key}: {word}").flags == NO_MODEL
     assert skill_of(tmp_path, "name: a", "description: b", f"user-invocable: {word}").flags == 0
 
@@ -256,6 +257,49 @@ def test_what_is_neither_counts_as_if_it_were_not_there(tmp_path: Path, word: st
     lines = ("name: a", "description: b", f"disable-model-invocation: {word}", f"user-invocable: {word}")
     assert skill_of(tmp_path, *lines).flags == 0
     assert [note[1] for note in notes_of(tmp_path, *lines)] == ["not-a-boolean"] * 2
+
+
+@pytest.mark.parametrize("flags", [0, COMMAND, FLAT])
+def test_every_spelling_of_a_field_counts_in_every_kind_of_file(tmp_path: Path, flags: int) -> None:
+    for field, spellings in SKILL_SPELLINGS.items():
+        for key in (*spellings, *(key.upper() for key in spellings[:1])):
+            if key == "description":
+                continue
+            text = f"---\ndescription: b\n{key}: 'no'\n---\nText.\n"
+            skill, notes = read(tmp_path, text, flags=flags)
+            assert skill is not None
+            assert not [note for note in notes if note.code == "field-misspelled"]
+            assert read_skill_details(skill).fields[spellings[0]] == ("no" if field != "description" else "b")
+            assert bool(skill.flags & NO_USER) == (field == "user_invocable")
+            assert (skill.when_to_use, skill.argument_hint).count("no") == (field in ("when_to_use", "argument_hint"))
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("disable-model-invokation", "disable-model-invocation"),
+        ("disable_model_invocations", "disable-model-invocation"),
+        ("disableModelInvoke", "disable-model-invocation"),
+        ("user-invocabel", "user-invocable"),
+        ("allowed_tool", "allowed-tools"),
+        ("alowed-tools", "allowed-tools"),
+        ("dissallowed-tools", "disallowed-tools"),
+        ("restricted-tools", "restrict-tools"),
+    ],
+)
+def test_a_near_miss_of_a_field_that_limits_or_grants_is_reported(tmp_path: Path, key: str, meant: str) -> None:
+    _, notes = read(tmp_path, f"---\nname: a\ndescription: b\n{key}: true\n---\nText.\n", name="a")
+    assert [(note.severity, note.code, note.line) for note in notes] == [("warning", "field-misspelled", 4)]
+    assert key in notes[0].problem
+    assert meant in notes[0].fix
+
+
+def test_fields_of_other_tools_are_no_near_misses(tmp_path: Path) -> None:
+    keys = (
+        "toolkit allowed-paths model-version user modes tags invocations permission-mode disable x-tools y" + "z" * 900
+    )
+    lines = [f"{key}: x" for key in [*keys.split(), *sorted(IGNORED_SKILL_FIELDS)]]
+    assert notes_of(tmp_path, "name: a", "description: b", *lines) == []
 
 
 @pytest.mark.parametrize("word", ["", "null", "~"])

@@ -18,6 +18,7 @@ from kitbag.packing.pack import Packer, PackOptions, pack
 from kitbag.packing.references.resolve import ReferenceDeniedError
 from kitbag.packing.task_sources import load_task, parse_task
 from kitbag.text.tokens import TokenCounter, estimate_tokens
+from kitbag.text.truncate import extract_essential
 from support.matrix import examples
 from support.waiting import TEST_TIMEOUT, wait_until
 
@@ -66,6 +67,10 @@ def task(world: World, name: str = "T1", **fields: object) -> None:
 
 def packed(world: World, *arguments: str) -> dict:
     return world.json("pack", *arguments)
+
+
+def skill_tokens(found: dict) -> int:
+    return sum(entry["tokens"] for entry in found["ledger"] if entry["kind"] in ("skill", "reference"))
 
 
 @pytest.mark.parametrize("strategy", ["minimal", "standard", "comprehensive"])
@@ -261,6 +266,38 @@ def test_values_come_from_the_command_line_then_the_task_then_settings(world: Wo
     found = packed(world, "T1", "--skills", "x", "--var", "TASK_ID=T2")
     assert "T2 green round {{NOTHING}}" in found["payload"]
     assert any("NOTHING" in warning for warning in found["warnings"])
+
+
+def test_references_that_a_manifest_names_are_loaded_if_they_may_be_read(world: World) -> None:
+    research(world)
+    world.write(".kitbag/shared/terms.md", "The terms.\n")
+    (world.outside / "x.md").write_text("NOT FOR ME")
+    references = [
+        "skills/research/SKILL.md",
+        "skills/research/references/guide.md",
+        "shared/terms.md",
+        "../../outside/x.md",
+    ]
+    entry = {"name": "research", "path": "skills/research", "references": references}
+    world.write(".kitbag/skills/manifest.json", json.dumps({"skills": [entry]}))
+    task(world)
+    found = packed(world, "T1", "--skills", "research", "--strategy", "comprehensive")
+    sources = [entry["source"] for entry in found["ledger"] if entry["kind"] == "reference"]
+    assert [os.path.basename(source) for source in sources] == ["guide.md", "terms.md"]
+    assert ("The terms." in found["payload"], "NOT FOR ME" in found["payload"]) == (True, False)
+    assert found["payload"].count("# Research") == 1
+    assert any("outside/x.md is omitted" in warning for warning in found["warnings"])
+
+
+def test_path_variables_of_an_inserted_file_stay_as_they_are(world: World) -> None:
+    world.write("a.md", "In ${SKILL_ROOT} here")
+    world.skill(".kitbag/skills", "x", body="From ${SKILL_ROOT}: @a.md")
+    world.write(".kitbag/skills/x/forms.md", "x")
+    task(world)
+    payload = packed(world, "T1", "--skills", "x")["payload"]
+    directory = f"{world.workspace}/.kitbag/skills/x"
+    assert f"From {directory}: [file: a.md]\n```md\nIn ${{SKILL_ROOT}} here\n```" in payload
+    assert f"### x\n\nSkill directory: {directory}\nOther files: forms.md\n\n---\nname: x" in payload
 
 
 def test_an_input_that_a_manifest_declares_and_nobody_gives_is_a_warning(world: World) -> None:
@@ -492,6 +529,44 @@ def test_for_any_texts_the_ledger_is_the_payload_and_the_budget_holds(
         assert (entry.status == "kept") == (entry.reason == "")
 
 
+BLOCKS = st.sampled_from(
+    [
+        "## Summary\n\nIn short.", "## Core Rules\n\nNever guess.", "# Title", "## Steps", "## Examples", "## Appendix",
+        "One line of words. " * 20, "Words and words.\n" * 60, "word " * 900, "x" * 4_000,
+        "```py\n" + "value = compute(1)\n" * 150 + "```", "- an item\n- and another",
+    ]
+)  # fmt: skip
+BODIES = st.lists(BLOCKS, min_size=1, max_size=8).map("\n\n".join)
+
+
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    bodies=st.lists(BODIES, min_size=1, max_size=3),
+    references=st.lists(BODIES, max_size=2),
+    strategy=st.sampled_from(["minimal", "standard", "comprehensive"]),
+    budget=st.integers(300, 4_000),
+)
+def test_over_budget_nine_tenths_of_the_budget_are_used_whatever_the_skills_are(
+    tmp_path_factory: pytest.TempPathFactory, bodies: list[str], references: list[str], strategy: Any, budget: int
+) -> None:
+    world = World(tmp_path_factory.mktemp("world"))
+    names = tuple(
+        world.skill(".kitbag/skills", f"s{number}", body=body).parent.name for number, body in enumerate(bodies)
+    )
+    for number, text in enumerate(references):
+        world.write(f".kitbag/skills/s0/references/{number}.md", text)
+    one, _ = parse_task('{"id": "T1", "title": "Do it"}', ".json", "here")
+    options = PackOptions(skills=names, strategy=strategy)
+
+    def used(limit: int) -> int:
+        payload = Packer(world.registry(), budgets=Budgets(skills=limit)).pack(one, options)
+        assert "".join(entry.text for entry in payload.ledger.entries) == payload.text
+        return sum(entry.tokens for entry in payload.ledger.entries if entry.kind in ("skill", "reference"))
+
+    if extract_essential(bodies[0], estimate_tokens).tokens < budget - 150:  # else it is over budget
+        assert min(used(60_000), budget * 0.9) <= used(budget) <= budget
+
+
 def test_a_thousand_packs_do_not_grow(world: World) -> None:
     import gc
 
@@ -543,12 +618,26 @@ def test_the_floor_holds_when_minimal_was_chosen_and_is_still_too_much(world: Wo
     assert world.run("pack", "T1", "--skills", "late", "--budget", "skills=20").returncode == 10
 
 
-def test_a_lowered_strategy_is_the_one_that_is_told(world: World) -> None:
+def test_a_skill_slightly_over_budget_is_cut_inside_its_strategy(world: World) -> None:
     late(world)
     task(world)
-    found = packed(world, "T1", "--skills", "late", "--strategy", "standard", "--budget", "skills=2000")
+    whole = skill_tokens(packed(world, "T1", "--skills", "late", "--strategy", "standard"))
+    for budget in (whole - 300, whole // 2):
+        found = packed(world, "T1", "--skills", "late", "--strategy", "standard", "--budget", f"skills={budget}")
+        assert found["strategy"] == "standard"
+        assert budget * 0.9 <= skill_tokens(found) <= budget
+
+
+def test_the_strategy_is_lowered_only_where_that_leaves_more_and_that_is_told(world: World) -> None:
+    lines = [f"Line {number} of the first part has many words in it." for number in range(44)]
+    body = "\n".join(["## First", *lines, "", "## Second", *["A line."] * 60])
+    world.skill(".kitbag/skills", "late", body=body)
+    task(world)
+    minimal = skill_tokens(packed(world, "T1", "--skills", "late", "--strategy", "minimal"))
+    found = packed(world, "T1", "--skills", "late", "--strategy", "standard", "--budget", f"skills={minimal}")
     assert found["strategy"] == "minimal"
     assert "standard (requested) was over budget" in found["strategy_reason"]
+    assert skill_tokens(found) == minimal
 
 
 @pytest.mark.parametrize(("used", "code"), [("71000", 0), ("99900", 10), ("200000", 10)])

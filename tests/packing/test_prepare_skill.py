@@ -96,10 +96,44 @@ def test_in_code_comments_and_behind_a_backslash_nothing_runs(world: World) -> N
     assert body_of(text) == body.replace("\\!", "!")
 
 
-def test_other_references_stay_the_text_they_are(world: World) -> None:
-    world.write("secret.md", "SECRET")
-    body = "See @secret.md, {{NAME}}, ${HOME}, @../x.md, \\@secret.md and \\{{NAME}}; !`echo {{x}}`"
-    assert load(world, body) == body.replace("!`echo {{x}}`", "{{x}}")
+def test_all_references_are_resolved_as_in_a_packed_skill(world: World) -> None:
+    world.write("docs/a.py", "x = '{{NAME}} @docs/a.py $0 ${SKILL_ROOT}'\n")
+    world.skill("~/.kitbag/skills", "x", body="For $0: @docs/a.py\n\n{{NAME}} in ${SKILL_ROOT}, !`echo {{NAME}}{{x}}`")
+    prepare = SkillPreparer(policy=rights(world), workspace=str(world.workspace), values={"NAME": "it's"})
+    delivered = SessionSkills(world.registry(), prepare).load("x", "me")
+    assert body_of(delivered.text) == (
+        "For me: [file: docs/a.py]\n```py\nx = '{{NAME}} @docs/a.py $0 ${SKILL_ROOT}'\n```\n\n"
+        f"it's in {world.home}/.kitbag/skills/x, it's{{{{x}}}}"
+    )
+    assert delivered.problems == ()
+
+
+def test_what_is_not_allowed_or_unknown_stays_as_written_with_its_line(world: World) -> None:
+    world.write("deny/me.md", "SECRET")
+    world.write("~/.kitbag/settings.toml", '[permissions]\ndeny = ["Read(./deny/**)"]\n')
+    body = "One\n@deny/me.md\n${HOME} {{NOPE}}\n@/etc/passwd and @none.md\n\\@deny/me.md `${HOME}`"
+    path = world.skill("~/.kitbag/skills", "x", body=body)
+    delivered = SessionSkills(
+        world.registry(), SkillPreparer(policy=rights(world), workspace=str(world.workspace))
+    ).load("x")
+    assert body_of(delivered.text) == body.replace("@none.md", "[missing: none.md]").replace("\\@", "@")
+    assert [(problem.file, problem.line, problem.code) for problem in delivered.problems] == [
+        (str(path), 6, "reference-kept"),
+        (str(path), 7, "no-value"),
+        (str(path), 7, "reference-kept"),
+        (str(path), 8, "reference-missing"),
+        (str(path), 8, "reference-kept"),
+    ]
+    assert "SECRET" not in delivered.text
+
+
+def test_without_a_policy_files_are_inserted_and_commands_stay_with_a_warning(world: World) -> None:
+    world.write("a.md", "text of a")
+    world.skill("~/.kitbag/skills", "x", body="See @a.md\n\n!`touch $CANARY`")
+    delivered = SessionSkills(world.registry()).load("x")
+    assert body_of(delivered.text) == "See [file: a.md]\n```md\ntext of a\n```\n\n!`touch $CANARY`"
+    assert [(problem.code, problem.line) for problem in delivered.problems] == [("reference-kept", 7)]
+    assert not world.canary.exists()
 
 
 NASTY = "!`touch $CANARY` @/etc/passwd ${HOME} {{OTHER}} $0 $(touch $CANARY) `touch $CANARY`"
@@ -234,7 +268,8 @@ def test_more_commands_than_may_run_end_the_loading_before_the_first(world: Worl
 
 def test_arguments_used_in_a_command_alone_are_not_told_twice(world: World) -> None:
     assert load(world, "!`echo $0`", "hello") == "hello"
-    assert load(world, "!`echo hi`", "hello") == "hi\n\nARGUMENTS: hello"
+    assert load(world, "!`echo hi`", "hello\nyou") == "hi\n\nARGUMENTS: hello\nyou"
+    assert load(world, "!`echo $0`", "hello\nyou") == "hello"
 
 
 def test_an_argument_where_the_shell_would_read_code_is_refused(world: World) -> None:

@@ -226,9 +226,15 @@ def test_without_a_policy_arguments_are_put_in_and_commands_stay_text(world: Wor
 
 def test_arguments_that_the_text_has_no_place_for_are_told_once_as_typed(world: World) -> None:
     world.skill(".kitbag/skills", "x", body="Do it.")
-    text = session(world).load("x", "line one\nline two").text
-    assert "User arguments: line one line two\n" in text
-    assert text.endswith("Do it.\n\nARGUMENTS: line one\nline two\n</skill-invocation>")
+    skills = session(world)
+    assert skills.load("x", "one line").text.endswith("User arguments: one line\n\nDo it.\n</skill-invocation>")
+    text = skills.load("x", "line one\nline two", by="preload").text
+    assert text.endswith("Do it.\n\nARGUMENTS: line one\nline two\n</skill-invocation>") or "Added lines" in text
+    assert text.count("line one") == 1
+    for arguments in ("one line", "line one\nline two"):  # the user's message has them
+        invoked = session(world).load("x", arguments, by="user")
+        assert "line" not in invoked.text
+        assert invoked.request_text(arguments) == arguments
 
 
 def test_declared_names_and_opencode_s_counting_are_used(world: World) -> None:

@@ -65,7 +65,7 @@ def test_declared_names_are_replaced_and_missing_ones_are_empty() -> None:
 
 
 def test_a_name_that_is_a_number_declares_nothing() -> None:
-    assert put("$1 $0", InvocationArguments(text="a b", names=("1", "", "x.y"))) == "b a"
+    assert put("$1 $0", InvocationArguments(append=True, text="a b", names=("1", "", "x.y"))) == "b a"
 
 
 def test_opencode_counts_from_one_and_its_last_number_takes_the_rest() -> None:
@@ -87,12 +87,13 @@ def test_arguments_without_a_place_stand_at_the_end() -> None:
         substitution = ArgumentSubstitution(given, text)
         return substitution.append_unused_arguments(substitution.substitute_in_text(text))
 
-    assert delivered("Do it.", InvocationArguments(text="a b")) == "Do it.\n\nARGUMENTS: a b"
+    assert delivered("Do it.", InvocationArguments(append=True, text="a b")) == "Do it.\n\nARGUMENTS: a b"
     assert (
-        delivered(r"For \$0, $9 or $HOME.", InvocationArguments(text="a b")) == "For $0, $9 or $HOME.\n\nARGUMENTS: a b"
+        delivered(r"For \$0, $9 or $HOME.", InvocationArguments(append=True, text="a b"))
+        == "For $0, $9 or $HOME.\n\nARGUMENTS: a b"
     )
-    assert delivered("Do $1.", InvocationArguments(text="a b")) == "Do b."
-    assert delivered("Do $x.", InvocationArguments(text="a b", names=("y", "z", "x"))) == "Do ."
+    assert delivered("Do $1.", InvocationArguments(append=True, text="a b")) == "Do b."
+    assert delivered("Do $x.", InvocationArguments(append=True, text="a b", names=("y", "z", "x"))) == "Do ."
     assert delivered("Do it.", InvocationArguments(text=" ")) == "Do it."
 
 
@@ -182,5 +183,5 @@ def test_a_path_with_blanks_is_one_word_in_a_command() -> None:
 def test_no_text_costs_more_than_its_length_asks_for(text: str) -> None:
     with processor_limit():
         ArgumentSubstitution(
-            InvocationArguments(text="a b", names=("x",), one_based=True), text, {"SKILL_ROOT": "/"}
+            InvocationArguments(append=True, text="a b", names=("x",), one_based=True), text, {"SKILL_ROOT": "/"}
         ).substitute_in_text(text)

@@ -23,7 +23,7 @@ from kitbag.runtime.agent import Agent
 from kitbag.tasks import command_task
 from kitbag.tasks.command_task import CommandTask
 from kitbag.tasks.delegation import TaskDelegation
-from kitbag.tasks.notifications import take_notifications
+from kitbag.tasks.notifications import render_notifications, take_unnotified
 from kitbag.tasks.output_file import OutputFile
 from kitbag.tasks.reports import build_report
 from kitbag.tasks.stop_signals import StopSignals
@@ -450,9 +450,9 @@ def test_it_outlives_the_one_who_began_it_and_goes_on_when_an_agent_that_began_i
     for pid in find_task_processes(command.id):
         os.kill(pid, signal.SIGKILL)
     ended(workshop, command)
-    told = asyncio.run(take_notifications(workshop.board, "root", ""))
+    told = render_notifications(asyncio.run(take_unnotified(workshop.board, "root", "")))
     assert f'task-id="{command.id}" status="failed" agent="Bash"' in told, "the agent is gone, so its root is told"
-    assert asyncio.run(take_notifications(workshop.board, "root", "")) == ""
+    assert asyncio.run(take_unnotified(workshop.board, "root", "")) == []
 
 
 def test_it_stops_with_the_agent_that_began_it(workshop: Workshop) -> None:

@@ -139,6 +139,39 @@ def test_unindented_lines_below_a_block_mark_belong_to_it(tmp_path: Path) -> Non
     assert head.metadata == {"name": "a", "description": "First.\n<example>\n</example>", "model": "opus"}
 
 
+def test_a_field_without_a_space_after_its_colon_is_a_field(tmp_path: Path) -> None:
+    head = head_of(
+        tmp_path, fenced("name:a", "description:Does it: well.", "allowed-tools:[Read]", "user-invocable\uff1afalse")
+    )
+    assert head.metadata == {
+        "name": "a",
+        "description": "Does it: well.",
+        "allowed-tools": ["Read"],
+        "user-invocable": "false",
+    }
+    spacing = [note for note in notes(head) if note == ("warning", "yaml-recovered", note[2])]
+    assert [note[2] for note in spacing][:4] == [2, 3, 4, 5]
+    assert head.problems[1].fix == "write `description: ` with a space"
+    body = head_of(tmp_path, "---\nname:a\ndescription:b\n\nText.\n")
+    assert (body.metadata, body.body_prefix) == ({"name": "a", "description": "b"}, "\nText.\n")
+
+
+@pytest.mark.parametrize("value", ["http://x.example/a", "C:\\dir\\x", "12:30:05", "a:b", "source:x"])
+def test_a_colon_inside_a_value_starts_no_field(tmp_path: Path, value: str) -> None:
+    for lines in ((f"homepage: {value}",), ("homepage: >-", f"  {value}"), ("tags:", f"- {value}")):
+        metadata = head_of(tmp_path, fenced("description: b", *lines)).metadata
+        assert list(metadata.values())[1] in (value, [value])
+    text = head_of(tmp_path, fenced("name: a: b", "description: see", f"{value}")).metadata
+    assert set(text) == ({"name", "description", "source"} if value == "source:x" else {"name", "description"})
+
+
+@pytest.mark.parametrize("lines", [("metadata:", "\tauthor: x"), ("metadata:", " \tauthor: x"), ("tags:", "\t- x")])
+def test_a_tab_is_read_as_spaces_and_the_fix_says_so(tmp_path: Path, lines: tuple[str, str]) -> None:
+    head = head_of(tmp_path, fenced("name: a", "description: b", *lines))
+    assert head.metadata[lines[0][:-1]] in ({"author": "x"}, ["x"])
+    assert [(note.line, note.fix) for note in head.problems] == [(5, "indent with spaces, not tabs")]
+
+
 def test_unknown_fields_survive_a_head_that_has_to_be_recovered(tmp_path: Path) -> None:
     head = head_of(
         tmp_path,
@@ -305,6 +338,60 @@ def test_a_head_that_is_never_closed_ends_where_the_fields_end(tmp_path: Path) -
     assert "after line 6" in head.problems[0].fix
     body, line, _, _ = read_body(str(tmp_path / "SKILL.md"), None)
     assert (body, line) == ("\n# Title\n\nText.\n", 7)
+
+
+@pytest.mark.parametrize(
+    ("closing", "start"),
+    [
+        ("---## Do", "## Do"),
+        ("---# Title", "# Title"),
+        ("--- Read first.", "Read first."),
+        ("---Read first.", "Read first."),
+        ("----- Read", "Read"),
+        ("--- - item", "- item"),
+        (" ---", None),
+        ("   ----  ", None),
+        ("...", None),
+        ("***", None),
+        ("___", None),
+        ("--", None),
+        ("\u2014", None),
+        ("\u2014-", None),
+        ("---\u200b", "\u200b"),
+    ],
+)
+def test_a_malformed_closing_fence_costs_no_line_of_the_body(tmp_path: Path, closing: str, start: str | None) -> None:
+    after = "Step one.\n\n- a\n\n---\n\nStep two: go on.\n\n```yaml\nkey: x\n```\n"
+    for rest in (after, after.replace("---\n", "\n"), after.replace("Step one.\n\n", ""), "One.\n---\n" + "x " * 5_000):
+        for text in (rest, rest.replace("\n", "\r\n")):
+            head = head_of(tmp_path, f"---\nname: a\ndescription: b\n{closing}\n{text}")
+            assert head.metadata == {"name": "a", "description": "b"}
+            assert notes(head) == [("warning", "head-fence", 4)]
+            body, line, _, problems = read_body(str(tmp_path / "SKILL.md"), None)
+            assert body == (rest if start is None else f"{start}\n{rest}")
+            assert line == (5 if start is None else 4)
+            assert [problem.code for problem in problems] == ["head-fence"]
+
+
+@pytest.mark.parametrize("line", ["---x", "--- # more", "--- one", "...", "***", " ---"])
+def test_a_field_after_what_resembles_a_closing_fence_still_counts(tmp_path: Path, line: str) -> None:
+    head = head_of(tmp_path, fenced("name: a", "description: b", line, "allowed-tools: Read", "version: 1"))
+    assert head.metadata["allowed-tools"] == "Read"
+    assert read_body(str(tmp_path / "SKILL.md"), None)[0] == "Body.\n"
+
+
+def test_the_body_of_an_unclosed_head_is_kept_up_to_its_first_rule(tmp_path: Path) -> None:
+    body = "# Title\n\nText.\n\n---\n\n# More\n"
+    head = head_of(tmp_path, "---\nname: a\ndescription: b\n\n" + body)
+    assert head.metadata == {"name": "a", "description": "b"}
+    assert notes(head) == [("warning", "head-unclosed", 1)]
+    assert read_body(str(tmp_path / "SKILL.md"), None)[:2] == (body, 5)
+    for inner in ("# Text\n\nb", "---## Do\n\nb"):
+        quoted = head_of(tmp_path, f"---\nname: a\ndescription: 'x\n\n{inner}'\n---\nBody.\n")
+        assert list(quoted.metadata) == ["name", "description"]
+        assert read_body(str(tmp_path / "SKILL.md"), None)[0] == "Body.\n"
+    commented = fenced("name: a", "", "# Tools", "", "tools: Read", "", "# Text", "description: 'b", "c'")
+    assert head_of(tmp_path, commented).metadata == {"name": "a", "tools": "Read", "description": "b c"}
 
 
 def test_a_rule_at_the_top_of_a_text_costs_nothing_of_it(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ Used by loop and compact. A partial reply is never treated as complete; BrokenRe
 
 import asyncio
 import math
-import random
 import time
 from collections.abc import Callable
 from contextlib import aclosing
@@ -155,6 +154,8 @@ def _is_worth_a_retry(error: ModelError, retry_policy: RetryPolicy, attempt: int
 
 
 def _retry_delay(error: ModelError, retry_policy: RetryPolicy, attempt: int) -> float:
+    import random
+
     backoff = retry_policy.first_wait * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - not used for security
     return max(min(backoff, retry_policy.max_wait), error.retry_after or 0.0)
 

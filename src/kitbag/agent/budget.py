@@ -4,7 +4,7 @@ Used by loop and compact. A model call is debited before it is sent and settled 
 records of the journal, so caps hold across processes and resumes, and a call that a crash interrupted stays debited.
 """
 
-import secrets
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -136,7 +136,7 @@ class Budget:
         least = min(MIN_OUTPUT, max_output)
         expected = msgspec.structs.replace(expected_input, output=least)
         tokens, cost = expected.total_input + least, price(expected) or 0.0
-        call = secrets.token_hex(8)
+        call = os.urandom(8).hex()
         body = {"call": call, "tokens": tokens, "cost": cost}
         numbers = await self._write("debited", body)
         # Records have an order, so of two calls that don't both fit, exactly one sees the other before it.

@@ -16,6 +16,7 @@ from kitbag.agent.ask_model import RetryPolicy
 from kitbag.agent.execute import Executor
 from kitbag.agent.session import Session
 from kitbag.agent.undo.session_changes import SessionChanges
+from kitbag.assembly.agent_checks import check_definition, check_server_tools
 from kitbag.assembly.agent_setup import AgentSetup, build_system_prompt, build_tools
 from kitbag.assembly.environment import AgentEnvironment, diagnostic_notice
 from kitbag.assembly.mcp_servers import (
@@ -133,9 +134,7 @@ class AgentResources:
     # Building the parts
 
     def _make_skills(self) -> SessionSkills:
-        return build_session_skills(
-            self.environment, self.options, lambda: self.current_permissions().mode, self.stop_loading
-        )
+        return build_session_skills(self.environment, lambda: self.current_permissions().mode, self.stop_loading)
 
     def _make_context(self) -> ToolContext:
         return ToolContext(
@@ -230,6 +229,12 @@ class AgentResources:
     def _add_diagnostics(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.notices += map(diagnostic_notice, diagnostics)
 
+    def check_definition(self, definition: AgentFile) -> None:
+        """Adds notices about what the definition names and does not get. The servers must be open."""
+        self.notices += check_definition(definition, self.environment.library)
+        server_tools = self.agent_servers.tools(definition, in_worktree=self._in_worktree)
+        self.notices += check_server_tools(definition, [tool.name for tool in server_tools], self.permissions.mode)
+
     def _choose_model(self) -> None:
         options, override = self.options, self._provider_override
         if override is not None:
@@ -282,7 +287,9 @@ class AgentResources:
         self.skills.set_preloaded_text("".join(str(entry["text"]) for entry in entries if entry["kind"] == "preload"))
 
     async def _record_prompt(self, *, deferred: bool = False) -> None:
-        ledger, warnings = self.prompt.build_ledger()
+        preloads = self.definition is not None and bool(self.definition.skills)
+        build = self.prompt.build_ledger
+        ledger, warnings = await asyncio.to_thread(build) if preloads else build()  # preloads may run commands
         self._add_diagnostics(warnings)
         await self.session.set_prompt(ledger, self.prompt.inputs(), deferred=deferred)
 

@@ -37,7 +37,7 @@ def build_setup(agent: AgentResources, inputs: SetupInputs) -> AgentSetup:
     delegation = current_delegation if current_delegation is not None and current_delegation.has_started_tasks else None
     if delegation is None and library.visible_agents():
         delegation = current_delegation or agent.make_delegation()
-    skills = build_session_skills(environment, options, lambda: agent.current_permissions().mode, agent.stop_loading)
+    skills = build_session_skills(environment, lambda: agent.current_permissions().mode, agent.stop_loading)
     skills.session_id = agent.session.id
     tools = build_tools(
         library,

@@ -103,6 +103,8 @@ class BaseAgent(AgentResources):
         self._add_diagnostics(library.incomplete_searches())
         await self.open_servers()
         self.toolset = self.make_toolset()
+        if self.definition is not None:
+            self.check_definition(self.definition)
         self.context = self._make_context()
         await self._start_session()
         self.user_messages = build_user_messages(
@@ -277,7 +279,7 @@ class BaseAgent(AgentResources):
 
     async def _add_user_message(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
         """Without a request the agent continues if there are notifications."""
-        notifications = await run_to_completion(self._add_notifications())
+        notifications = await run_to_completion(self._add_notifications(emit))
         if not request and not images:
             if not notifications:
                 raise UsageError("the message is empty", "type a message")
@@ -300,16 +302,22 @@ class BaseAgent(AgentResources):
         """Loads what the conversation contains, even if an earlier call was cancelled while loading."""
         self.skills.restore(use.as_loaded() for use in self.session.skills.values())
 
-    async def _add_notifications(self) -> str:
+    async def _add_notifications(self, emit: Emit) -> str:
         """Taking and recording happen together: notifications are delivered only once."""
-        text = await self._take_notifications()
+        text = await self._take_notifications(emit)
         if text:
             await self.session.add_note(text)
         return text
 
-    async def _take_notifications(self) -> str:
-        """Background tasks that have ended since the last call."""
-        return await self.delegation.take_notifications() if self.delegation is not None else ""
+    async def _take_notifications(self, emit: Emit) -> str:
+        """Background tasks that have ended since the last call. The user gets the warnings of all tasks that were
+        reported to the model."""
+        if self.delegation is None:
+            return ""
+        text = await self.delegation.take_notifications()
+        for warning in self.delegation.take_warnings():
+            emit(Notice(severity="warning", text=warning))
+        return text
 
     def _open_budget(self) -> Budget:
         return open_budget(
@@ -364,7 +372,7 @@ class BaseAgent(AgentResources):
             emit=emit,
             retry_policy=msgspec.structs.replace(self._retry_policy, max_wait=settings.get("timeouts.retry")),
             renew_prompt=self._renew_prompt,
-            take_notifications=self._take_notifications,
+            take_notifications=lambda: self._take_notifications(emit),
             budget=self._open_budget(),
         )
 

@@ -5,6 +5,7 @@ Used by base_agent and by the commands that explain a decision. Reads only; the 
 """
 
 import os
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,11 +18,14 @@ from kitbag.permissions.decisions.decide import READ_ONLY_AGENTS, Permissions
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.rules.live_rules import LiveRules
 from kitbag.permissions.rules.load import LoadedPermissions, PermissionFlags, resolve_workspace
-from kitbag.permissions.trust.bounded_reader import ReadLimits
 from kitbag.permissions.trust.workspace_items import count_items
 from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust, removed_restrictions
 from kitbag.permissions.workspace_identity import WorkspaceIdentity, WorkspaceMovedError
 from kitbag.settings import load_settings
+
+if TYPE_CHECKING:
+    from kitbag.library.dialects.permission_modes import PermissionMode
+    from kitbag.packing.references.permissions import ReferencePermissions
 
 
 class AgentEnvironment(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +38,25 @@ class AgentEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     loaded_rules: LoadedPermissions
     """What `live_rules` returned at the start."""
     diagnostics: tuple[Diagnostic, ...]
-    """Of the settings and the permission rules in them."""
+    """Of the settings, the permission rules in them, and the selected persona."""
+    trust_workspace: bool | str = False
+    """As in the options of the run."""
+    allow_env: tuple[str, ...] = ()
+    """Environment variables that texts may read as `${NAME}`."""
+
+    def reference_permissions(self, mode: "PermissionMode", *, allow_commands: bool = False) -> "ReferencePermissions":
+        """What the references of skills and tasks may read and run in this mode."""
+        from kitbag.packing.references.permissions import ReferencePermissions
+
+        return ReferencePermissions(
+            self.places,
+            self.library.settings,
+            allow_commands=allow_commands,
+            allow_environment=frozenset(self.allow_env),
+            trust_workspace=self.trust_workspace,
+            live=self.live_rules,
+            mode=mode,
+        )
 
 
 def load_environment(
@@ -47,6 +69,7 @@ def load_environment(
     persona: str = "",
     settings_mode: str = "",
     identity: WorkspaceIdentity | None = None,
+    allow_env: tuple[str, ...] = (),
 ) -> AgentEnvironment:
     """`settings_mode` and `identity`: the mode in the settings and the workspace when the work was requested, if that
     was earlier. Raises UsageError for an invalid rule or mode, NotFoundError for an unknown team or persona, and
@@ -55,7 +78,7 @@ def load_environment(
     if identity is not None and not identity.is_at(root):
         raise WorkspaceMovedError(root)
     identity = WorkspaceIdentity.of_directory(root)
-    trust = check_trust(places, trusted_for_run=trust_workspace, untrusted_limits=_UNTRUSTED_LIMITS)
+    trust = check_trust(places, trusted_for_run=trust_workspace, if_untrusted="names")
     library = Registry(
         places,
         extra=extra,
@@ -79,7 +102,8 @@ def load_environment(
     )
     loaded = live.current()
     permissions = _make_permissions(workspace, live, library)
-    diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics)
+    persona_problems = library.check_persona()  # selects the persona, which may add a problem to the settings
+    diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics, *persona_problems)
     return AgentEnvironment(
         places=places,
         trust=trust,
@@ -89,6 +113,8 @@ def load_environment(
         live_rules=live,
         loaded_rules=loaded,
         diagnostics=diagnostics,
+        trust_workspace=trust_workspace,
+        allow_env=allow_env,
     )
 
 
@@ -105,6 +131,7 @@ def load_run_environment(places: Places, options: Options) -> AgentEnvironment:
         persona=options.persona,
         settings_mode=options.settings_mode,
         identity=options.workspace,
+        allow_env=options.allow_env,
     )
 
 
@@ -169,9 +196,6 @@ def untrusted_notices(environment: AgentEnvironment) -> list[Notice]:
     omitted = (count_items(trust.items) or "its items") + ("" if trust.is_complete else " or more")
     fix = "review with `kitbag trust`, or run with --trust-workspace"
     return [Notice(severity="warning", text=f"workspace {reason}: {omitted} omitted; {fix}")]
-
-
-_UNTRUSTED_LIMITS = ReadLimits(seconds=2.0)
 
 
 def _list_skill_roots(library: Registry) -> tuple[str, ...]:

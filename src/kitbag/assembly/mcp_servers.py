@@ -104,9 +104,12 @@ def _allowed_servers(agent: AgentFile | None) -> tuple[str, ...] | None:
 
 
 def unknown_server_notices(servers: "McpServers | None", agent: AgentFile | None) -> list[Notice]:
-    """Servers that an agent names but that are not configured."""
-    names = [name for name in agent.mcp_servers if name not in agent.inline_servers] if agent is not None else []
-    if agent is None or not names:
+    """Servers that an agent names, or whose tools are all it has, but that are not configured."""
+    if agent is None:
+        return []
+    named = dict.fromkeys((*agent.mcp_servers, *agent.tools.only_servers))
+    names = [name for name in named if name not in agent.inline_servers and name != "*"]
+    if not names:
         return []
     missing = servers.unknown_names(names) if servers is not None else names
     problem = f"the agent {agent.full_name} uses servers that are not configured: {', '.join(missing)}"

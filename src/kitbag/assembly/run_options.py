@@ -28,6 +28,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     trust_workspace: bool | str = False
     """Trust the workspace for this run: everything, or exactly the content that this `WorkspaceTrust.fingerprint` value
     names."""
+    allow_env: tuple[str, ...] = ()
+    """Environment variables that skills and tasks may read as `${NAME}`."""
     append: str = ""
     effort: str = ""
     extra: tuple[str, ...] = ()

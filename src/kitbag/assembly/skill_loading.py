@@ -1,6 +1,7 @@
 """The skills of a run: how they are prepared for delivery, and which loaded ones must be dropped.
 
-Used by agent_resources and apply_setup. What preparation needs is imported with the first skill that is loaded.
+Used by agent_resources, apply_setup and system_prompt. What preparation needs is imported with the first skill that is
+loaded.
 """
 
 import threading
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from kitbag.agent.session import Session
 from kitbag.assembly.environment import AgentEnvironment
-from kitbag.assembly.run_options import Options
 from kitbag.errors import Diagnostic, InvalidError, KitbagError
 from kitbag.events import Notice
 from kitbag.library.dialects.permission_modes import PermissionMode
@@ -19,14 +19,16 @@ from kitbag.packing.skill_permissions import deny_grant_by_trust
 
 if TYPE_CHECKING:
     from kitbag.library.skills import Skill
+    from kitbag.packing.prepare_skill import SkillPreparer
+    from kitbag.packing.references.resolve import CommandProgress
     from kitbag.packing.substitutions import InvocationArguments as Values
 
 
 def build_session_skills(
-    environment: AgentEnvironment, options: Options, mode: Callable[[], PermissionMode], stop: threading.Event
+    environment: AgentEnvironment, mode: Callable[[], PermissionMode], stop: threading.Event
 ) -> SessionSkills:
     """`mode`: returns the current mode. `stop`: ends the commands of a skill that is being loaded."""
-    prepare = _make_prepare(environment, options, mode, stop)
+    prepare = _make_prepare(environment, mode, stop)
     return SessionSkills(
         environment.library,
         prepare,
@@ -36,9 +38,9 @@ def build_session_skills(
 
 
 def _make_prepare(
-    environment: AgentEnvironment, options: Options, mode: Callable[[], PermissionMode], stop: threading.Event
+    environment: AgentEnvironment, mode: Callable[[], PermissionMode], stop: threading.Event
 ) -> PrepareSkill:
-    by_mode: dict[PermissionMode, PrepareSkill] = {}
+    by_mode: dict[PermissionMode, SkillPreparer] = {}
 
     def check_stop(command: str, seconds: float) -> None:
         if stop.is_set():
@@ -47,22 +49,24 @@ def _make_prepare(
     def prepare(skill: "Skill", body: str, line: int, values: "Values") -> tuple[str, tuple[Diagnostic, ...]]:
         current_mode = mode()
         if current_mode not in by_mode:
-            from kitbag.packing.prepare_skill import SkillPreparer
-            from kitbag.packing.references.permissions import ReferencePermissions
-
-            permissions = ReferencePermissions(
-                environment.places,
-                environment.library.settings,
-                trust_workspace=options.trust_workspace,
-                live=environment.live_rules,
-                mode=current_mode,
-            )
-            by_mode[current_mode] = SkillPreparer(
-                policy=permissions, workspace=environment.places.cwd, progress=check_stop
-            )
+            by_mode[current_mode] = make_preparer(environment, current_mode, check_stop)
         return by_mode[current_mode](skill, body, line, values)
 
     return prepare
+
+
+def make_preparer(
+    environment: AgentEnvironment, mode: PermissionMode, progress: "CommandProgress | None" = None
+) -> "SkillPreparer":
+    """Resolves the references of skills under the rules of this environment."""
+    from kitbag.packing.prepare_skill import SkillPreparer
+
+    return SkillPreparer(
+        policy=environment.reference_permissions(mode),
+        workspace=environment.places.cwd,
+        values=environment.library.settings.variables(),
+        progress=progress,
+    )
 
 
 def find_unusable_skills(

@@ -21,10 +21,9 @@ from kitbag.assembly.skill_loading import find_unusable_skills
 from kitbag.assembly.switch_notices import list_switches, persona_name
 from kitbag.assembly.tool_list import all_tools
 from kitbag.assembly.user_permissions import load_user_permissions
-from kitbag.errors import Diagnostic, NotFoundError
+from kitbag.errors import NotFoundError
 from kitbag.events import Notice
 from kitbag.ledger import Ledger
-from kitbag.library.library_checks import check_declared_names
 from kitbag.library.registry import NO_PERSONA, Registry
 
 if TYPE_CHECKING:
@@ -179,14 +178,14 @@ def _build_draft(
     header = build_header(previous, options, environment, chosen, permissions.mode)
     has_history = bool(agent.session.recorded_messages())
     switches = list_switches(previous, header, environment.library, dropped, has_history=has_history)
-    notices = [*map(diagnostic_notice, (*_unknown_name_diagnostics(environment.library), *diagnostics)), *problems]
+    notices = [*map(diagnostic_notice, (*environment.library.check_persona(), *diagnostics)), *problems]
     change = msgspec.structs.replace(
         _compare_libraries(agent.environment.library, environment.library),
         dropped=tuple(name for name, _ in dropped),
         tokens_before=sum(int(entry["tokens"]) for entry in agent.session.prompt),
         tokens_after=ledger.tokens,
         model=chosen.name if chosen.reference != agent.chosen.reference else "",
-        warnings=tuple(f"{notice.text}; {notice.fix}" if notice.fix else notice.text for notice in notices),
+        warnings=tuple(notice.line() for notice in notices),
     )
     return _PersonaDraft(
         new=setup, header=header, made=switches, dropped=dropped, prompt=(ledger, setup.prompt.inputs()), change=change
@@ -225,13 +224,3 @@ def _on_demand_skills(library: Registry) -> dict[str, None]:
     view = library.visibility_context()
     verdicts = [(skill.full_name, library.evaluate(skill, view)) for skill in library.skills if skill.team]
     return dict.fromkeys(name for name, verdict in verdicts if verdict.searchable and not verdict.listed)
-
-
-def _unknown_name_diagnostics(library: Registry) -> list[Diagnostic]:
-    """Names that the persona declares but that do not exist."""
-    path = library.persona.path if library.persona is not None else ""
-    return [
-        diagnostic
-        for diagnostic in check_declared_names(library.skills, library.agents, library.personas, library.settings)
-        if diagnostic.file == path
-    ]

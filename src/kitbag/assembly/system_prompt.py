@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 
 from kitbag.assembly.environment import AgentEnvironment
+from kitbag.assembly.skill_loading import make_preparer
 from kitbag.errors import Diagnostic
 from kitbag.ledger import Ledger, full_entry
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.models.model_selection import SelectedModel
 from kitbag.models.provider import SystemBlock
-from kitbag.packing.agent_prompt import compose_agent_prompt, detect_environment
+from kitbag.packing.agent_prompt import AgentPrompt, EnvironmentInfo, compose_agent_prompt, detect_environment
 from kitbag.packing.main_prompt import MainPromptInputs, build_main_prompt
 from kitbag.text.hidden_characters import reveal_hidden
 from kitbag.text.tokens import estimate_tokens
@@ -55,7 +56,7 @@ class SystemPrompt(msgspec.Struct, frozen=True, kw_only=True):
         environment = detect_environment(self.environment.places.cwd, self.environment.workspace.root)
         if self.agent is not None:
             agent = msgspec.structs.replace(self.agent, permission_mode=self.mode)
-            composed = compose_agent_prompt(agent, self.environment.library, estimate_tokens, environment, self.task)
+            composed = self._compose_agent_prompt(agent, environment)
             return self._append_user_text(composed.ledger), composed.warnings
         prompt_options = MainPromptInputs(
             provider=self.chosen.provider,
@@ -68,6 +69,19 @@ class SystemPrompt(msgspec.Struct, frozen=True, kw_only=True):
         )
         prompt = build_main_prompt(self.environment.library, prompt_options)
         return prompt.ledger, prompt.warnings
+
+    def _compose_agent_prompt(self, agent: AgentFile, environment: EnvironmentInfo) -> AgentPrompt:
+        prepare = make_preparer(self.environment, self.mode).prepare_preload if agent.skills else None
+        return compose_agent_prompt(
+            agent,
+            self.environment.library,
+            estimate_tokens,
+            environment,
+            self.task,
+            has_skill_tool="Skill" in self.tools,
+            can_restart=bool(self.task),
+            prepare=prepare,
+        )
 
     def _append_user_text(self, ledger: Ledger) -> Ledger:
         text = reveal_hidden(self.append).strip()

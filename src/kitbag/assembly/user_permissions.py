@@ -30,6 +30,9 @@ def load_user_permissions(
     notices = [
         Notice(severity="warning", text=f"--allowed-tools: {problem.problem}", fix=problem.fix) for problem in problems
     ]
+    if access.allows("Task") and all(name.startswith("Task") for name in access.names):
+        problem = "--allowed-tools applies to agents too, so those that Task starts have no tools"
+        notices.append(Notice(severity="warning", text=problem, fix="add tools that they need, such as Read,Glob,Grep"))
     return permissions.restricted_to(access, "--allowed-tools"), notices
 
 

@@ -14,9 +14,11 @@ import msgspec
 
 from kitbag.audit.findings import AuditFile, AuditItem, AuditItemKind, UnreadPath
 from kitbag.errors import UsageError
+from kitbag.library.agents import read_agent
+from kitbag.library.item_files import find_agent_files
 from kitbag.library.plugins.archives import is_archive
-from kitbag.library.plugins.manifest import GEMINI_MANIFEST, MANIFEST
-from kitbag.library.scopes import check_path_links, find_places
+from kitbag.library.plugins.manifest import GEMINI_MANIFEST, MANIFESTS, find_manifest
+from kitbag.library.scopes import check_path_links, extra_roots, find_places
 from kitbag.text.source_files import SourceError, parent_boundary, read_bytes
 
 MAX_FILES: Final = 20_000
@@ -43,6 +45,7 @@ _STEERING_FILES = frozenset(
     )
 )  # fmt: skip
 _VSCODE_FILES = frozenset(("mcp.json", "tasks.json", "settings.json"))
+_MANIFEST_ENTRIES = frozenset((GEMINI_MANIFEST, *(path.split("/")[0] for path in MANIFESTS)))
 _DOCUMENTS = frozenset(("readme.md", "changelog.md", "license.md", "contributing.md"))
 _MARKDOWN_SUFFIXES = (".md", ".mdc")
 _DATA_SUFFIXES = (".yaml", ".yml", ".toml", ".json")
@@ -66,7 +69,9 @@ def find_items(paths: tuple[str, ...], lock_file: str = "") -> AuditTarget:
     unread: set[UnreadPath] = set()
     for path_found, path in zip(resolved, paths or ("",), strict=True):
         found = (
-            _Walk(path_found, root, lock_file).run() if os.path.isdir(path_found) else _single_file(path_found, root)
+            _Walk(path_found, root, lock_file, is_requested=bool(path)).run()
+            if os.path.isdir(path_found)
+            else _single_file(path_found, root)
         )
         if path and not found.items:
             problem = f"no skill, agent, command or plugin found in {path}"
@@ -179,8 +184,9 @@ class _ItemBuilder:
 
 
 class _Walk:
-    def __init__(self, top: str, root: str, lock_file: str) -> None:
+    def __init__(self, top: str, root: str, lock_file: str, is_requested: bool) -> None:
         self.top = top
+        self.is_requested = is_requested
         self.root = root
         self.lock_files = {os.path.join(root, LOCK_FILE), os.path.realpath(lock_file) if lock_file else ""}
         self.builders: list[_ItemBuilder] = []
@@ -197,6 +203,8 @@ class _Walk:
         while pending:
             folder, depth, owner = pending.pop()
             pending += reversed(self._read_folder(folder, depth, owner))
+        if self.is_requested:
+            self._add_listed_agents()
         for owner, count in self.omitted.items():
             reason = f"{count:,} more files or directories: an audit reads at most {MAX_FILES:,} files"
             owner.unread.append(UnreadPath(self._relative(owner.folder), f"{reason} and {MAX_FOLDERS:,} directories"))
@@ -205,6 +213,21 @@ class _Walk:
             items.append(self._build_item(self.workspace))
         items.sort(key=lambda item: (item.path, item.kind))
         return _FoundItems(tuple(items), tuple(sorted(self.unread)))
+
+    def _add_listed_agents(self) -> None:
+        """Adds the agents that `kitbag agents list --dir` finds here and that are not known by their location."""
+        known = {os.path.join(item.folder, item.main_file) for item in self.single_file_items}
+        added: set[str] = set()
+        for root in extra_roots(self.top, "agents"):
+            for path in find_agent_files(root, [], MAX_FOLDERS):
+                if path in known or path in added or os.path.islink(path) or self.files >= MAX_FILES:
+                    continue
+                if read_agent(path, root)[0] is not None:
+                    added.add(path)
+                    self.files += 1
+                    self._add_single_file(path, "agent")
+        for builder in (*self.builders, self.workspace) if added else ():
+            builder.entries = [entry for entry in builder.entries if entry.path not in added]
 
     def _build_item(self, owner: _ItemBuilder) -> AuditItem:
         path = self._relative(owner.folder)
@@ -283,9 +306,7 @@ class _Walk:
         return any(os.path.lexists(os.path.join(self.top, name)) for name in (".git", ".claude-plugin", "skills"))
 
     def _is_plugin(self, folder: str, names: dict[str, str]) -> bool:
-        if GEMINI_MANIFEST in names:
-            return True
-        return ".claude-plugin" in names and os.path.lexists(os.path.join(folder, MANIFEST))
+        return not names.keys().isdisjoint(_MANIFEST_ENTRIES) and bool(find_manifest(folder))
 
     def _should_enter(self, entry: "os.DirEntry[str]", owner: _ItemBuilder | None) -> bool:
         if entry.name in _NEVER_ENTERED:
@@ -310,7 +331,7 @@ class _Walk:
             kind = self._single_file_kind(entry, folders)
             if kind is not None:
                 self.files += 1
-                self._add_single_file(entry, kind)
+                self._add_single_file(entry.path, kind)
                 return
         if owner is None:
             if not self._is_steering_file(entry.name, folders):
@@ -335,15 +356,15 @@ class _Walk:
     def _is_repository(self) -> bool:
         return os.path.lexists(os.path.join(self.top, ".git"))
 
-    def _add_single_file(self, entry: "os.DirEntry[str]", kind: AuditItemKind) -> None:
-        folder, name = os.path.split(entry.path)
+    def _add_single_file(self, path: str, kind: AuditItemKind) -> None:
+        folder, name = os.path.split(path)
         self.single_file_items.append(
             AuditItem(
                 kind=kind,
                 folder=folder,
-                path=self._relative(entry.path),
+                path=self._relative(path),
                 main_file=name,
-                files=(_audit_file(entry.path, name),),
+                files=(_audit_file(path, name),),
             )
         )
 

@@ -1,12 +1,12 @@
 """Formats a report as SARIF 2.1.0, for code hosts and editors. Used by the command line."""
 
-from importlib.metadata import version
 from typing import Final
 from urllib.parse import quote
 
 from kitbag.audit.findings import AuditFinding, Severity
 from kitbag.audit.rules import AuditRule, load_rules
 from kitbag.audit.run import CAUTION, AuditReport
+from kitbag.version import __version__
 
 SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS: Final[dict[Severity, str]] = {"high": "error", "medium": "warning", "low": "note", "info": "none"}
@@ -20,7 +20,7 @@ def report_to_sarif(report: AuditReport, findings: list[AuditFinding]) -> dict[s
     results = [_result(finding, index[finding.rule]) for finding in [*findings, *report.suppressed]]
     driver = {
         "name": "kitbag audit",
-        "version": version("kitbag"),
+        "version": __version__,
         "rules": [_rule(rule) for rule in known],
     }
     unread = [{"level": "note", "message": {"text": f"not read: {path}: {reason}"}} for path, reason in report.unread]

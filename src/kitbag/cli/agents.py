@@ -124,7 +124,7 @@ def show(
     if body and not as_json:
         return output.exact(text)
     verdict = registry.evaluate(agent)
-    problems = [d for d in registry.diagnostics() if d.file == agent.path]
+    problems = registry.diagnostics(agent.path)
     if as_json:
         details = {**agent_json(agent, verdict), "body": text, "body_tokens": estimate_tokens(text)}
         details["shadows"] = [loser.path for winner, loser in registry.agents.shadowed if winner is agent]
@@ -140,7 +140,6 @@ def show(
 def _show_prompt(registry: Registry, agent: AgentFile, task: str, explain: bool, as_json: bool) -> None:
     from kitbag.cli.pack import print_ledger
     from kitbag.packing.agent_prompt import compose_agent_prompt, detect_environment
-    from kitbag.packing.pack import budgets_from_settings, resolve_budgets
     from kitbag.text.tokens import token_counter
 
     verdict = registry.evaluate(agent)
@@ -149,8 +148,7 @@ def _show_prompt(registry: Registry, agent: AgentFile, task: str, explain: bool,
     read_agent_body(agent)
     counter = token_counter()
     environment = detect_environment(registry.places.cwd)
-    budget = resolve_budgets(budgets_from_settings(registry.settings), agent, {}).skills
-    made = compose_agent_prompt(agent, registry, counter.count, environment, task, budget)
+    made = compose_agent_prompt(agent, registry, counter.count, environment, task)
     if as_json:
         ledger = {"prompt": made.ledger.payload, "tokens": made.ledger.tokens, "token_counter": counter.name}
         warnings = [f"{warning.place}: {warning.problem}" for warning in made.warnings]

@@ -8,11 +8,13 @@ import click
 
 from kitbag.cli import interruption, output
 from kitbag.cli.headless import STATUS_CODES
-from kitbag.cli.library_options import json_option
+from kitbag.cli.library_options import json_option, library_options
+from kitbag.cli.pack_options import ALLOW_OPTIONS, pack_options, parse_budgets, parse_names, parse_pairs
 from kitbag.cli.tasks import open_board
+from kitbag.errors import InvalidError, UsageError
 from kitbag.events import Notice
 from kitbag.library.scopes import find_places
-from kitbag.tools.delegation import DelegationRequest, TaskReport
+from kitbag.tools.delegation import DelegationRequest, PackSelection, TaskReport
 
 
 @click.command("run")
@@ -50,37 +52,66 @@ from kitbag.tools.delegation import DelegationRequest, TaskReport
     show_default="the `permissions.mode` setting",
 )
 @click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
+@pack_options
+@library_options
 @json_option
 def run(name: str, prompt: str, **options: Any) -> None:
     """Run an agent in the foreground or background.
 
-    In the foreground, progress goes to stderr and the answer to stdout. Exit codes are the same as for -p.
+    In the foreground, progress goes to stderr and the answer to stdout. Exit codes are the same as for -p;
+    6: the result of a packed task does not meet its output requirements.
     """
-    from kitbag.errors import UsageError
-
     if not prompt and not options["pack"]:
         raise UsageError("no prompt", "usage: kitbag agents run NAME 'PROMPT'")
+    selection = _parse_selection(options)
+    if selection != PackSelection(allow_options=ALLOW_OPTIONS) and not options["pack"]:
+        raise UsageError("options for packing need a task to pack", "add --pack TASK")
+    notices: list[Notice] = []
     with open_board(create=True) as board:
-        report = interruption.run_interruptible(_run_agent(board.journal, name, prompt, options))
+        report = interruption.run_interruptible(_run_agent(board.journal, name, prompt, options, selection, notices))
     if options["as_json"]:
-        output.as_json(report.to_json())
+        output.as_json({**report.to_json(), "notices": _notices_json(report, notices)})
     elif not report.is_finished:
         output.echo(report.id)
-        for warning in report.warnings:
-            output.remark(output.clean(warning))
+    elif report.text:
+        output.exact(report.text)
+    for warning in report.further_warnings:
+        if warning not in (notice.line() for notice in notices):
+            output.remark(output.clean(f"warning: {warning}"))
+    if not report.is_finished and not options["as_json"]:
         output.remark(
             f"running in the background; follow it with `kitbag tasks watch`"
             f" or `kitbag tasks output {report.id} --wait 600`"
         )
-    else:
-        if report.text:
-            output.exact(report.text)
-        if report.status != "completed":
-            output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
+    elif report.is_finished and report.status != "completed" and not options["as_json"]:
+        output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
     sys.exit(_exit_code(report))
 
 
-async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, Any]) -> TaskReport:
+def _notices_json(report: TaskReport, notices: list[Notice]) -> list[dict[str, str]]:
+    """Of the start and of the task, as `-p` prints them."""
+    shown = {notice.line(): notice for notice in notices}
+    shown |= {text: Notice(severity="warning", text=text) for text in report.warnings if text not in shown}
+    return [{"severity": one.severity, "text": one.text, "fix": one.fix} for one in shown.values()]
+
+
+def _parse_selection(options: dict[str, Any]) -> PackSelection:
+    return PackSelection(
+        skills=parse_names(options["names"]),
+        strategy=options["strategy"] or "",
+        output=options["kind"] or "",
+        values=parse_pairs("--var", options["variables"]),
+        budgets=parse_budgets(options["budgets"]),
+        allow_commands=options["allow_commands"],
+        allow_options=ALLOW_OPTIONS,
+    )
+
+
+async def _run_agent(
+    journal: Any, name: str, prompt: str, options: dict[str, Any], selection: PackSelection, notices: list[Notice]
+) -> TaskReport:
+    """`notices`: receives those of the start, which are also printed."""
+    from kitbag.assembly.environment import diagnostic_notice, untrusted_notices
     from kitbag.assembly.run_options import Options
     from kitbag.cli.terminal_dialog import terminal_approver
     from kitbag.tasks.delegation import TaskDelegation
@@ -90,11 +121,18 @@ async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, An
         directory=os.getcwd(),
         mode=options["permission_mode"],
         trust_workspace=options["trust_workspace"],
+        allow_env=options["environment"],
+        team=options["team"],
+        persona=options["persona"],
+        extra=tuple(os.path.abspath(directory) for directory in options["dirs"]),
     )
     approver = terminal_approver() if not options["as_json"] else None
     # Only a user may choose a script or another provider: it becomes the parent's model.
     model = str(options["model"])
-    inherited = load_standalone_setup(find_places().cwd, run_options, model, None, journal, _print_notice, approver)
+    inherited = load_standalone_setup(find_places().cwd, run_options, model, None, journal, notices.append, approver)
+    notices += [*map(diagnostic_notice, inherited.environment.diagnostics), *untrusted_notices(inherited.environment)]
+    for notice in notices:
+        output.remark(output.clean(f"{notice.severity}: {notice.line()}"))
     try:
         delegation = TaskDelegation(lambda: inherited, "")
         request = DelegationRequest(
@@ -106,14 +144,11 @@ async def _run_agent(journal: Any, name: str, prompt: str, options: dict[str, An
             max_turns=options["max_turns"] or 0,
             resume=options["resume"],
             pack=options["pack"],
+            pack_selection=selection,
         )
         return await delegation.start(request, _print_progress)
     finally:
         await inherited.provider.close()
-
-
-def _print_notice(notice: Notice) -> None:
-    output.remark(output.clean(f"{notice.severity}: {notice.text}"))
 
 
 def _print_progress(text: str) -> None:
@@ -123,4 +158,6 @@ def _print_progress(text: str) -> None:
 def _exit_code(report: TaskReport) -> int:
     if not report.is_finished:
         return 0
+    if report.violations:
+        return InvalidError.exit_code
     return {**STATUS_CODES, "interrupted": 7}.get(report.status, 7)

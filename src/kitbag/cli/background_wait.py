@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from kitbag.events import Notice
 from kitbag.runtime.agent import Agent
 from kitbag.tasks.worker_process import NO_WORKER
 from kitbag.tools.delegation import TaskReport
@@ -17,19 +18,19 @@ MAX_COMMAND_WAIT: Final = 600.0
 _POLL_SECONDS = 1.0
 
 
-async def wait_for_background(agent: Agent, notify: Callable[[str], None]) -> list[TaskReport]:
-    """Waits until a task ends. Returns the unfinished tasks if all of them wait for an approval or a worker, or are
-    commands that take too long."""
+async def wait_for_background(
+    agent: Agent, notify: Callable[[str], None], emit: Callable[[Notice], None]
+) -> list[TaskReport]:
+    """Waits until a task ends. `emit`: for warnings. Returns the unfinished tasks if all of them wait for an approval
+    or a worker, or are commands that take too long."""
     delegation = agent.delegation
     if delegation is None:
         return []
     announced, started = "", time.monotonic()
-    warned: set[str] = set()
     while (unfinished := delegation.unfinished()) and not delegation.has_notifications():
         late = time.monotonic() - started > MAX_COMMAND_WAIT
-        for warning in (warning for task in unfinished for warning in task.warnings if warning not in warned):
-            warned.add(warning)
-            notify(warning)
+        for warning in delegation.take_warnings():
+            emit(Notice(severity="warning", text=warning))
         if all((late and task.name == "Bash") or _is_blocked(task) for task in unfinished):
             return unfinished
         names = ", ".join(f"{task.name} {task.id}" for task in unfinished)

@@ -8,7 +8,7 @@ import click
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option, project_option
-from kitbag.errors import NotFoundError, UsageError
+from kitbag.errors import KitbagError, NotFoundError, UsageError
 from kitbag.library.scopes import find_places
 from kitbag.settings import (
     PERMISSION_KEYS,
@@ -114,9 +114,25 @@ def set_(key: str, value: str, project: bool, as_json: bool) -> None:
         raise UsageError(f"`{key}` is a user setting and can't be set for a project", "remove --project")
     path = _settings_file(project=project)
     write_setting(path, key, parsed)
+    warnings = _check_persona(key, str(parsed)) if key in ("team", "persona") and parsed else []
     if as_json:
-        return output.as_json({"key": key, "value": parsed, "file": path})
+        return output.as_json({"key": key, "value": parsed, "file": path, "warnings": warnings})
+    for warning in warnings:
+        output.remark(output.clean(f"warning: {warning}"))
     return output.echo(f"{output.clean(key)} = {output.clean(_format_value(parsed))} ({output.shorten_path(path)})")
+
+
+def _check_persona(key: str, value: str) -> list[str]:
+    """A team or persona that does not exist here. It is set all the same: another project may have it."""
+    from kitbag.library.registry import Registry
+
+    settings = _load()
+    team, persona = (value if name == key else str(settings.get(name)) for name in ("team", "persona"))
+    try:
+        _ = Registry(find_places(), team=team, persona=persona).persona
+    except KitbagError as error:
+        return [f"{error.problem}; {error.fix}" if error.fix else error.problem]
+    return []
 
 
 @command.command()

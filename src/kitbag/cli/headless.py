@@ -149,7 +149,7 @@ async def _run_all(
         if not count:
             raise UsageError("no prompt on standard input", "send one JSON object per line")
         if not code and not interruption.signal_number:
-            code = await _finish_background(agent, options, answer)
+            code = await _finish_background(agent, options, answer, run_output)
         run_output.end()
     if interruption.signal_number:
         return interruption.exit_code
@@ -157,7 +157,7 @@ async def _run_all(
 
 
 async def _finish_background(
-    agent: Agent, options: HeadlessOptions, answer: Callable[[InputPrompt], Awaitable[int]]
+    agent: Agent, options: HeadlessOptions, answer: Callable[[InputPrompt], Awaitable[int]], run_output: RunOutput
 ) -> int:
     """Waits for background tasks that outlast the answer: the model is notified of each end and may continue."""
     delegation = agent.delegation
@@ -174,7 +174,7 @@ async def _finish_background(
         unfinished = delegation.unfinished()
         if unfinished and options.wait_for_background:
             try:
-                unfinished = await wait_for_background(agent, _remark)
+                unfinished = await wait_for_background(agent, _remark, run_output.event)
             except asyncio.CancelledError:
                 if unfinished := delegation.unfinished():
                     _remark(still_running_message(unfinished))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kitbag.cli import error_output, interruption, output
+from kitbag.cli.permission_options import allow_env_option
 from kitbag.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 )
 @click.option("--cwd", default="", metavar="DIR", help="Serve this directory.", show_default="the current directory")
 @click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
+@allow_env_option
 @click.option(
     "--model",
     default="",
@@ -152,6 +154,7 @@ def _server_options(options: dict[str, Any]) -> "Options":
         only_tools=_split_rules("--allowed-tools", options["allowed_tools"]),
         no_tools=_split_rules("--disallowed-tools", options["disallowed_tools"]),
         trust_workspace=options["trust_workspace"],
+        allow_env=options["environment"],
         extra=tuple(os.path.abspath(one) for one in options["dirs"]),
     )
 

@@ -17,7 +17,7 @@ from kitbag.text.terminal_width import pad_to_width, text_width, truncate_to_wid
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kitbag.errors import Diagnostic, KitbagError
+    from kitbag.errors import Diagnostic, KitbagError, Severity
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _STYLE_SEQUENCE = f"(\x1b\\[(?:0|{'|'.join(_STYLES.values())})m)"
@@ -195,8 +195,12 @@ def diagnostic_json(diagnostic: "Diagnostic") -> dict[str, Any]:
     return diagnostic._asdict()
 
 
+def severity_mark(severity: "Severity", stream: Any = None) -> str:
+    return style(severity, _SEVERITY_STYLE[severity], stream)
+
+
 def diagnostic_lines(diagnostic: "Diagnostic", stream: Any = None) -> list[str]:
-    mark = style(diagnostic.severity, _SEVERITY_STYLE[diagnostic.severity], stream)
+    mark = severity_mark(diagnostic.severity, stream)
     head = f"{mark}: {clean(shorten_path(diagnostic.place))}: {clean(diagnostic.problem)} [{diagnostic.code}]"
     lines = [head, f"  fix: {clean(diagnostic.fix)}"] if diagnostic.fix else [head]
     screen = terminal_width()

@@ -8,13 +8,11 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, open_registry
+from kitbag.cli.pack_options import ALLOW_OPTIONS, pack_options, parse_budgets, parse_names, parse_pairs
 from kitbag.cli.permission_options import permission_options
-from kitbag.errors import KitbagError, UsageError
+from kitbag.errors import KitbagError
 from kitbag.ledger import Ledger
 from kitbag.library.registry import Registry
-from kitbag.packing.fit import parse_token_count
-from kitbag.packing.loading_strategy import STRATEGIES
-from kitbag.packing.output_contract import OUTPUT_KINDS
 from kitbag.packing.pack import Packer, PackOptions, Payload
 from kitbag.packing.references.permissions import ReferencePermissions
 from kitbag.packing.references.resolve import ReferenceRequest
@@ -37,28 +35,7 @@ Exit codes:
 
 @click.command(epilog=EXIT_CODES)
 @click.argument("task")
-@click.option(
-    "--skills",
-    "names",
-    metavar="A,B",
-    help="Include these skills; the first is the primary skill.",
-    show_default="selected to match the task",
-)
-@click.option(
-    "--strategy",
-    type=click.Choice(STRATEGIES),
-    help="Set how much of each skill to include.",
-    show_default="chosen by budget",
-)
-@click.option(
-    "--output-requirements",
-    "kind",
-    type=click.Choice(OUTPUT_KINDS),
-    default="manifest+file",
-    show_default=True,
-    help="Set how the subagent reports its result.",
-)
-@click.option("--var", "variables", multiple=True, metavar="K=V", help="Set the variable {{K}} to V. Repeatable.")
+@pack_options
 @click.option(
     "--available-context",
     "available",
@@ -74,14 +51,6 @@ Exit codes:
     show_default=True,
     help="Set how many tokens of the context are already in use.",
 )
-@click.option(
-    "--budget",
-    "budgets",
-    multiple=True,
-    metavar="NAME=N",
-    help="Set a budget: protocol, task, skills, total or fill. Repeatable.",
-    show_default="the `budget.*` settings",
-)
 @click.option("--children", is_flag=True, help="Pack every child of this task.")
 @click.option(
     "--agent",
@@ -92,14 +61,6 @@ Exit codes:
 )
 @click.option(
     "--model", default="", metavar="NAME", help="Warn about skills that exclude this model.", show_default="none"
-)
-@click.option("--allow-commands", is_flag=True, help="Approve every !`command` that needs approval.")
-@click.option(
-    "--allow-env",
-    "environment",
-    multiple=True,
-    metavar="NAME",
-    help="Allow ${NAME} to be read from the environment. Repeatable.",
 )
 @click.option("--explain", is_flag=True, help="List the parts of the payload instead.")
 @permission_options
@@ -120,16 +81,17 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
         policy=_reference_permissions(registry, options),
         progress=_print_progress,
         ask=_confirm if asks else None,
+        allow_options=("--allow", *ALLOW_OPTIONS),
     )
-    pack_options = PackOptions(
-        skills=_parse_names(options["names"]),
+    chosen = PackOptions(
+        skills=parse_names(options["names"]),
         strategy=options["strategy"],
         output=options["kind"],
-        values=_parse_pairs("--var", options["variables"]),
+        values=parse_pairs("--var", options["variables"]),
         available=options["available"],
         used=options["used"],
         model=options["model"],
-        budgets=_parse_budgets(_parse_pairs("--budget", options["budgets"])),
+        budgets=parse_budgets(options["budgets"]),
         agent=registry.find_agent(options["agent_name"]) if options["agent_name"] else None,
     )
     loaded, warnings = load_task(task, packer.source())
@@ -140,7 +102,7 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
     payloads: list[Payload] = []
     for one in tasks:
         try:
-            payloads.append(packer.pack(one, pack_options, None if payloads else warnings))
+            payloads.append(packer.pack(one, chosen, None if payloads else warnings))
         except KitbagError as error:
             if options["children"]:
                 error.problem = f"{one.id}: {error.problem}"
@@ -201,35 +163,6 @@ def _confirm(requests: tuple[ReferenceRequest, ...]) -> bool:
         for line in request.subject.split("\n"):
             output.remark(f"    {escape_for_terminal(line)}".replace("\t", "\\t"))
     return click.confirm(f"Allow {'it' if len(requests) == 1 else f'all {len(requests)}'}?", err=True)
-
-
-def _parse_names(value: str | None) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in (value or "").split(",") if name.strip())
-    if value is not None and not names:
-        raise UsageError(
-            "--skills contains no skill", "name a skill, or remove the option to select skills automatically"
-        )
-    return names
-
-
-def _parse_pairs(option: str, written: tuple[str, ...]) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for pair in written:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"{option} {pair}: no `=`", f"write {option} NAME=value")
-        values[name.strip()] = value
-    return values
-
-
-def _parse_budgets(pairs: dict[str, str]) -> dict[str, int]:
-    numbers: dict[str, int] = {}
-    for name, value in pairs.items():
-        number = parse_token_count(value)
-        if number is None:
-            raise UsageError(f"--budget {name}={value[:40]}: not a number of tokens", "write --budget NAME=tokens")
-        numbers[name] = number
-    return numbers
 
 
 def _print_progress(what: str, seconds: float) -> None:

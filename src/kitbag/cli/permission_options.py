@@ -16,6 +16,15 @@ if TYPE_CHECKING:  # commands that only declare the options need no permissions 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+allow_env_option = click.option(
+    "--allow-env",
+    "environment",
+    multiple=True,
+    metavar="NAME",
+    help="Allow skills and tasks to read ${NAME} from the environment. Repeatable.",
+)
+
+
 def permission_options(function: F) -> F:
     for effect, what in (("deny", "Deny"), ("ask", "Always ask for"), ("allow", "Allow without asking")):
         option = click.option(

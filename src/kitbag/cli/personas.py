@@ -63,7 +63,7 @@ def show(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: boo
     found = open_registry(dirs).find_persona(f"{team}/{name}" if team and "/" not in name else name)
     registry = open_registry(dirs, found.team, found.full_name)
     seen = _visible_items(registry)
-    problems = [d for d in registry.diagnostics() if d.file == found.path]
+    problems = registry.diagnostics(found.path)
     if as_json:
         details = {**persona_json(found), **seen, "problems": [output.diagnostic_json(d) for d in problems]}
         return output.as_json(details)

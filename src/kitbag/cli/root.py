@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 import click
 
 from kitbag.cli.command_group import CommandGroup
+from kitbag.cli.permission_options import allow_env_option
 from kitbag.cli.run_options import CHOOSE_SESSION
+from kitbag.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -231,6 +233,7 @@ def _run_options(function: F) -> F:
         ),
         click.option("--disallowed-tools", multiple=True, metavar="RULES", help="Deny these tools. Repeatable."),
         click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run."),
+        allow_env_option,
         click.option(
             "--append-system-prompt",
             "append",
@@ -337,7 +340,7 @@ def _first_given_option(context: click.Context, only: frozenset[str] | None = No
     invoke_without_command=True,
 )
 @_run_options
-@click.version_option(package_name="kitbag", message="kitbag %(version)s")
+@click.version_option(__version__, message="kitbag %(version)s")
 @click.pass_context
 def cli(context: click.Context, **options: Any) -> None:
     """Run AI agents that load the right skills when they need them.

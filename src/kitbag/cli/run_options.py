@@ -47,6 +47,7 @@ def build_run_options(options: dict[str, Any]) -> "Options":
         only_tools=_split_rules("--allowed-tools", options["allowed_tools"]),
         no_tools=_split_rules("--disallowed-tools", options["disallowed_tools"]),
         trust_workspace=options["trust_workspace"],
+        allow_env=options["environment"],
         append=options["append"],
         effort=options["effort"] or "",
         extra=options["dirs"],

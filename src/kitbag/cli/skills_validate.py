@@ -147,7 +147,7 @@ def _check_skill(registry: Registry, path: str) -> list[Diagnostic]:
         )
         return diagnostics or [head]
     delivery = render_skill(skill)
-    known = [d for d in registry.diagnostics() if d.file == file]
+    known = registry.diagnostics(file)
     return list(dict.fromkeys([*diagnostics, *delivery.problems, *known, *_check_size(skill, delivery.body)]))
 
 
@@ -244,7 +244,6 @@ def _manifest_entry(skill: Skill, root: str, known: ManifestEntry | None) -> dic
     folder = os.path.basename(root)
     base = skill.location if skill.flags & FLAT else os.path.dirname(skill.location)
     delivery = render_skill(skill)
-    metadata = details.metadata
     return {
         "name": skill.name,
         "version": details.version or (known.version if known else "") or "0.0.0",
@@ -252,7 +251,9 @@ def _manifest_entry(skill: Skill, root: str, known: ManifestEntry | None) -> dic
         "path": f"{folder}/{base}",
         # A budget limits the skill from then on, so it is only preserved, never invented.
         **({"token_budget": known.token_budget} if known and known.token_budget else {}),
-        "tier": int(tier) if (tier := str(metadata.get("tier", known.tier if known else "") or 1)).isdigit() else tier,
+        "tier": int(tier)
+        if (tier := str(details.fields.get("tier", known.tier if known else "") or 1)).isdigit()
+        else tier,
         "references": [f"{folder}/{skill.location}"]
         + [f"{folder}/{base}/{r.path}" for r in delivery.resources if r.group == "references"],
         "capabilities": {

@@ -25,10 +25,9 @@ _CHUNK_BYTES = 1 << 16
 _FORMAT_FIX: Final = 'expected {"type": "user", "message": {"role": "user", "content": "..."}} on one line'
 _IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 # Piped text is data: nothing in it may look like one of Kitbag's own blocks.
-_RESERVED_TAGS = re.compile(
-    r"<(?=\s*/?\s*(?:standard-input|available-(?:skills|agents)|suggested-skills|skill-invocation|library-changes"
-    r"|session-changes|conversation-summary|task-notification|mentioned-(?:file|folder|agent|command)))",
-    re.IGNORECASE,
+_RESERVED_TAGS = (
+    r"(?i)<(?=\s*/?\s*(?:standard-input|available-(?:skills|agents)|suggested-skills|skill-invocation|library-changes"
+    r"|session-changes|conversation-summary|task-notification|mentioned-(?:file|folder|agent|command)))"
 )
 
 
@@ -48,7 +47,7 @@ def read_prompt(prompt: str) -> InputPrompt:
         raise UsageError("the prompt is empty", 'usage: kitbag -p "PROMPT"')
     if not piped.strip():
         return InputPrompt(text=prompt)
-    data = _RESERVED_TAGS.sub("&lt;", piped).strip("\n")
+    data = re.sub(_RESERVED_TAGS, "&lt;", piped).strip("\n")
     return InputPrompt(text=f"{prompt}\n\n<standard-input>\n{data}\n</standard-input>")
 
 

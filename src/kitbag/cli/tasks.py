@@ -161,7 +161,8 @@ def show(task_id: str, as_json: bool) -> None:
 )
 @json_option
 def output_(task_id: str, seconds: float, follow: bool, offset: int, as_json: bool) -> None:
-    """Print the output of a task so far. Exits with 1 while it is running and with 6 if it failed."""
+    """Print the output of a task so far. Exits with 1 while it is running and with 6 if it failed or does not
+    meet its output requirements."""
     from kitbag.cli.tasks_output import follow_output, show_output
     from kitbag.tasks.reports import build_report
     from kitbag.tasks.worker_process import wait_until_finished
@@ -179,9 +180,12 @@ def output_(task_id: str, seconds: float, follow: bool, offset: int, as_json: bo
     if as_json:
         text = report.text if report.is_command else report.text[offset:]
         output.as_json({**report.to_json(), "text": text, "offset": offset})
-    elif report.status not in ("completed", "empty"):
+    for warning in report.further_warnings if report.is_finished and not as_json else ():
+        output.remark(output.clean(f"warning: {warning}"))
+    if not as_json and report.status not in ("completed", "empty"):
         output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
-    sys.exit(0 if report.status in ("completed", "empty") else 6 if report.is_finished else 1)
+    is_done = report.status in ("completed", "empty") and not report.violations
+    sys.exit(0 if is_done else 6 if report.is_finished else 1)
 
 
 @command.command()

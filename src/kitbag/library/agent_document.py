@@ -9,17 +9,19 @@ import re
 from typing import Final, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, Severity
-from kitbag.library.dialects.field_names import AGENT_FIELDS, AGENT_SPELLINGS, KNOWN_FIELDS
+from kitbag.library.dialects.field_names import AGENT_FIELDS, AGENT_SPELLINGS, IGNORED_AGENT_FIELDS, KNOWN_FIELDS
+from kitbag.library.dialects.field_spelling import FieldSpelling
 from kitbag.library.skills import to_text
 from kitbag.text.frontmatter import (
     first_paragraph,
     key_line,
+    normalize_key,
     parse_metadata,
     read_body,
     read_frontmatter,
     split_frontmatter,
 )
-from kitbag.text.hidden_characters import find_hidden, format_code_points, remove_hidden
+from kitbag.text.hidden_characters import find_disguises, find_hidden, format_code_points, remove_hidden
 from kitbag.text.plain_frontmatter import Metadata, YamlValue
 from kitbag.text.source_files import FileProblem, FileStamp, PathBoundary, SourceError, read_text
 
@@ -34,6 +36,7 @@ _PARSE_PROBLEM_CODES = frozenset(
         "yaml-limit",
         "yaml-recovered",
         "head-unclosed",
+        "head-fence",
         "head-too-long",
         "head-not-fields",
         "file-too-large",
@@ -44,14 +47,29 @@ _TOOLS_KEY = re.compile(r"(?i)(?<![\w-])([\w-]{0,20}tools|permissions?)[\"']?\s*
 _KEY_END = re.compile(r"[={},]")
 
 
-def _normalize_key(key: str) -> str:
-    """The same key for `max-turns`, `max_turns` and `maxTurns`."""
-    return key.lower().replace("-", "").replace("_", "")
-
-
 _NORMALIZED_SPELLINGS: Final = {
-    field: tuple(dict.fromkeys(map(_normalize_key, spellings))) for field, spellings in AGENT_SPELLINGS.items()
+    field: tuple(dict.fromkeys(map(normalize_key, spellings))) for field, spellings in AGENT_SPELLINGS.items()
 }
+
+
+_SPELLING: Final = FieldSpelling(
+    AGENT_SPELLINGS,
+    IGNORED_AGENT_FIELDS,
+    (
+        "tools",
+        "denied",
+        "permission_mode",
+        "permission",
+        "readonly",
+        "sandbox_mode",
+        "disable_model_invocation",
+        "user_invocable",
+        "disabled",
+        "mcp_servers",
+        "isolation",
+        "max_turns",
+    ),
+)
 
 
 class TakenField(NamedTuple):
@@ -99,7 +117,7 @@ class AgentDocument:
         self._frontmatter: tuple[str, int] | None = None
         self._keys: dict[str, list[str]] = {}
         for key in sorted(metadata, key=lambda key: key not in AGENT_FIELDS):  # `name` before `Name`
-            self._keys.setdefault(_normalize_key(key), []).append(key)
+            self._keys.setdefault(normalize_key(key), []).append(key)
 
     @property
     def is_data(self) -> bool:
@@ -187,14 +205,18 @@ class AgentDocument:
         return self.strip_hidden(to_text(value).strip(), key) if value else ""
 
     def strip_hidden(self, text: str, key: str) -> str:
-        hidden = find_hidden(text)
-        if not hidden:
+        if not find_hidden(text):
             return text
-        problem = f"`{key}` contains hidden characters, removed: {format_code_points(hidden)}"
-        self.add_diagnostic("warning", "hidden-characters", key, problem, "remove them")
+        if hidden := find_disguises(text):
+            problem = f"`{key}` contains hidden characters, removed: {format_code_points(hidden)}"
+            self.add_diagnostic("warning", "hidden-characters", key, problem, "remove them")
         return remove_hidden(text).strip()
 
     def unused_fields(self) -> Metadata:
+        """The fields that nothing took; reports those that were meant as others."""
+        for key in self.metadata:
+            if key not in self.used and (problem := _SPELLING.near_miss(key)):
+                self.add_diagnostic("warning", problem.code, key, problem.problem, problem.fix)
         return {key: value for key, value in self.metadata.items() if key not in self.used}
 
     def first_paragraph(self) -> str:
@@ -234,9 +256,11 @@ class AgentDocument:
         except SourceError:
             return True
         frontmatter = text if self.is_data else split_frontmatter(text).frontmatter
-        is_unclosed = any(diagnostic.code == "head-unclosed" for diagnostic in self.diagnostics)
-        mentioned = _TOOLS_KEY.findall(text if is_unclosed or frontmatter is None else frontmatter)
-        return bool(problems) or any(_normalize_key(key) not in self._keys for key in mentioned)
+        codes = {diagnostic.code for diagnostic in self.diagnostics}
+        mentioned = _TOOLS_KEY.findall(text if "head-unclosed" in codes or frontmatter is None else frontmatter)
+        if "head-fence" in codes:  # a field after a line that was read as the closing fence
+            mentioned += re.findall(rf"(?m)^{_TOOLS_KEY.pattern.removeprefix('(?i)')}", text)
+        return bool(problems) or any(normalize_key(key) not in self._keys for key in mentioned)
 
 
 def _is_remote(fields: Metadata) -> bool:

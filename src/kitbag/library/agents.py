@@ -36,6 +36,7 @@ DESCRIPTION_LIMIT = 16 * 1024
 MAX_TURNS = 10_000
 _DOCUMENTATION = frozenset(("README.md", "Readme.md", "readme.md", "CLAUDE.md", "AGENTS.md", "GEMINI.md"))
 _SUFFIXES: Final = (".agent", ".chatmode")
+_COPILOT_FILES: Final = (".agent.md", ".chatmode.md")
 _NAMED_BY_FILE = frozenset(("opencode", "copilot"))
 _IDENTIFYING_FIELDS: Final = ("name", "description", "prompt")
 _NO_NAMES = frozenset(("null", "~", ".", ".."))
@@ -137,6 +138,11 @@ class AgentFile(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+def can_write_files(agent: "AgentFile") -> bool:
+    """Whether its tools and its mode let it create a file at all."""
+    return agent.permission_mode != "plan" and any(map(agent.tools.allows, ("Write", "Bash")))
+
+
 def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic]]:
     """Never raises for content. None without an error means the file is documentation."""
     if os.path.basename(path) in _DOCUMENTATION:
@@ -174,7 +180,7 @@ def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic
         permission_mode=mode,
         permission_mode_original=mode_original,
         max_turns=_read_max_turns(document),
-        tools=_read_tools(document, root, permission),
+        tools=_read_tools(document, root, permission, servers),
         skills=_read_skills(document),
         background=document.take_flag("background", False),
         color=document.take_text("color")[:32],
@@ -291,7 +297,9 @@ def _read_permission_mode(
     return strictest_mode(*modes) if modes else "default", declared, permissions
 
 
-def _read_tools(document: AgentDocument, root: Root, permission: PermissionMap | None) -> ToolAccess:
+def _read_tools(
+    document: AgentDocument, root: Root, permission: PermissionMap | None, servers: tuple[str, ...]
+) -> ToolAccess:
     tools = document.take("tools")
     denied_fields = document.take_all("denied")
     denied_values: list[YamlValue] = [field.value for field in denied_fields if field.value is not None]
@@ -302,7 +310,8 @@ def _read_tools(document: AgentDocument, root: Root, permission: PermissionMap |
         )
         return ToolAccess(mode="none")
     denied: object = denied_values[0] if len(denied_values) == 1 else denied_values or None
-    access, problems = parse_tools(tools.value, denied, root.dialect)
+    is_copilot = document.path.lower().endswith(_COPILOT_FILES)
+    access, problems = parse_tools(tools.value, denied, "copilot" if is_copilot else root.dialect, servers)
     document.add_problems(problems, tools.key or (denied_fields[0].key if denied_fields else ""))
     return access if permission is None else _apply_permissions(document, access, permission)
 

@@ -22,6 +22,22 @@ MAX_DIRECTORIES = 50_000
 _SKIPPED_FOLDERS = frozenset(
     (".git", ".hg", ".svn", "node_modules", "bower_components", "site-packages", "__pycache__", "_subagents")
 )
+_TOOL_FOLDERS = frozenset(
+    (
+        ".agents", ".bundle", ".claude", ".codex", ".config", ".copilot", ".cursor", ".devcontainer", ".direnv",
+        ".eggs",
+        ".gemini", ".github", ".gitlab", ".gradle", ".husky", ".idea", ".ipynb_checkpoints", ".jj", ".kitbag", ".next",
+        ".nox", ".npm", ".nuxt", ".opencode", ".parcel", ".pnpm-store", ".svelte-kit", ".terraform", ".tox", ".turbo",
+        ".venv", ".vs", ".vscode", ".yarn", ".zed",
+    )
+)  # fmt: skip
+"""Hidden folders of tools: their own roots, packages and settings."""
+_SET_ASIDE_FOLDERS = frozenset(
+    (
+        ".archive", ".archived", ".attic", ".backup", ".backups", ".bak", ".deleted", ".disabled", ".draft", ".drafts",
+        ".hidden", ".old", ".removed", ".temp", ".tmp", ".trash",
+    )
+)  # fmt: skip
 _DOCUMENTATION_FILES = frozenset(
     ("readme.md", "changelog.md", "license.md", "contributing.md", "claude.md", "agents.md")
 )
@@ -50,6 +66,21 @@ class RootScan(NamedTuple):
     diagnostics: list[Diagnostic]
     is_stable: bool
     """False if the result may change without a change of a folder: broken links, unreadable folders."""
+
+
+def hidden_folder_problem(name: str, parent: str) -> str | None:
+    """Why a folder whose name starts with a dot is not searched; empty for folders of tools, which need no report.
+
+    None: it is searched, as `skills/.curated` and Codex's `.system` are. `parent`: its folder, relative to the root.
+    """
+    lower = name.lower()
+    if lower in _SKIPPED_FOLDERS or lower in _TOOL_FOLDERS or lower.endswith("cache") or lower[:6] == ".trash":
+        return ""
+    if lower in _SET_ASIDE_FOLDERS:
+        return f"not searched: {name} is taken to be set aside"
+    if parent[:1] == "." or "/." in parent:
+        return "not searched: a hidden directory inside another"
+    return None
 
 
 SkillReader = Callable[[Root, str, str, str, str, str, int], tuple[Skill | None, list[Diagnostic]]]
@@ -242,7 +273,7 @@ class _RootWalker:
         finds_skills = self.root.kind == "skills"
         for entry in entries:
             name = entry.name
-            if name in _SKIPPED_FOLDERS or name[0] == ".":
+            if name in _SKIPPED_FOLDERS or (name[0] == "." and not self._should_search_hidden(folder, entry)):
                 continue
             is_link = entry.is_symlink()
             if is_link:
@@ -270,6 +301,21 @@ class _RootWalker:
             elif not finds_skills or not self._read_skill_in(child):
                 subfolders.append(self._with_group(child))
         return [child for child in subfolders if self._should_descend(child)]
+
+    def _should_search_hidden(self, folder: _Folder, entry: "os.DirEntry[str]") -> bool:
+        """Whether a hidden folder of skills is searched; reports one that is not, except those of tools."""
+        if self.root.kind != "skills" or not entry.is_dir(follow_symlinks=False):
+            return False
+        problem = hidden_folder_problem(entry.name, folder.relative)
+        if problem is None and os.path.lexists(f"{entry.path}/SKILL.md"):
+            problem = "not loaded: the skill's directory is hidden"
+        if problem is None:
+            return True
+        if problem:
+            self._watch(entry.path)
+            fix = "no action needed if that is intended; otherwise rename it without the dot"
+            self._report("info", "hidden-folder", entry.path, problem, fix)
+        return False
 
     def _link_to_directory(self, entry: "os.DirEntry[str]") -> bool:
         try:

@@ -23,10 +23,10 @@ from kitbag.library.scopes import Root
 from kitbag.library.skills import Skill, read_skill
 from kitbag.text.source_files import file_stamp
 
-INDEX_FORMAT = 3
+INDEX_FORMAT = 4
 MIN_INDEXED_SKILLS = 24
 """Smaller roots are read directly, which is as fast as opening an index."""
-_MIN_FILE_AGE_NS = 2_000_000_000
+MIN_FILE_AGE_NS = 2_000_000_000
 """A file modified this recently before it was read may change again without changing its stamp."""
 
 _CHECKED_AT_ONCE = 1_000
@@ -70,7 +70,7 @@ def _is_unchanged(cached: CachedScan, budget: ScanBudget) -> bool:
     scan = cached.scan
     if not scan.is_stable:
         return False
-    newest_trusted = cached.scanned_at - _MIN_FILE_AGE_NS
+    newest_trusted = cached.scanned_at - MIN_FILE_AGE_NS
     for path, stamp in scan.folders.items():
         if budget.is_half_spent():
             return False
@@ -108,7 +108,7 @@ def _caching_reader(cached: CachedScan) -> Any:
         for diagnostic in cached.scan.diagnostics:
             cached.diagnostics.setdefault(diagnostic.file, []).append(diagnostic)
     skills, diagnostics = cached.by_location, cached.diagnostics
-    newest_trusted = cached.scanned_at - _MIN_FILE_AGE_NS
+    newest_trusted = cached.scanned_at - MIN_FILE_AGE_NS
 
     def reader(
         root: Root, location: str, path: str, name: str, team: str, group: str, flags: int
@@ -150,16 +150,12 @@ def load_index(home: str, root: Root) -> CachedScan | None:
             data = file.read()
     except OSError:
         return None
-    start = len(_MAGIC)
-    if not data.startswith(_MAGIC) or len(data) < start + 8:
-        return None
-    checksum, size = int.from_bytes(data[start : start + 4], "big"), int.from_bytes(data[start + 4 : start + 8], "big")
-    payload = memoryview(data)[start + 8 :]
-    if len(payload) != size or zlib.crc32(payload) != checksum:
+    content = parse_cache(data, _MAGIC)
+    if content is None:
         return None
     try:
-        identity, scanned_at, is_stable, teams, columns, team_files, folders, diagnostics = marshal.loads(payload)  # noqa: S302
-    except (ValueError, EOFError, TypeError):
+        identity, scanned_at, is_stable, teams, columns, team_files, folders, diagnostics = content
+    except (ValueError, TypeError):
         return None
     if identity != _identity(root):
         return None
@@ -180,21 +176,39 @@ def save_index(home: str, cached: CachedScan) -> None:
     columns = _pack_columns(scan.skills)
     if columns is None:
         return
-    payload = marshal.dumps(
-        (
-            _identity(scan.root),
-            cached.scanned_at,
-            scan.is_stable,
-            sorted(cached.teams),
-            columns,
-            [tuple(side) for side in scan.team_files],
-            dict(scan.folders),
-            [tuple(diagnostic) for diagnostic in scan.diagnostics],
-        )
+    content = (
+        _identity(scan.root),
+        cached.scanned_at,
+        scan.is_stable,
+        sorted(cached.teams),
+        columns,
+        [tuple(side) for side in scan.team_files],
+        dict(scan.folders),
+        [tuple(diagnostic) for diagnostic in scan.diagnostics],
     )
-    path = index_path(home, scan.root)
+    write_cache(index_path(home, scan.root), _MAGIC, content)
+
+
+def parse_cache(data: bytes, magic: bytes) -> Any | None:
+    """What `write_cache` wrote; None if the data is damaged, or of another format or version of Python."""
+    start = len(magic)
+    if not data.startswith(magic) or len(data) < start + 8:
+        return None
+    checksum, size = int.from_bytes(data[start : start + 4], "big"), int.from_bytes(data[start + 4 : start + 8], "big")
+    payload = memoryview(data)[start + 8 :]
+    if len(payload) != size or zlib.crc32(payload) != checksum:
+        return None
+    try:
+        return marshal.loads(payload)  # noqa: S302
+    except (ValueError, EOFError, TypeError):
+        return None
+
+
+def write_cache(path: str, magic: bytes, content: object) -> None:
+    """Replaces the file atomically; best effort."""
+    payload = marshal.dumps(cast("Any", content))
     temporary = f"{path}.{os.getpid()}.new"
-    header = _MAGIC + zlib.crc32(payload).to_bytes(4, "big") + len(payload).to_bytes(4, "big")
+    header = magic + zlib.crc32(payload).to_bytes(4, "big") + len(payload).to_bytes(4, "big")
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -264,5 +278,5 @@ def scan_indexed(
 
 def _is_too_fresh(scanned: CachedScan) -> bool:
     """Whether all skills are too recent to be valid next time: not worth saving yet."""
-    newest_trusted = scanned.scanned_at - _MIN_FILE_AGE_NS
+    newest_trusted = scanned.scanned_at - MIN_FILE_AGE_NS
     return all(skill.changed > newest_trusted for skill in scanned.scan.skills)

@@ -4,7 +4,7 @@ import os
 from collections import deque
 
 from kitbag.errors import Diagnostic
-from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES
+from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES, hidden_folder_problem
 from kitbag.library.scan_budget import ScanBudget
 from kitbag.library.scopes import Root
 from kitbag.text.source_files import LINK_OUTSIDE
@@ -71,7 +71,9 @@ def find_agent_files(
         if depth and any(entry.name == "SKILL.md" for entry in entries):
             continue
         for entry in entries:
-            if entry.name in _SKIPPED_FOLDERS or entry.name[0] in "._":
+            if entry.name in _SKIPPED_FOLDERS or entry.name[0] == "_":
+                continue
+            if entry.name[0] == "." and not _is_searched(entry, os.path.relpath(directory, root.path)):
                 continue
             if _is_directory(entry):
                 if depth < MAX_DEPTH:
@@ -79,6 +81,14 @@ def find_agent_files(
             elif entry.name.endswith(suffixes):
                 files.append(entry.path)
     return files
+
+
+def _is_searched(entry: "os.DirEntry[str]", parent: str) -> bool:
+    """Whether a hidden entry is a folder to search."""
+    return (
+        entry.is_dir(follow_symlinks=False)
+        and hidden_folder_problem(entry.name, "" if parent == "." else parent) is None
+    )
 
 
 def infer_item_name(path: str) -> str:

@@ -15,7 +15,7 @@ from kitbag.library.skills import COMMAND, FLAT, Skill
 from kitbag.library.visibility import is_named_in
 from kitbag.settings import Settings
 from kitbag.text.frontmatter import find_field_line
-from kitbag.text.hidden_characters import find_hidden, format_code_points
+from kitbag.text.hidden_characters import find_disguises, format_code_points
 
 if TYPE_CHECKING:
     from kitbag.library.agents import AgentFile
@@ -33,9 +33,14 @@ _MAX_SUGGESTIONS = 20
 """Finding similar names is slow in a large library."""
 
 
-def check_collisions(shadowed: "Iterable[tuple[LibraryItem, LibraryItem]]", precedence: str) -> list[Diagnostic]:
+def check_collisions(
+    shadowed: "Iterable[tuple[LibraryItem, LibraryItem]]", precedence: str, file: str = ""
+) -> list[Diagnostic]:
+    """`file`: only for the loser in this file."""
     diagnostics: list[Diagnostic] = []
     for winner, loser in shadowed:
+        if file and loser.path != file:
+            continue
         if os.path.realpath(winner.path) == os.path.realpath(loser.path):
             continue  # the same file in two roots
         rule = _collision_rule(winner, loser, precedence)
@@ -64,46 +69,73 @@ def _collision_rule(winner: LibraryItem, loser: LibraryItem, precedence: str) ->
     return "same root: directory with that name first, then by depth, then alphabetically"
 
 
-def check_declared_names(
-    skills: "Namespace[Skill]", agents: "Namespace[AgentFile]", personas: "Iterable[Persona]", settings: Settings
-) -> list[Diagnostic]:
-    """References to missing items in personas, agents, skills and settings."""
-    diagnostics: list[Diagnostic] = []
-    suggestions = _MAX_SUGGESTIONS
+class _UnknownNames:
+    """Reports references to missing items."""
 
-    def report_missing(
-        path: str, root: Root, field: str, name: str, noun: str, known: "Namespace[Skill] | Namespace[AgentFile]"
-    ) -> None:
-        nonlocal suggestions
-        suggestions -= 1
-        similar = known.suggest(name, 3) if suggestions >= 0 else []
-        fix = f"did you mean {', '.join(similar)}?" if similar else f"fix the name, or add the {noun}"
-        problem = f"`{field}` refers to an unknown {noun} {name!r}"
-        line = find_field_line(path, field, root.boundary, name)
-        diagnostics.append(
-            Diagnostic(severity="warning", code="unknown-name", file=path, line=line, problem=problem, fix=fix)
-        )
+    def __init__(self, skills: "Namespace[Skill]", agents: "Namespace[AgentFile]") -> None:
+        self._skills, self._agents = skills, agents
+        self._suggestions = _MAX_SUGGESTIONS
+        self.diagnostics: list[Diagnostic] = []
 
-    for persona in personas:
+    def check_persona(self, persona: "Persona") -> None:
         for field, names in (
             ("core_skills", persona.core_skills),
             ("skills", persona.skills),
             ("on_demand_skills", persona.on_demand_skills),
         ):
             for name in names:
-                if not any(is_named_in(skill, (name,)) for skill in skills.candidates(name)):
-                    report_missing(persona.path, persona.root, field, name, "skill", skills)
+                if not any(is_named_in(skill, (name,)) for skill in self._skills.candidates(name)):
+                    self.report(persona.path, persona.root, field, name, "skill", self._skills)
         for name in persona.subagents or ():
-            if not any(is_named_in(agent, (name,)) for agent in agents.candidates(name)):
-                report_missing(persona.path, persona.root, "subagents", name, "agent", agents)
-    for agent in agents:
+            if not any(is_named_in(agent, (name,)) for agent in self._agents.candidates(name)):
+                self.report(persona.path, persona.root, "subagents", name, "agent", self._agents)
+
+    def report(
+        self, path: str, root: Root, field: str, name: str, noun: str, known: "Namespace[Skill] | Namespace[AgentFile]"
+    ) -> None:
+        self._suggestions -= 1
+        similar = known.suggest(name, 3) if self._suggestions >= 0 else []
+        fix = f"did you mean {', '.join(similar)}?" if similar else f"fix the name, or add the {noun}"
+        problem = f"`{field}` refers to an unknown {noun} {name!r}"
+        line = find_field_line(path, field, root.boundary, name)
+        self.diagnostics.append(
+            Diagnostic(severity="warning", code="unknown-name", file=path, line=line, problem=problem, fix=fix)
+        )
+
+
+def check_persona_names(
+    persona: "Persona", skills: "Namespace[Skill]", agents: "Namespace[AgentFile]"
+) -> list[Diagnostic]:
+    """Names that one persona declares and that do not exist. Fast enough for every start."""
+    unknown = _UnknownNames(skills, agents)
+    unknown.check_persona(persona)
+    return unknown.diagnostics
+
+
+def check_declared_names(
+    skills: "Namespace[Skill]",
+    agents: "Namespace[AgentFile]",
+    personas: "Iterable[Persona]",
+    settings: Settings,
+    file: str = "",
+) -> list[Diagnostic]:
+    """References to missing items in personas, agents, skills and settings. `file`: only those in this file."""
+
+    def is_checked(item: LibraryItem) -> bool:
+        return not file or item.path == file
+
+    unknown = _UnknownNames(skills, agents)
+    diagnostics = unknown.diagnostics
+    for persona in filter(is_checked, personas):
+        unknown.check_persona(persona)
+    for agent in filter(is_checked, agents):
         for name in agent.skills:
             if not skills.candidates(name):
-                report_missing(agent.path, agent.root, "skills", name, "skill", skills)
-    for skill in skills:
+                unknown.report(agent.path, agent.root, "skills", name, "skill", skills)
+    for skill in filter(is_checked, skills):
         for name in skill.subagents:
             if not agents.candidates(name):
-                report_missing(skill.path, skill.root, "subagents", name, "agent", agents)
+                unknown.report(skill.path, skill.root, "subagents", name, "agent", agents)
         if skill.full_name.lower() in CHAT_COMMANDS:
             problem = f"the chat command /{skill.full_name.lower()} takes precedence over this skill"
             diagnostics.append(
@@ -178,7 +210,7 @@ def check_skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
             continue
         body = read_skill_body(skill)
         diagnostics += body.problems
-        hidden = find_hidden(body.text)
+        hidden = find_disguises(body.text)
         if hidden:
             line = body.first_line + body.text.count("\n", 0, hidden[0][0])
             problem = f"the body contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"

@@ -173,9 +173,11 @@ class Namespace(Generic[T]):
         matches += [key for key in keys if len(wanted_key) > 2 and wanted_key in key]
         return list(dict.fromkeys(keys[key] for key in matches))[:limit]
 
-    def find_confusables(self) -> list[Diagnostic]:
-        """Reports names that look like another item's name."""
-        non_ascii = [item for item in self._by_key.values() if not item.full_name.isascii()]
+    def find_confusables(self, file: str = "") -> list[Diagnostic]:
+        """Reports names that look like another item's name. `file`: only the names in this file."""
+        non_ascii = [
+            item for item in self._by_key.values() if not item.full_name.isascii() and (not file or item.path == file)
+        ]
         if not non_ascii:
             return []
         by_skeleton: dict[str, list[T]] = {}

@@ -9,16 +9,18 @@ from typing import NamedTuple
 
 from kitbag.errors import Diagnostic
 from kitbag.library.dialects.field_names import PERSONA_FIELDS
+from kitbag.library.dialects.field_spelling import FieldSpelling
 from kitbag.library.names import normalize_name, sanitize_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import to_string_list, to_text
 from kitbag.text.frontmatter import key_line, parse_metadata
-from kitbag.text.hidden_characters import find_hidden, format_code_points, remove_hidden
+from kitbag.text.hidden_characters import find_disguises, format_code_points, remove_hidden
 from kitbag.text.plain_frontmatter import Metadata
 from kitbag.text.source_files import FileProblem, PathBoundary, SourceError, read_text
 
 _MAX_BYTES = 256 * 1024
 _EMPTY_VALUES = ("", "null", "~")
+_SPELLING = FieldSpelling({field: (field,) for field in PERSONA_FIELDS}, (), ())
 
 
 class Persona(NamedTuple):
@@ -56,7 +58,7 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
         line = key_line(text, key, 1)
         diagnostics.append(Diagnostic(severity="warning", code=code, file=path, line=line, problem=problem, fix=fix))
 
-    metadata = {key: value for key, value in metadata.items() if value not in _EMPTY_VALUES}
+    metadata = _SPELLING.rename({key: value for key, value in metadata.items() if value not in _EMPTY_VALUES}, [])
     stem = os.path.splitext(os.path.basename(path))[0].removeprefix("_persona_")
     name, name_problem = sanitize_name(metadata.get("name"), stem)
     if name_problem:
@@ -85,7 +87,7 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
         declared = metadata.get(key, "")
         value = "\n".join(map(to_text, declared)) if isinstance(declared, list) else to_text(declared)
         value = value.strip()
-        hidden = find_hidden(value)
+        hidden = find_disguises(value)
         if hidden:
             warn(
                 key,

@@ -47,7 +47,7 @@ def _parse_frontmatter(text: str) -> Metadata | str:
     if text.split("\n", 1)[0].rstrip() != "---":
         return "SKILL.md must start with YAML frontmatter (---)"
     parts = split_frontmatter(text)
-    if parts.frontmatter is None or any(problem.code == "head-unclosed" for problem in parts.problems):
+    if parts.frontmatter is None or any(problem.code in ("head-unclosed", "head-fence") for problem in parts.problems):
         return "SKILL.md frontmatter not properly closed with ---"
     try:
         value, odd = parse_yaml(parts.frontmatter)

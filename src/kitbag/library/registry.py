@@ -472,19 +472,34 @@ class Registry:
         codes = ("too-many-directories", TOO_SLOW)
         return worst_first(one for part in loaded for one in part.diagnostics if one.code in codes)
 
-    def diagnostics(self) -> list[Diagnostic]:
-        """All diagnostics: files, settings, collisions, references to missing names."""
+    def check_file(self, path: str) -> list[Diagnostic]:
+        """Problems with the file of a loaded agent or persona."""
+        loaded = [part for part in (self._agents, self._personas) if part is not None]
+        found = (one for part in loaded for one in part.diagnostics if one.file == path)
+        return worst_first(one for one in found if one.severity != "info")
+
+    def check_persona(self) -> list[Diagnostic]:
+        """Problems with the selected persona: those of its file, and names in it that do not exist."""
+        if self.persona is None:
+            return []
+        from kitbag.library.library_checks import check_persona_names
+
+        return [*self.check_file(self.persona.path), *check_persona_names(self.persona, self.skills, self.agents)]
+
+    def diagnostics(self, file: str = "") -> list[Diagnostic]:
+        """All diagnostics: files, settings, collisions, references to missing names. `file`: only those of this file,
+        which is much faster in a large library."""
         from kitbag.library.library_checks import check_collisions, check_declared_names
 
         self._select()
         diagnostics = list(self.settings.diagnostics)
         for loaded in (self._load_skills(), self._load_agents(), self._load_personas()):
             diagnostics += loaded.diagnostics
-            diagnostics += loaded.namespace.find_confusables()
+            diagnostics += loaded.namespace.find_confusables(file)
         for namespace in (self.skills, self.agents, self.personas):
-            diagnostics += check_collisions(namespace.shadowed, self.precedence)
-        diagnostics += check_declared_names(self.skills, self.agents, self.personas, self.settings)
-        return worst_first(diagnostics)
+            diagnostics += check_collisions(namespace.shadowed, self.precedence, file)
+        diagnostics += check_declared_names(self.skills, self.agents, self.personas, self.settings, file)
+        return worst_first(one for one in diagnostics if not file or one.file == file)
 
     def problem_count(self) -> int:
         """The number of problems in what has been loaded so far: cheap, for a footer."""

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from kitbag.errors import Diagnostic, InvalidError
-from kitbag.library.dialects.field_names import KNOWN_FIELDS, SKILL_SPELLINGS
-from kitbag.library.skills import COMMAND, FLAT, Skill, get_text, to_diagnostic, to_string_list
+from kitbag.library.dialects.field_names import KNOWN_FIELDS
+from kitbag.library.skills import COMMAND, FLAT, SKILL_SPELLING, Skill, get_text, to_diagnostic, to_string_list
 from kitbag.text.frontmatter import read_body, read_frontmatter
 from kitbag.text.plain_frontmatter import Metadata
 from kitbag.text.source_files import LINK_OUTSIDE, FileStamp, SourceError
@@ -21,6 +21,9 @@ class SkillDetails(msgspec.Struct, frozen=True, kw_only=True):
     """All frontmatter fields, read on demand."""
 
     metadata: Metadata
+    """As written."""
+    fields: Metadata
+    """The same, with each known field under the first of its spellings."""
     display_name: str
     version: str
     tags: tuple[str, ...]
@@ -37,19 +40,25 @@ def read_skill_details(skill: Skill) -> SkillDetails:
             severity="error", code=error.code, file=skill.path, line=0, problem=error.problem, fix=error.fix
         )
         return SkillDetails(
-            metadata={}, display_name=skill.name, version="", tags=(), triggers=(), requires=(), problems=(unreadable,)
+            metadata={},
+            fields={},
+            display_name=skill.name,
+            version="",
+            tags=(),
+            triggers=(),
+            requires=(),
+            problems=(unreadable,),
         )
     metadata = frontmatter.metadata
-    triggers = metadata.get("triggers", metadata.get("trigger"))
+    fields = SKILL_SPELLING.rename(metadata, [])
     return SkillDetails(
         metadata=metadata,
-        display_name=next(
-            filter(None, (get_text(metadata, key) for key in SKILL_SPELLINGS["display_name"])), skill.name
-        ),
-        version=get_text(metadata, "version"),
-        tags=to_string_list(metadata.get("tags")),
-        triggers=to_string_list(triggers),
-        requires=to_string_list(metadata.get("requires")),
+        fields=fields,
+        display_name=get_text(fields, "display_name") or skill.name,
+        version=get_text(fields, "version"),
+        tags=to_string_list(fields.get("tags")),
+        triggers=to_string_list(fields.get("triggers")),
+        requires=to_string_list(fields.get("requires")),
         problems=tuple(to_diagnostic(skill.path, problem, skill.root.boundary) for problem in frontmatter.problems),
     )
 

@@ -7,11 +7,12 @@ the registry; uses text/frontmatter. skill_files reads the rest on demand.
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, Severity
-from kitbag.library.dialects.field_names import KNOWN_FIELDS, SKILL_SPELLINGS
+from kitbag.library.dialects.field_names import IGNORED_SKILL_FIELDS, KNOWN_FIELDS, SKILL_SPELLINGS
+from kitbag.library.dialects.field_spelling import FieldSpelling
 from kitbag.library.names import MAX_NAME, sanitize_name
 from kitbag.library.scopes import Root
 from kitbag.text.frontmatter import Frontmatter, find_field_line, first_paragraph, read_frontmatter
-from kitbag.text.hidden_characters import find_hidden, format_code_points, remove_hidden
+from kitbag.text.hidden_characters import find_disguises, find_hidden, format_code_points, remove_hidden
 from kitbag.text.plain_frontmatter import Metadata, YamlValue
 from kitbag.text.source_files import FileProblem, PathBoundary, SourceError
 
@@ -19,10 +20,15 @@ NO_MODEL, NO_USER, COMMAND, FLAT, REQUIRED, HAS_PATHS, NO_DESCRIPTION = (1 << bi
 
 _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))
-_WHEN_TO_USE_KEYS = SKILL_SPELLINGS["when_to_use"]
-_ARGUMENT_HINT_KEYS = SKILL_SPELLINGS["argument_hint"]
-_OPTIONAL_KEYS = frozenset(_WHEN_TO_USE_KEYS + _ARGUMENT_HINT_KEYS)
+_OPTIONAL_FIELDS = frozenset(("when_to_use", "argument-hint"))
 _EMPTY_VALUES = ("", "null", "~", "Null", "NULL")
+
+
+SKILL_SPELLING = FieldSpelling(
+    SKILL_SPELLINGS,
+    IGNORED_SKILL_FIELDS,
+    ("disable_model_invocation", "user_invocable", "allowed_tools", "restrict_tools", "disallowed_tools"),
+)
 
 
 class Skill(NamedTuple):
@@ -88,13 +94,15 @@ def read_skill(
         return None, []
     metadata = frontmatter.metadata
     problems: list[FileProblem] = [*frontmatter.problems] if frontmatter.problems else []
+    if not SKILL_SPELLING.exact.issuperset(metadata):
+        metadata = SKILL_SPELLING.rename(metadata, problems)
     declared_name = None if flags & COMMAND else metadata.get("name")
     if declared_name == fallback_name and _is_plain_name(fallback_name):
         name = fallback_name
     else:
         name = _read_name(declared_name, fallback_name, flags, problems)
-    description, flags = _read_description(frontmatter, flags, problems)
-    when_to_use, hint = ("", "") if _OPTIONAL_KEYS.isdisjoint(metadata) else _read_optional_fields(metadata, problems)
+    description, flags = _read_description(frontmatter, metadata, flags, problems)
+    when_to_use, hint = ("", "") if _OPTIONAL_FIELDS.isdisjoint(metadata) else _read_optional_fields(metadata, problems)
     flags |= _read_flags(metadata, problems)
     full_name = f"{root.plugin}:{name}" if root.plugin else f"{team}/{name}" if team else name
     skill = Skill(
@@ -166,8 +174,10 @@ def _read_name(declared: YamlValue | None, fallback: str, flags: int, problems: 
     return name
 
 
-def _read_description(frontmatter: Frontmatter, flags: int, problems: list[FileProblem]) -> tuple[str, int]:
-    description = get_text(frontmatter.metadata, "description")
+def _read_description(
+    frontmatter: Frontmatter, metadata: Metadata, flags: int, problems: list[FileProblem]
+) -> tuple[str, int]:
+    description = get_text(metadata, "description")
     if description:
         return _strip_hidden(description, "description", problems), flags
     paragraph = first_paragraph(frontmatter.body_prefix)
@@ -191,15 +201,11 @@ def _read_description(frontmatter: Frontmatter, flags: int, problems: list[FileP
 def _strip_hidden(text: str, field: str, problems: list[FileProblem]) -> str:
     if text.isascii() and text.isprintable():
         return text
-    hidden = find_hidden(text)
-    if not hidden:
+    if not find_hidden(text):
         return text
-    problem = f"`{field}` contains hidden characters, removed: {format_code_points(hidden)}"
-    problems.append(
-        FileProblem(
-            severity="warning", code="hidden-characters", line=2, problem=problem, fix="remove them", field=field
-        )
-    )
+    if hidden := find_disguises(text):
+        problem = f"`{field}` contains hidden characters, removed: {format_code_points(hidden)}"
+        problems.append(FileProblem("warning", "hidden-characters", 2, problem, "remove them", field=field))
     return remove_hidden(text)
 
 
@@ -217,7 +223,7 @@ def _read_flags(metadata: Metadata, problems: list[FileProblem]) -> int:
 
 
 def parse_boolean(metadata: Metadata, key: str, default: bool, problems: list[FileProblem]) -> bool:
-    value = metadata.get(key, metadata.get(key.replace("-", "_")) if "-" in key else None)
+    value = metadata.get(key)
     if value is None or value in _EMPTY_VALUES:
         return default
     text = value.strip().lower() if isinstance(value, str) else ""
@@ -240,11 +246,9 @@ def get_text(metadata: Metadata, key: str) -> str:
 
 def _read_optional_fields(metadata: Metadata, problems: list[FileProblem]) -> tuple[str, str]:
     """When to use it and the argument hint, which few skills have."""
-    when = next((text for key in _WHEN_TO_USE_KEYS if (text := get_text(metadata, key))), "")
-    hint = next((value for key in _ARGUMENT_HINT_KEYS if (value := metadata.get(key))), "")
-    return _strip_hidden(when, _WHEN_TO_USE_KEYS[0], problems), _strip_hidden(
-        _format_hint(hint), _ARGUMENT_HINT_KEYS[0], problems
-    )
+    when = _strip_hidden(get_text(metadata, "when_to_use"), "when_to_use", problems)
+    hint = _format_hint(metadata.get("argument-hint", ""))
+    return when, _strip_hidden(hint, "argument-hint", problems)
 
 
 def to_text(value: YamlValue) -> str:
@@ -259,7 +263,7 @@ def to_text(value: YamlValue) -> str:
 def _format_hint(value: YamlValue) -> str:
     """`[file]` is a list in YAML, but meant as text."""
     if isinstance(value, list):
-        return "[" + ", ".join(to_text(item) for item in value) + "]"
+        return "[" + ", ".join(to_text(item) for item in value) + "]" if value else ""
     return to_text(value).strip()
 
 

@@ -11,7 +11,7 @@ from kitbag.errors import Diagnostic
 from kitbag.library.names import normalize_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import FLAT, NO_DESCRIPTION, Skill, read_skill
-from kitbag.text.hidden_characters import collapse_whitespace, find_hidden, format_code_points, remove_hidden
+from kitbag.text.hidden_characters import collapse_whitespace, find_disguises, format_code_points, remove_hidden
 from kitbag.text.source_files import LINK_OUTSIDE, SourceError, read_text
 
 _MAX_BYTES = 8 * 1024 * 1024
@@ -93,7 +93,7 @@ def _parse_entry(item: Any, file: str) -> tuple[ManifestEntry | None, list[str]]
         return None, ["no `name`; skipped"]
     problems: list[str] = []
     description = collapse_whitespace(_to_text(fields, "description"))
-    hidden = find_hidden(description)
+    hidden = find_disguises(description)
     if hidden:
         problems.append(f"`description` contains hidden characters, removed: {format_code_points(hidden)}")
     budget = fields.get("token_budget")

@@ -77,6 +77,8 @@ def evaluate_skill(skill: Skill, context: VisibilityContext) -> Verdict:
         visibility = _apply_team(skill, context, visibility)
         if not visibility.is_usable:
             return visibility
+    elif reason := _core_restriction(skill, context.persona):
+        visibility = visibility._replace(listed=False, described=False, searchable=False, reason=reason)
     if state == "user-only" or skill.flags & NO_MODEL:
         reason = f"user-only in {source}" if state == "user-only" else "disable-model-invocation is set in its file"
         visibility = visibility._replace(
@@ -109,7 +111,8 @@ def _agent_restriction(skill: Skill, tools: "ToolAccess | None") -> str:
 
 def evaluate_skills(skills: "Iterable[Skill]", context: VisibilityContext) -> "list[tuple[Skill, Verdict]]":
     """evaluate_skill for many skills, with a fast path for skills without flags and team."""
-    if context.states or context.agent_tools is not None:
+    narrows_core = context.persona is not None and context.persona.core_skills
+    if context.states or context.agent_tools is not None or narrows_core:
         return [(skill, evaluate_skill(skill, context)) for skill in skills]
     return [(skill, evaluate_skill(skill, context) if skill.flags or skill.team else FULLY_VISIBLE) for skill in skills]
 
@@ -164,6 +167,8 @@ def _apply_team(skill: Skill, context: VisibilityContext, visibility: Verdict) -
         return visibility._replace(listed=False, described=False, searchable=False, reason=reason)
     if is_named_in(skill, persona.on_demand_skills) and not is_named_in(skill, (*persona.core_skills, *persona.skills)):
         return visibility._replace(listed=False, described=False, reason=f"on demand for {persona.name}")
+    if reason := _core_restriction(skill, persona):
+        return visibility._replace(listed=False, described=False, searchable=False, reason=reason)
     is_own = skill.group == "core" or normalize_name(skill.group) == normalize_name(persona.name)
     if is_own or is_named_in(skill, persona.declared_skills):
         return visibility
@@ -171,6 +176,17 @@ def _apply_team(skill: Skill, context: VisibilityContext, visibility: Verdict) -
         reason = f"not assigned to {persona.name}: load it as {skill.full_name}"
         return visibility._replace(listed=False, described=False, searchable=False, reason=reason)
     return _hidden(visibility.state, f"belongs to {skill.group}, not {persona.name}")
+
+
+def _core_restriction(skill: Skill, persona: "Persona | None") -> str:
+    """Why a skill of a `core` folder, the team's or the shared one, is not in the catalog; else empty. A persona that
+    declares `core_skills` has only those."""
+    if persona is None or not persona.core_skills or is_named_in(skill, persona.declared_skills):
+        return ""
+    is_shared = not skill.team and skill.root.kind == "skills" and skill.location.startswith("core/")
+    if skill.group != "core" and not is_shared:
+        return ""
+    return f"not a core skill of {persona.name}: load it as {skill.full_name}"
 
 
 def is_named_in(item: "Skill | AgentFile", names: tuple[str, ...]) -> bool:

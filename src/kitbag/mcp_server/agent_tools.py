@@ -5,13 +5,11 @@ supports elicitation, and denies otherwise.
 """
 
 import asyncio
-import os
 from typing import Annotated, Final, Literal, cast
 
 from msgspec import Meta, structs
 
 from kitbag.assembly.run_options import Options
-from kitbag.errors import InvalidError, UsageError
 from kitbag.mcp_server.served_library import load_text
 from kitbag.packing.catalog import catalog_budget, render_agents
 from kitbag.packing.pack import Packer, PackOptions
@@ -19,6 +17,7 @@ from kitbag.packing.references.permissions import ReferencePermissions
 from kitbag.packing.task_sources import load_task
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolFunction, ToolOutput, error_output, text_output
 from kitbag.tools.delegation import DelegationRequest
+from kitbag.tools.pack_arguments import check_task_reference
 from kitbag.tools.skill import NoArguments
 from kitbag.tools.task import TASK, TaskArguments
 
@@ -35,7 +34,7 @@ class PackArguments(Arguments, frozen=True):
         tuple[str, ...], Meta(max_length=20, description="Skills to include; selected automatically if omitted.")
     ] = ()
     strategy: Literal["", "minimal", "standard", "comprehensive"] = ""
-    output_requirements: Literal["manifest+file", "text"] = "manifest+file"
+    output_requirements: Literal["", "manifest+file", "text"] = ""
     variables: Variables = {}  # noqa: RUF012 - each call has its own
     available_context: Annotated[int, Meta(ge=0, description="Size of the subagent's context, in tokens.")] = 0
     context_used: Annotated[int, Meta(ge=0, description="Tokens of the subagent's context already in use.")] = 0
@@ -81,6 +80,7 @@ def _pack(arguments: PackArguments, context: ToolContext, options: Options) -> T
     reference_permissions = ReferencePermissions(
         library.places,
         library.settings,
+        allow_environment=frozenset(options.allow_env),
         trust_workspace=options.trust_workspace,
         live=permissions.live_rules,
         mode=permissions.mode,
@@ -89,7 +89,7 @@ def _pack(arguments: PackArguments, context: ToolContext, options: Options) -> T
     pack_options = PackOptions(
         skills=arguments.skills,
         strategy=arguments.strategy or None,
-        output=arguments.output_requirements,
+        output=arguments.output_requirements or None,
         values=arguments.variables,
         available=arguments.available_context or None,
         used=arguments.context_used,
@@ -99,24 +99,12 @@ def _pack(arguments: PackArguments, context: ToolContext, options: Options) -> T
     if written.startswith("{") or "\n" in written:
         task, problems = load_task("-", packer.source(), arguments.task)
     else:
-        task, problems = load_task(_check_reference(written, context), packer.source())
+        task, problems = load_task(check_task_reference(written, context), packer.source())
     payload = packer.pack(task, pack_options, problems)
     warnings = [
         f"Warning: {warning.place}: {warning.problem}" for warning in payload.warnings if warning.severity != "info"
     ]
     return text_output("\n".join([payload.text.rstrip("\n"), *warnings]), f"{payload.tokens:,} tokens")
-
-
-def _check_reference(reference: str, context: ToolContext) -> str:
-    """Reads a file only if the rules let a model read it. Raises InvalidError."""
-    if reference == "-":
-        raise UsageError("standard input is not available", "pass the ID, a file, or the task itself")
-    path = os.path.join(context.directory, os.path.expanduser(reference)) if "\0" not in reference else ""
-    if path and os.path.exists(path):
-        decision = context.permissions.with_mode("default").decide("Read", {"file_path": os.path.realpath(path)})
-        if decision.effect != "allow":
-            raise InvalidError(f"cannot read {reference[:300]}: {decision.reason}", "pass the task itself")
-    return reference
 
 
 LIST_AGENTS = Tool(

@@ -57,7 +57,7 @@ class ConnectedClient:
     def create_skills(self, served: ServedLibrary) -> SessionSkills:
         """With no skills loaded."""
         environment = served.environment
-        skills = build_session_skills(environment, self._options, lambda: environment.permissions.mode, self._stop)
+        skills = build_session_skills(environment, lambda: environment.permissions.mode, self._stop)
         skills.session_id = self.id
         return skills
 

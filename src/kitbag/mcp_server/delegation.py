@@ -82,6 +82,10 @@ class CallDelegation:
     async def take_notifications(self) -> str:
         return await (await self._open_delegation()).take_notifications()
 
+    def take_warnings(self) -> tuple[str, ...]:
+        """Results contain them, and that is all a client sees."""
+        return ()
+
     def has_notifications(self) -> bool:
         return self._delegation.has_notifications() if self._delegation is not None else False
 

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from importlib.metadata import version
 from typing import Any, Final
 
 import anyio
@@ -44,6 +43,7 @@ from kitbag.mcp_server.served_library import ServedLibrary
 from kitbag.mcp_server.server_state import MIN_REFRESH_SECONDS, ServerState
 from kitbag.mcp_server.skills_extension import EXTENSION, SETTINGS
 from kitbag.mcp_server.tool_calls import ToolCalls
+from kitbag.version import __version__
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class KitbagServer(Server[Any]):
         self._calls = ToolCalls(state)
         super().__init__(
             "kitbag",
-            version=version("kitbag"),
+            version=__version__,
             title="Kitbag",
             description="Skills and agents, loaded on demand.",
             instructions=state.served.instructions,

@@ -80,7 +80,7 @@ class SkillPrompts:
         key = skill.path, skill.stamp
         known = self.parameter_cache.get(key)
         if known is None:
-            declared = to_string_list(read_skill_details(skill).metadata.get("arguments"))
+            declared = to_string_list(read_skill_details(skill).fields.get("arguments"))
             known = self.parameter_cache[key] = read_parameters(skill.argument_hint, declared)
             if len(self.parameter_cache) > 2 * len(self._by_name) + 100:
                 self.parameter_cache.pop(next(iter(self.parameter_cache)))

@@ -72,8 +72,9 @@ async def _invoke(arguments: InvokeSkillArguments, context: ToolContext) -> Tool
     """What `/name arguments` inserts: the skill and the request, or the report of a skill that runs as an agent."""
     invoked = await asyncio.to_thread(_invoke_or_fork, arguments, context)
     if isinstance(invoked, SkillDelivery):
-        content = Text(invoked.text_with_limits), Text(reveal_hidden(invoked.request_text(arguments.arguments)))
-        return ToolOutput(content=content, summary=invoked.name)
+        request = reveal_hidden(invoked.request_text(arguments.arguments))
+        skill = "\n\n".join(part for part in (invoked.text_with_limits, _list_warnings(invoked)) if part)
+        return ToolOutput(content=(Text(skill), Text(request)), summary=invoked.name)
     assert context.delegation is not None, "the server sets it for every call of this tool"
     return await run_forked_skill(invoked, context, context.delegation)
 
@@ -107,7 +108,11 @@ def _with_header(delivered: SkillDelivery, reason: str, context: ToolContext) ->
     if reason.strip():
         lines.append(f"**Loaded because**: {_escape_line(reason)}")
     limits = delivered.permissions.model_notice() if delivered.permissions is not None else ""
-    return "\n\n".join(part for part in (*lines, "---", delivered.text, limits) if part)
+    return "\n\n".join(part for part in (*lines, "---", delivered.text, limits, _list_warnings(delivered)) if part)
+
+
+def _list_warnings(delivered: SkillDelivery) -> str:
+    return "\n".join(f"Warning: {_escape_line(warning)}" for warning in delivered.warnings)
 
 
 def _escape_line(text: str) -> str:

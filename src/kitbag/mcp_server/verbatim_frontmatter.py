@@ -31,7 +31,7 @@ def read_verbatim_frontmatter(data: bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise NotVerbatimError("it is not UTF-8") from None
     parts = split_frontmatter(text)
-    closed = not any(problem.code == "head-unclosed" for problem in parts.problems)
+    closed = not any(problem.code in ("head-unclosed", "head-fence") for problem in parts.problems)
     if parts.frontmatter is None or not closed or text.split("\n", 1)[0].rstrip() != "---":
         raise NotVerbatimError("it does not start with frontmatter between two `---` lines")
     loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)

@@ -19,6 +19,7 @@ from kitbag.net.errors import FetchError
 from kitbag.net.hosts import display_host
 from kitbag.net.policy import FetchLimits, HostPolicy
 from kitbag.net.urls import FetchTarget, parse_url
+from kitbag.version import __version__
 
 _ACCEPTED_TYPES = "text/markdown, text/plain;q=0.9, text/html;q=0.8, application/json;q=0.8, */*;q=0.5"
 _RETRY_FIX = "Try again later, or fetch the page from another host."
@@ -121,11 +122,8 @@ def _wire_url(target: FetchTarget) -> httpcore2.URL:
     return httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
 
 
-@functools.cache
 def user_agent() -> str:
-    from importlib.metadata import version
-
-    return f"kitbag/{version('kitbag')}"
+    return f"kitbag/{__version__}"
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
 from kitbag.packing.catalog import catalog_budget, render_skills
 from kitbag.packing.git_state import read_git_state
-from kitbag.packing.preload import preload_skills
+from kitbag.packing.preload import PreparePreload, preload_skills, skills_budget
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 
 _PROMPT_DIR = os.path.dirname(__file__)
@@ -64,9 +64,17 @@ def compose_agent_prompt(
     count: Callable[[str], int],
     environment: EnvironmentInfo,
     task: str = "",
-    skills_budget: int = 15_000,
+    *,
+    has_skill_tool: bool | None = None,
+    can_restart: bool = True,
+    prepare: PreparePreload | None = None,
 ) -> AgentPrompt:
-    preloads = preload_skills(agent, registry, skills_budget, count)
+    """`has_skill_tool`: by default, what the agent's own list of tools says. `can_restart`: a caller restarts it with
+    the skill that it asks for. `prepare`: resolves the references of preloaded skills; without it, their commands stay
+    text."""
+    if has_skill_tool is None:
+        has_skill_tool = agent.tools.allows("Skill")
+    preloads = preload_skills(agent, registry, skills_budget(agent, registry), count, prepare)
     title, description = MODE_DESCRIPTIONS[agent.permission_mode]
     body = reveal_hidden(agent.body()).strip()
     scope = agent.root.scope
@@ -83,7 +91,7 @@ def compose_agent_prompt(
     if preloads.skills:
         entries.append(part("preloads", "compose.preloads", "## Preloaded Skills\n\n"))
     entries += preloads.entries
-    if agent.tools.allows("Skill"):
+    if has_skill_tool:
         preloaded = {skill.full_name for skill in preloads.skills}
         pairs = [pair for pair in registry.visible_skills(agent) if pair[0].full_name not in preloaded]
         catalog = render_skills(pairs, catalog_budget(registry.settings)).text
@@ -92,7 +100,10 @@ def compose_agent_prompt(
     if body:
         entries.append(part("instructions", agent.path, f"## Additional Instructions\n{body}\n\n", scope))
     entries.append(part("environment", "compose.environment", f"## Environment\n{environment.render()}\n\n"))
-    entries.append(part("guidelines", "compose.guidelines", _read_prompt_file("prompt_guidelines.md") + "\n"))
+    guidelines = _read_prompt_file("prompt_guidelines.md") + "\n"
+    if can_restart and not has_skill_tool:
+        guidelines += _read_prompt_file("prompt_need_skill.md") + "\n"
+    entries.append(part("guidelines", "compose.guidelines", guidelines))
     if task:
         entries.append(part("task", "task", f"\n## Your Task\n{task.strip()}\n"))
     return AgentPrompt(ledger=Ledger(tuple(entries)), warnings=preloads.warnings)

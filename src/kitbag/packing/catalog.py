@@ -105,6 +105,8 @@ class _Wording(msgspec.Struct, frozen=True, kw_only=True):
     noun: str
     intro: str
     table_intro: str
+    table_instructions: str
+    """What follows the table."""
     search_tool: str
 
 
@@ -112,6 +114,8 @@ _SKILLS = _Wording(
     noun="skill",
     intro="Use the Skill tool to load any of these before doing the work it covers:",
     table_intro="Use the `Skill` tool to load any skill before using its capabilities.",
+    table_instructions="**Instructions**: Before starting a complex task, load the relevant skill(s) to get detailed "
+    "guidance.",
     search_tool="SearchSkills",
 )
 _SKILLS_OVER_MCP = msgspec.structs.replace(
@@ -124,6 +128,7 @@ _AGENTS = _Wording(
     noun="agent",
     intro="Available agent types for the Task tool:",
     table_intro="Use the `Task` tool to delegate work to any of these agents.",
+    table_instructions="",
     search_tool="",
 )
 
@@ -359,7 +364,8 @@ def _table_entry(item: "Skill | AgentFile", texts: tuple[str, str] | None) -> st
 def _table_frame(lines: list[str], count: str, wording: _Wording) -> str:
     noun = wording.noun.capitalize()
     header = (f"| {noun} | Description | Use When |", "|-------|-------------|----------|")
-    return "\n".join((f"## Available {noun}s", "", wording.table_intro, "", *header, *lines, "", count))
+    after = ("", wording.table_instructions) if wording.table_instructions else ()
+    return "\n".join((f"## Available {noun}s", "", wording.table_intro, "", *header, *lines, *after, "", count))
 
 
 # -- Agent Skills XML format ---------------------------------------------------------------------

@@ -1,23 +1,28 @@
-"""Shrinks skills to a token budget, step by step in the order of CONTRACT §4, and records each cut.
+"""Fits skills into a token budget in the order of CONTRACT §4, and records each cut.
 
-References are dropped first, then supporting skills shrink to their metadata, then the primary skill is cut: lower
-strategy, sections, lines. Its frontmatter, Summary and Core Rules are never cut. Used by pack; uses text.truncate.
+The primary skill gets what it needs, then the supporting skills, then references; each is cut by sections, then by
+lines, so that most of the budget is used. The primary skill's frontmatter, Summary and Core Rules are never cut.
+Used by pack; uses text.truncate.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from kitbag.errors import KitbagError
+from kitbag.errors import KitbagError, UsageError
 from kitbag.ledger import Entry, EntryStatus
+from kitbag.library.agents import AgentFile
 from kitbag.library.skills import Skill
+from kitbag.settings import Settings
 from kitbag.text.sections import parse_sections
 from kitbag.text.tokens import TokenCounter
-from kitbag.text.truncate import truncate_body, truncate_by_sections, truncate_to_first_lines
+from kitbag.text.truncate import TruncatedText, extract_essential, truncate_body, truncate_to_first_lines
 
 MINIMAL_LINES = 50
+MIN_USED = 90
+"""Percentage of the budget below which a reference that does not fit is cut instead of omitted."""
 CountTokens = Callable[[str], int]
 
 
@@ -39,6 +44,26 @@ def parse_token_count(value: object) -> int | None:
     if not isinstance(value, str) or not value.isascii() or not value.isdigit() or len(value) > 9:
         return None
     return int(value) or None
+
+
+def declared_budget(agent: AgentFile) -> int | None:
+    """The token budget for skills in an agent file; None: the setting applies."""
+    return parse_token_count(agent.extra.get("token-budget") or agent.extra.get("token_budget"))
+
+
+def budgets_from_settings(settings: Settings) -> Budgets:
+    return Budgets(**{name: settings.get(f"budget.{name}") for name in BUDGET_NAMES})
+
+
+def resolve_budgets(budgets: Budgets, agent: AgentFile | None, call: Mapping[str, int]) -> Budgets:
+    """Precedence: the call, then the agent file's `token-budget` (for skills), then settings."""
+    if agent is not None and (agent_budget := declared_budget(agent)) is not None:
+        budgets = msgspec.structs.replace(budgets, skills=agent_budget)
+    unknown = set(call) - set(BUDGET_NAMES)
+    if unknown:
+        known = ", ".join(BUDGET_NAMES)
+        raise UsageError(f"unknown budget {', '.join(sorted(unknown))}", f"available budgets: {known}")
+    return msgspec.structs.replace(budgets, **call)
 
 
 def _minimal_body(body: str, count: CountTokens) -> str:
@@ -106,6 +131,15 @@ class PayloadPart:
         self.reason = f"{self.reason}; {reason}" if self.reason else reason
         self.level = level or self.level
 
+    def cut(self, allowed: int, reason: str) -> bool:
+        """False if the text can't be cut to so few tokens."""
+        cut = truncate_body(self.text.rstrip("\n"), allowed, self._counter.count, keep_essential=False)
+        text = cut.text.rstrip("\n") + "\n\n"
+        if not cut.omissions or self._counter.count(text) > allowed:
+            return False
+        self.replace_text(text, f"{reason}: truncated by {_describe_omissions(cut)}")
+        return True
+
     def to_entry(self) -> Entry:
         status: EntryStatus = "omitted" if not self.text else "cut" if self.reason else "kept"
         return Entry(
@@ -130,15 +164,22 @@ def is_over(parts: Iterable[PayloadPart], limit: int) -> bool:
 class PackedSkill:
     """A skill that is being fitted into the payload."""
 
-    __slots__ = ("_count", "body", "cap", "frontmatter", "is_lowered", "main", "references", "skill", "title")
+    __slots__ = ("_body", "_count", "cap", "full_body", "head", "is_lowered", "main", "references", "skill")
 
     def __init__(
-        self, skill: Skill, title: str, frontmatter: str, body: str, counter: TokenCounter, cap: int | None = None
+        self,
+        skill: Skill,
+        title: str,
+        files: str,
+        frontmatter: str,
+        body: str,
+        counter: TokenCounter,
+        cap: int | None = None,
     ) -> None:
+        """`files`: the skill's directory and files, which precede the frontmatter where there is room for them."""
         self.skill = skill
-        self.title = title
-        self.frontmatter = frontmatter
-        self.body = body
+        self.head = [title, files, frontmatter]
+        self.full_body = self._body = body
         self.cap = cap
         self.is_lowered = False
         self._count = counter.count
@@ -153,8 +194,7 @@ class PackedSkill:
         self.references: list[PayloadPart] = []
 
     def _render(self, body: str) -> str:
-        parts = (self.title, self.frontmatter, body.strip("\n"))
-        return "\n\n".join(part for part in parts if part) + "\n\n"
+        return "\n\n".join(part for part in (*self.head, body.strip("\n")) if part) + "\n\n"
 
     @property
     def parts(self) -> list[PayloadPart]:
@@ -168,50 +208,65 @@ class PackedSkill:
     def is_over_cap(self) -> bool:
         return self.cap is not None and is_over(self.parts, self.cap)
 
+    @property
+    def metadata_tokens(self) -> int:
+        return min(self._count(self._render("")), self.main.tokens)
+
+    @property
+    def minimum_tokens(self) -> int:
+        """With what is never cut."""
+        essential = extract_essential(self._body, self._count).text
+        return min(self._count(self._render(essential)), self.main.tokens)
+
+    def use_minimal(self) -> None:
+        """Chooses the minimal strategy: the first lines, and the sections that may never be cut."""
+        text = _minimal_body(self.full_body, self._count)
+        if self._count(text) < self._count(self.full_body):
+            self._body = text
+            self.main.replace_text(self._render(text), f"minimal: the first {MINIMAL_LINES} lines")
+
+    def drop_files(self) -> None:
+        """Uses the shortest head."""
+        self.head[1] = ""
+
     def to_metadata(self, reason: str) -> None:
-        self.main.replace_text(self._render(""), reason, "L0")
+        self.main.replace_text(self._render(""), f"{reason}: reduced to its metadata", "L0")
 
     def omit(self, reason: str) -> None:
-        self.main.replace_text("", reason, "L0")
+        self.main.replace_text("", f"{reason}: no room even for its metadata", "L0")
 
-    def shrink_to_minimal(self, reason: str) -> bool:
-        """Keeps the first lines and the sections that may never be cut. False if that would not be shorter."""
-        text = _minimal_body(self.body, self._count)
-        if self._count(text) >= self._count(self.body):
-            return False
-        self.main.replace_text(self._render(text), reason)
-        return True
-
-    def cut_sections(self, allowed: int, reason: str) -> None:
-        remaining = max(allowed - self._count(self._render("")), 0)
-        truncated = truncate_by_sections(self.body, remaining, self._count)
-        if truncated.omissions:
-            titles = ", ".join(cut.what for cut in truncated.omissions[:4]) + (
-                ", ..." if len(truncated.omissions) > 4 else ""
-            )
-            self._shrink(truncated.text, f"{reason}: {titles}")
-
-    def cut_lines(self, allowed: int, reason: str) -> None:
-        remaining = max(allowed - self._count(self._render("")), 0)
-        self._shrink(truncate_body(self.body, remaining, self._count).text, reason)
-
-    def _shrink(self, body: str, reason: str) -> None:
-        text = self._render(body)
-        if self._count(text) < self.main.tokens:
-            self.main.replace_text(text, reason)
-
-    def shrink_to_cap(self) -> None:
-        """Applies the skill's own `token_budget` from the manifest or its frontmatter."""
-        if self.cap is None:
+    def cut(self, allowed: int, reason: str, *, keep_essential: bool = True) -> None:
+        """Cuts the main text by sections, then by lines; uses a lower strategy where that leaves more. May stay too
+        long if the essential sections must stay."""
+        if self.main.tokens <= allowed:
             return
-        reason = f"its own token_budget of {self.cap:,}"
-        for reference in reversed(self.references):
-            if self.is_over_cap and reference.text:
-                reference.replace_text("", reason)
-        if self.is_over_cap:
-            self.cut_sections(self.cap, reason)
-        if self.is_over_cap:
-            self.cut_lines(self.cap, reason)
+        cut = self._truncate(allowed, keep_essential=keep_essential)
+        text, how = self._render(cut.text), f"{reason}: truncated by {_describe_omissions(cut)}"
+        lower = self._render(_minimal_body(self.full_body, self._count))
+        if self._body == self.full_body and self._count(text) < self._count(lower) <= allowed:
+            self.is_lowered = True
+            text, how = lower, f"{reason}: switched to a lower strategy"
+        if self._count(text) < self.main.tokens:
+            self.main.replace_text(text, how)
+
+    def _truncate(self, allowed: int, *, keep_essential: bool) -> TruncatedText:
+        """Tries again where the rendered text has more tokens than its parts."""
+        remaining = max(allowed - self._count(self._render("")), 0)
+        while True:
+            cut = truncate_body(self._body, remaining, self._count, keep_essential=keep_essential)
+            excess = self._count(self._render(cut.text)) - allowed
+            if excess <= 0 or cut.tokens > remaining:
+                return cut
+            remaining -= excess
+
+
+def _describe_omissions(cut: TruncatedText) -> str:
+    titles = list(dict.fromkeys(omission.what for omission in cut.omissions))
+    sections = [title for title in titles if title != "lines"]
+    if not sections:
+        return "lines"
+    names = ", ".join(sections[:4]) + (", ..." if len(sections) > 4 else "")
+    return f"sections{' and lines' if 'lines' in titles else ''}: {names}"
 
 
 def fit_to_budget(
@@ -220,41 +275,62 @@ def fit_to_budget(
     """`others`: protocol, task and output. `preloaded`: tokens of the skills that the agent has already. Raises
     OverBudgetError if the minimum does not fit."""
     for piece in pieces:
-        piece.shrink_to_cap()
+        if piece.cap is not None and piece.is_over_cap:
+            reason = f"its own token_budget of {piece.cap:,}"
+            piece.cut(piece.cap, reason)
+            _fill_with_references([piece], piece.cap, reason)
     parts = [part for piece in pieces for part in piece.parts]
     is_over_total = is_over([*parts, *others], spawn_limit - preloaded)
     if pieces and (is_over_total or is_over(parts, skills_limit - preloaded)):
-        _shrink(pieces, sum(part.tokens for part in others) + preloaded, skills_limit - preloaded, spawn_limit)
+        _fit(pieces, sum(part.tokens for part in others) + preloaded, skills_limit - preloaded, spawn_limit)
     elif is_over_total:
         raise OverBudgetError("total", sum(part.tokens for part in others) + preloaded, spawn_limit)
 
 
-def _shrink(pieces: list[PackedSkill], other_tokens: int, skills_limit: int, spawn_limit: int) -> None:
+def _fit(pieces: list[PackedSkill], other_tokens: int, skills_limit: int, spawn_limit: int) -> None:
     limit = min(skills_limit, spawn_limit - other_tokens)
     reason = "over budget"
-
-    def over() -> bool:
-        return sum(piece.tokens for piece in pieces) > limit
-
-    for piece in reversed(pieces):
-        for reference in reversed(piece.references):
-            if over() and reference.text:
-                reference.replace_text("", f"{reason}: references are omitted first")
-    for piece in reversed(pieces[1:]):
-        if over():
-            piece.to_metadata(f"{reason}: supporting skill reduced to its metadata")
-    primary = pieces[0]
-    if over():
-        primary.is_lowered = primary.shrink_to_minimal(f"{reason}: switched to a lower strategy")
-    if over():
-        primary.cut_sections(limit - sum(piece.tokens for piece in pieces[1:]), f"{reason}: truncated by sections")
-    if over():
-        primary.cut_lines(limit - sum(piece.tokens for piece in pieces[1:]), f"{reason}: truncated by lines")
-    for piece in reversed(pieces[1:]):
-        if over():
-            piece.omit(f"{reason}: no room even for its metadata")
-    if over():
-        tokens = sum(piece.tokens for piece in pieces)
-        if tokens > skills_limit:
-            raise OverBudgetError("skills", tokens, skills_limit)
+    _fit_main_texts(pieces, limit, reason)
+    _fill_with_references(pieces, limit, reason)
+    tokens = sum(piece.tokens for piece in pieces)
+    if tokens > skills_limit:
+        raise OverBudgetError("skills", tokens, skills_limit)
+    if tokens > limit:
         raise OverBudgetError("total", tokens + other_tokens, spawn_limit)
+
+
+def _fit_main_texts(pieces: list[PackedSkill], limit: int, reason: str) -> None:
+    """Each skill gets what it needs, except the metadata of those after it."""
+    primary, *supporting = pieces
+    for piece in reversed(pieces):
+        if primary.minimum_tokens + sum(piece.metadata_tokens for piece in supporting) > limit:
+            piece.drop_files()
+    remaining = limit - primary.minimum_tokens
+    kept = 0
+    while kept < len(supporting) and supporting[kept].metadata_tokens <= remaining:
+        remaining -= supporting[kept].metadata_tokens
+        kept += 1
+    for piece in supporting[kept:]:
+        piece.omit(reason)
+    reserved = sum(piece.metadata_tokens for piece in supporting[:kept])
+    primary.cut(limit - reserved, reason)
+    remaining = limit - primary.main.tokens
+    for piece in supporting[:kept]:
+        reserved -= piece.metadata_tokens
+        piece.cut(remaining - reserved, reason, keep_essential=False)
+        if piece.main.tokens > remaining - reserved:
+            piece.to_metadata(reason)
+        remaining -= piece.main.tokens
+
+
+def _fill_with_references(pieces: list[PackedSkill], limit: int, reason: str) -> None:
+    """Keeps the first references that fit. The next one is cut if much of the budget would stay unused."""
+    remaining = limit - sum(piece.main.tokens for piece in pieces)
+    is_full = False
+    for reference in [reference for piece in pieces for reference in piece.references if reference.text]:
+        if is_full or reference.tokens > remaining:
+            is_unused = not is_full and (limit - remaining) * 100 < limit * MIN_USED
+            is_full = True
+            if not is_unused or not reference.cut(remaining, reason):
+                reference.replace_text("", f"{reason}: references are omitted first")
+        remaining -= reference.tokens

@@ -7,27 +7,27 @@ tasks and mcp_server.
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
 
-from kitbag.errors import Diagnostic, InvalidError, UsageError
+from kitbag.errors import Diagnostic
 from kitbag.ledger import Entry, Ledger
-from kitbag.library.agents import AgentFile
+from kitbag.library.agents import AgentFile, can_write_files
 from kitbag.library.registry import Registry
-from kitbag.library.skill_files import SkillDetails, list_resources
+from kitbag.library.skill_files import SkillDetails
 from kitbag.library.skills import Skill
 from kitbag.packing.fit import (
-    BUDGET_NAMES,
-    MINIMAL_LINES,
     Budgets,
     OverBudgetError,
     PackedSkill,
     PayloadPart,
+    budgets_from_settings,
     fit_to_budget,
     is_over,
     parse_token_count,
+    resolve_budgets,
 )
 from kitbag.packing.loading_strategy import Strategy, StrategyChoice, choose_strategy
 from kitbag.packing.output_contract import OutputContract, OutputKind, make_contract
@@ -41,17 +41,15 @@ from kitbag.packing.references.resolve import (
     ReferencePolicy,
     ReferenceRequest,
     ReferenceSource,
+    ResolvedText,
     apply_references,
     prepare_references,
     settle_requests,
 )
-from kitbag.packing.skill_delivery import replace_path_variables
+from kitbag.packing.skill_delivery import describe_files, replace_path_variables
 from kitbag.packing.skill_selection import SelectedSkill, TriggerIndex, check_model_compatibility, select_skills
+from kitbag.packing.skill_texts import SkillTexts
 from kitbag.packing.task_sources import PackTask, TaskSource, load_task
-from kitbag.settings import Settings
-from kitbag.text.frontmatter import split_frontmatter
-from kitbag.text.hidden_characters import find_hidden, format_code_points, reveal_hidden
-from kitbag.text.source_files import SourceError, read_text
 from kitbag.text.tokens import TokenCounter, token_counter
 
 PROTOCOL_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builtin", "protocol.md")
@@ -103,7 +101,8 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     skills: tuple[str, ...] = ()
     strategy: Strategy | None = None
-    output: OutputKind = "manifest+file"
+    output: OutputKind | None = None
+    """None: a file, or text if the agent can't write one."""
     values: Mapping[str, str] = {}
     available: int | None = None
     used: int = 0
@@ -111,13 +110,6 @@ class PackOptions(msgspec.Struct, frozen=True, kw_only=True):
     agent: AgentFile | None = None
     budgets: Mapping[str, int] = {}
     """For this call only; override settings and the agent file."""
-
-
-class _SkillText(msgspec.Struct, frozen=True, kw_only=True):
-    frontmatter: str
-    body: str
-    body_line: int
-    problems: tuple[Diagnostic, ...]
 
 
 class Packer:
@@ -131,8 +123,11 @@ class Packer:
         limits: ReferenceLimits | None = None,
         progress: Callable[[str, float], None] | None = None,
         ask: AskAboutReferences | None = None,
+        allow_options: Collection[str] = (),
     ) -> None:
+        """`allow_options`: those of the user's command that an error names, such as `--allow-env`."""
         self.registry = registry
+        self.allow_options = allow_options
         self.budgets = budgets or budgets_from_settings(registry.settings)
         self.counter = counter or token_counter()
         self.policy = policy or ReferencePermissions(registry.places, registry.settings)
@@ -140,14 +135,16 @@ class Packer:
         self.limits = limits or ReferenceLimits()
         self.progress = progress
         self.trigger_index = TriggerIndex(registry)
-        self.reads = 0
-        """Number of skill files read by this Packer."""
         self.uses = 0
         self._largest_insertion = ""
         """Hint about the last resolved text, for the error if it is over budget."""
         self._allowed_requests: set[ReferenceRequest] = set()
-        self._texts: dict[str, _SkillText] = {}
-        self._references: dict[str, tuple[list[tuple[str, str]], list[Diagnostic]]] = {}
+        self._texts = SkillTexts(registry, self.policy)
+
+    @property
+    def reads(self) -> int:
+        """Number of skill files read by this Packer."""
+        return self._texts.reads
 
     def source(self) -> TaskSource:
         settings = self.registry.settings
@@ -170,12 +167,12 @@ class Packer:
         preloaded = {skill.full_name for skill in preloads.skills}
         skills = [one.skill for one in selected if one.skill.full_name not in preloaded]
         described, *bodies = self._prepare_references(task, skills, values)
-        contract = make_contract(task.id, options.output, time.strftime("%Y-%m-%d"))
+        contract = make_contract(task.id, _output_kind(options, warnings), time.strftime("%Y-%m-%d"))
         protocol = self._builtin_part("protocol", "builtin/protocol.md", _read_protocol())
         heading = self._builtin_part("skills", "assembly", "## Skill Context\n\n")
         task_part = self._render_task(task, described, warnings)
         output = self._builtin_part(
-            "output", f"output requirements: {options.output}", contract.render().rstrip() + "\n"
+            "output", f"output requirements: {contract.kind}", contract.render().rstrip() + "\n"
         )
         _check_limit(protocol, budgets.protocol, "protocol")
         _check_limit(task_part, budgets.task, "task", self._largest_insertion)
@@ -238,7 +235,7 @@ class Packer:
             )
         ]
         for skill in skills:
-            text, root = self._skill_text(skill), skill.root.plugin_path or places.project
+            text, root = self._texts.read(skill), skill.root.plugin_path or places.project
             sources.append(
                 ReferenceSource(
                     text=text.body,
@@ -251,7 +248,7 @@ class Packer:
             )
         prepared = [prepare_references(source, values, self.policy, self.limits) for source in sources]
         requests = [self._reuse_answer(request) for text in prepared for request in text.plan.requests]
-        settle_requests(requests, self.ask)
+        settle_requests(requests, self.ask, self.allow_options)
         self._allowed_requests.update(request for request in requests if request.decision.verdict == "ask")
         return prepared
 
@@ -272,11 +269,11 @@ class Packer:
         ):  # fmt: skip
             lines.append(f"- {label}: {value}" if value else "")
         about = "\n".join(line for line in lines if line)
-        description = self._resolve_references(prepared, warnings)
+        description = self._resolve_references(prepared, warnings).text
         text = f"## Task\n\n{about}\n\n" + (f"{description.strip()}\n\n" if description.strip() else "")
         return PayloadPart(kind="task", source=task.source, scope="project", level="", text=text, counter=self.counter)
 
-    def _resolve_references(self, prepared: PreparedReferences, warnings: list[Diagnostic]) -> str:
+    def _resolve_references(self, prepared: PreparedReferences, warnings: list[Diagnostic]) -> ResolvedText:
         source = prepared.source
         resolved = apply_references(
             prepared, self.limits, self.policy, workspace=self.registry.places.cwd, progress=self.progress
@@ -290,7 +287,7 @@ class Packer:
             self._largest_insertion = (
                 f"the largest insertion is {largest.origin} ({size}), referenced near {source.path}:{at}; insert less"
             )
-        return resolved.text
+        return resolved
 
     def _pack_skill(
         self,
@@ -305,29 +302,32 @@ class Packer:
         details = self.trigger_index.details(skill)
         warnings += check_model_compatibility(skill, details, model)
         self._check_inputs(skill, values, warnings)
-        text = self._skill_text(skill)
+        text = self._texts.read(skill)
         warnings += text.problems
-        body = replace_path_variables(self._resolve_references(prepared, warnings), skill)
+        resolved = self._resolve_references(prepared, warnings)
+        body = resolved.map_source(lambda part: replace_path_variables(part, skill))
         version = details.version or (entry.version if (entry := self.registry.manifest_entry(skill)) else "")
         title = f"### {skill.full_name} (v{version})" if version else f"### {skill.full_name}"
         piece = PackedSkill(
             skill=skill,
             title=title,
+            files=describe_files(skill),
             frontmatter=text.frontmatter,
             body=body,
             counter=self.counter,
             cap=self._token_cap(skill, details),
         )
         if strategy == "minimal":
-            piece.shrink_to_minimal(f"minimal: the first {MINIMAL_LINES} lines")
+            piece.use_minimal()
         if strategy == "comprehensive":
-            directory = skill.directory
-            for path, content in self._reference_texts(skill, warnings):
+            references, problems = self._texts.read_references(skill)
+            warnings += problems
+            for path, content in references:
                 block = f"#### {skill.full_name}: {path}\n\n{content.strip()}\n\n"
                 piece.references.append(
                     PayloadPart(
                         kind="reference",
-                        source=os.path.join(directory, path),
+                        source=os.path.join(skill.directory, path),
                         scope=skill.root.scope,
                         level="L2",
                         text=block,
@@ -337,7 +337,7 @@ class Packer:
         return piece
 
     def _token_cap(self, skill: Skill, details: SkillDetails) -> int | None:
-        value = details.metadata.get("token_budget", details.metadata.get("token-budget"))
+        value = details.fields.get("token_budget")
         if value is not None:
             return parse_token_count(value)
         entry = self.registry.manifest_entry(skill)
@@ -359,67 +359,18 @@ class Packer:
                     )
                 )
 
-    def _skill_text(self, skill: Skill) -> _SkillText:
-        text = self._texts.get(skill.path)
-        if text is None:
-            text = self._texts[skill.path] = self._read_skill_text(skill)
-        return text
 
-    def _read_skill_text(self, skill: Skill) -> _SkillText:
-        try:
-            text, _, _ = read_text(skill.path, skill.root.boundary)
-        except SourceError as error:
-            raise InvalidError(f"{skill.path}: {error.problem}", error.fix) from error
-        self.reads += 1
-        parts = split_frontmatter(text)
-        problems: tuple[Diagnostic, ...] = ()
-        hidden = find_hidden(parts.body)
-        if hidden:
-            problem = f"the body contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
-            problems = (
-                Diagnostic(
-                    severity="warning",
-                    code="hidden-characters",
-                    file=skill.path,
-                    line=parts.body_line,
-                    problem=problem,
-                    fix="remove them",
-                ),
-            )
-        frontmatter = f"---\n{reveal_hidden(parts.frontmatter).strip()}\n---" if parts.frontmatter else ""
-        return _SkillText(
-            frontmatter=frontmatter,
-            body=reveal_hidden(parts.body).strip("\n"),
-            body_line=parts.body_line,
-            problems=problems,
+def _output_kind(options: PackOptions, warnings: list[Diagnostic]) -> OutputKind:
+    agent = options.agent
+    if agent is None or options.output == "text" or can_write_files(agent):
+        return options.output or "manifest+file"
+    if options.output is not None:
+        problem = f"the agent {agent.full_name} can't write files; it is asked to answer with text"
+        fix = "let it write, or use --output-requirements text"
+        warnings.append(
+            Diagnostic(severity="warning", code="output", file=agent.path, line=0, problem=problem, fix=fix)
         )
-
-    def _reference_texts(self, skill: Skill, warnings: list[Diagnostic]) -> list[tuple[str, str]]:
-        cached = self._references.get(skill.path)
-        if cached is None:
-            texts: list[tuple[str, str]] = []
-            listed = list_resources(skill)
-            problems = list(listed.problems)
-            for resource in listed.files:
-                if resource.group == "references":
-                    path = os.path.join(skill.directory, resource.path)
-                    try:
-                        texts.append((resource.path, reveal_hidden(read_text(path, skill.root.boundary)[0])))
-                    except SourceError as error:
-                        problem = f"omitted: {error.problem}"
-                        problems.append(
-                            Diagnostic(
-                                severity="warning",
-                                code="reference-unreadable",
-                                file=path,
-                                line=0,
-                                problem=problem,
-                                fix=error.fix,
-                            )
-                        )
-            cached = self._references[skill.path] = (texts, problems)
-        warnings += cached[1]
-        return cached[0]
+    return "text"
 
 
 def _preloaded_entry(skill: Skill, cost: int) -> Entry:
@@ -466,22 +417,6 @@ def _check_limit(part: PayloadPart, limit: int, name: str, fix: str = "") -> Non
 def _read_protocol() -> str:
     with open(PROTOCOL_FILE, encoding="utf-8") as file:
         return file.read().strip() + "\n\n"
-
-
-def budgets_from_settings(settings: Settings) -> Budgets:
-    return Budgets(**{name: settings.get(f"budget.{name}") for name in BUDGET_NAMES})
-
-
-def resolve_budgets(budgets: Budgets, agent: AgentFile | None, call: Mapping[str, int]) -> Budgets:
-    """Precedence: the call, then the agent file's `token-budget` (for skills), then settings."""
-    value = (agent.extra.get("token-budget") or agent.extra.get("token_budget")) if agent is not None else None
-    if (agent_budget := parse_token_count(value)) is not None:
-        budgets = msgspec.structs.replace(budgets, skills=agent_budget)
-    unknown = set(call) - set(BUDGET_NAMES)
-    if unknown:
-        known = ", ".join(BUDGET_NAMES)
-        raise UsageError(f"unknown budget {', '.join(sorted(unknown))}", f"available budgets: {known}")
-    return msgspec.structs.replace(budgets, **call)
 
 
 def pack(task: str, *, cwd: str | None = None, registry: Registry | None = None, **options: Any) -> Payload:

@@ -1,7 +1,7 @@
 """Preloaded skills: those that an agent file names under `skills:`, in declared order, before the agent's body.
 
-Each skill is included whole or not at all; an unknown name or a skill that does not fit is a warning. Used by
-agent_prompt, and by pack, which charges them first; uses skill_delivery.
+Each skill is included whole or not at all; an unknown name or a skill that does not fit is a warning. Its references
+are resolved where that is allowed. Used by agent_prompt, and by pack, which charges them first; uses skill_delivery.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,11 @@ from kitbag.ledger import Entry, full_entry
 from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill
-from kitbag.packing.skill_delivery import render_skill
+from kitbag.packing.skill_delivery import RenderedSkill, render_skill
 from kitbag.text.frontmatter import find_field_line
+
+PreparePreload = Callable[[Skill, str, int], tuple[str, tuple[Diagnostic, ...]]]
+"""(skill, its body, the line at which the body starts) -> (text to include, warnings)."""
 
 
 class PreloadedSkills(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +30,25 @@ class PreloadedSkills(msgspec.Struct, frozen=True, kw_only=True):
         return sum(entry.tokens for entry in self.entries)
 
 
-def preload_skills(agent: AgentFile, registry: Registry, limit: int, count: Callable[[str], int]) -> PreloadedSkills:
+def skills_budget(agent: AgentFile, registry: Registry) -> int:
+    """The agent file's `token-budget`, or the setting."""
+    declared = None
+    if agent.skills:
+        from kitbag.packing.fit import declared_budget
+
+        declared = declared_budget(agent)
+    return int(registry.settings.get("budget.skills")) if declared is None else declared
+
+
+def preload_skills(
+    agent: AgentFile,
+    registry: Registry,
+    limit: int,
+    count: Callable[[str], int],
+    prepare: PreparePreload | None = None,
+) -> PreloadedSkills:
+    """`prepare`: resolves references; without it, commands stay text."""
+    prepare = prepare or (_reading_prepare(registry) if agent.skills else None)
     skills: dict[str, Skill] = {}
     entries: list[Entry] = []
     warnings: list[Diagnostic] = []
@@ -62,12 +83,19 @@ def preload_skills(agent: AgentFile, registry: Registry, limit: int, count: Call
                 "make it available, or remove it from `skills:`",
             )
             continue
-        delivery = render_skill(skill)
-        warnings += delivery.problems
+        delivery, problems = _render(skill, prepare)
         if any(problem.severity == "error" for problem in delivery.problems):
+            warnings += problems
             warn(name, "cannot read file", "fix the file")
             continue
         entry = full_entry("preload", skill.path, delivery.text + "\n\n", count, skill.root.scope, "L1")
+        if entry.tokens > remaining and (literal := _render(skill, None)[0]).text != delivery.text:
+            shorter = full_entry("preload", skill.path, literal.text + "\n\n", count, skill.root.scope, "L1")
+            if shorter.tokens <= remaining:
+                problem = f"its references need {entry.tokens - shorter.tokens:,} tokens and stay as written"
+                problems = (*literal.problems, _over_budget(skill, f"{problem}: over the skills budget"))
+                entry = shorter
+        warnings += problems
         if entry.tokens > remaining:
             problem = f"it needs {entry.tokens:,} tokens; the skills budget has {max(remaining, 0):,} left"
             warn(name, problem, "raise budget.skills")
@@ -82,6 +110,32 @@ def preload_skills(agent: AgentFile, registry: Registry, limit: int, count: Call
         skills[skill.full_name] = skill
         entries.append(entry)
     return PreloadedSkills(skills=tuple(skills.values()), entries=tuple(entries), warnings=tuple(warnings))
+
+
+def _render(skill: Skill, prepare: PreparePreload | None) -> tuple[RenderedSkill, tuple[Diagnostic, ...]]:
+    """The block, and all problems with it."""
+    found: list[Diagnostic] = []
+
+    def prepared(body: str, first_line: int) -> str:
+        assert prepare is not None
+        text, warnings = prepare(skill, body, first_line)
+        found.extend(warnings)
+        return text
+
+    rendered = render_skill(skill, prepare=prepared if prepare is not None else None)
+    return rendered, (*rendered.problems, *found)
+
+
+def _over_budget(skill: Skill, problem: str) -> Diagnostic:
+    return Diagnostic(
+        severity="warning", code="preload", file=skill.path, line=0, problem=problem, fix="raise budget.skills"
+    )
+
+
+def _reading_prepare(registry: Registry) -> PreparePreload:
+    from kitbag.packing.prepare_skill import reading_preparer
+
+    return reading_preparer(registry).prepare_preload
 
 
 def _find_skill(name: str, agent: AgentFile, registry: Registry) -> Skill:

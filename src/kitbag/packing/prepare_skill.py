@@ -1,34 +1,34 @@
-"""Prepares a skill's text for delivery: runs its commands under a policy, then substitutes arguments and paths.
+"""Prepares a skill's text for delivery: resolves its references under a policy, then substitutes arguments and paths.
 
-Command output is never scanned: no argument is substituted in it and nothing in it runs. `@path`, `{{NAME}}` and
-`${NAME}` stay as text. Passed to session_skills; uses references and substitutions. Synchronous: async callers run
-it in a thread.
+The same resolver as for packed skills. Inserted text is never scanned: no argument is substituted in it and nothing in
+it runs. What is not allowed stays as written, with a warning; a command that is not allowed denies the whole skill,
+unless the skill is preloaded. Used by session_skills and preload. Synchronous: async callers run it in a thread.
 """
+
+from collections.abc import Collection, Mapping
+from typing import Final
 
 import msgspec
 
 from kitbag.errors import Diagnostic
+from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill
-from kitbag.packing.references.plan import (
-    CommandStep,
-    MarkerStep,
-    PlanStep,
-    ReferenceLimits,
-    ReferencePlan,
-    UnescapeStep,
-)
+from kitbag.packing.references.plan import ReferenceLimits, keep_denied_as_text
 from kitbag.packing.references.policy import (
     AskAboutReferences,
     ReferenceDecision,
+    ReferenceKind,
     ReferencePolicy,
-    ReferenceRequest,
     ReferenceSource,
     settle_requests,
 )
-from kitbag.packing.references.resolve import CommandProgress, PreparedReferences, ResolvedText, apply_references
-from kitbag.packing.skill_delivery import path_variables
+from kitbag.packing.references.resolve import CommandProgress, ResolvedText, apply_references, prepare_references
+from kitbag.packing.references.shell_quoting import FilledCommand
+from kitbag.packing.skill_delivery import path_variables, replace_path_variables
 from kitbag.packing.substitutions import ArgumentSubstitution, InvocationArguments
-from kitbag.text.reference_syntax import ReferenceToken, find_references
+from kitbag.processes.command_runner import CommandResult, ProgressCallback, ShellCommand
+
+_ALL_KINDS: Final[tuple[ReferenceKind, ...]] = ("file", "environment", "command")
 
 
 class SkillPreparer(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,74 +37,82 @@ class SkillPreparer(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: ReferencePolicy
     workspace: str
-    """Working directory of the commands."""
+    """Working directory of the commands, and where `@` paths may lead."""
+    values: Mapping[str, str] = {}
+    """For `{{NAME}}`."""
     ask: AskAboutReferences | None = None
     limits: ReferenceLimits = ReferenceLimits()
     progress: CommandProgress | None = None
+    kept: tuple[ReferenceKind, ...] = ("file", "environment")
+    """What stays as text where it is not allowed."""
 
     def __call__(
         self, skill: Skill, body: str, first_line: int, arguments: InvocationArguments
     ) -> tuple[str, tuple[Diagnostic, ...]]:
+        substitution = ArgumentSubstitution(arguments, body, path_variables(skill))
+        resolved = self._resolve(skill, body, first_line, substitution, self.kept, strict="command" not in self.kept)
+        text = resolved.map_source(substitution.substitute_in_text)
+        return substitution.append_unused_arguments(text), resolved.warnings
+
+    def prepare_preload(self, skill: Skill, body: str, first_line: int) -> tuple[str, tuple[Diagnostic, ...]]:
+        """Without arguments. Nothing keeps an agent from starting: what is not allowed stays as text, and a command
+        that fails leaves its status."""
+        paths = ArgumentSubstitution(InvocationArguments(), "", path_variables(skill))
+        resolved = self._resolve(skill, body, first_line, paths, _ALL_KINDS, strict=False)
+        return resolved.map_source(lambda text: replace_path_variables(text, skill)), resolved.warnings
+
+    def _resolve(
+        self,
+        skill: Skill,
+        body: str,
+        first_line: int,
+        substitution: ArgumentSubstitution,
+        kept: Collection[ReferenceKind],
+        *,
+        strict: bool,
+    ) -> ResolvedText:
         root = skill.root.plugin_path or self.workspace
         source = ReferenceSource(
             text=body, path=skill.path, scope=skill.root.scope, base=skill.directory, root=root, first_line=first_line
         )
-        substitution = ArgumentSubstitution(arguments, body, path_variables(skill))
-        planned = self._plan(source, substitution)
-        settle_requests(planned.requests, self.ask)
-        resolved = apply_references(
-            PreparedReferences(source=source, plan=planned, diagnostics=[]),
-            self.limits,
-            self.policy,
-            workspace=self.workspace,
-            progress=self.progress,
-            strict=True,
-        )
-        return substitution.append_unused_arguments(_substitute_around(resolved, substitution)), resolved.warnings
 
-    def _plan(self, source: ReferenceSource, substitution: ArgumentSubstitution) -> ReferencePlan:
-        steps: list[PlanStep] = []
-        requests: list[ReferenceRequest] = []
-        for token in find_references(source.text).tokens:
-            if token.kind == "escape" and token.value == "!":
-                steps.append(UnescapeStep(token=token))
-            elif token.kind == "command":
-                filled = substitution.substitute_in_command(token.value)
-                decision = self.policy.command(filled.text, source)
-                if filled.unsafe and decision.verdict in ("allow", "ask"):
-                    decision = ReferenceDecision("deny", filled.unsafe)
-                line = source.first_line + token.line - 1
-                requests.append(
-                    ReferenceRequest(
-                        kind="command",
-                        subject=filled.text,
-                        file=source.path,
-                        line=line,
-                        column=token.column,
-                        decision=decision,
-                    )
-                )
-                steps.append(self._run_or_leave(token, filled.text, len(requests)))
-        return ReferencePlan(steps=steps, requests=requests, warnings=[])
+        def fill(command: str) -> FilledCommand:
+            # Other tools' skills write `{{...}}` in commands, too: what has no value is the command's own.
+            return msgspec.structs.replace(substitution.substitute_in_command(command, self.values), unknown=())
 
-    def _run_or_leave(self, token: ReferenceToken, command: str, number: int) -> PlanStep:
-        limit = self.limits.commands
-        return (
-            CommandStep(token=token, command=command)
-            if number <= limit
-            else MarkerStep(token=token, marker=f"[not run: more than {limit} commands]")
+        prepared = prepare_references(source, self.values, self.policy, self.limits, fill)
+        prepared = msgspec.structs.replace(prepared, plan=keep_denied_as_text(prepared.plan, source, kept))
+        settle_requests(prepared.plan.requests, self.ask)
+        return apply_references(
+            prepared, self.limits, self.policy, workspace=self.workspace, progress=self.progress, strict=strict
         )
 
 
-def _substitute_around(resolved: ResolvedText, substitution: ArgumentSubstitution) -> str:
-    """Substitutes arguments and paths outside the insertions."""
-    pieces: list[str] = []
-    at = 0
-    for insertion in resolved.insertions:
-        end = insertion.offset + insertion.length
-        pieces += [
-            substitution.substitute_in_text(resolved.text[at : insertion.offset]),
-            resolved.text[insertion.offset : end],
-        ]
-        at = end
-    return "".join([*pieces, substitution.substitute_in_text(resolved.text[at:])])
+class NoCommands(msgspec.Struct, frozen=True):
+    """A policy that runs nothing: for showing a prompt, and for programs that only read skills."""
+
+    policy: ReferencePolicy
+
+    def read(self, path: str, source: ReferenceSource) -> ReferenceDecision:
+        return self.policy.read(path, source)
+
+    def environment(self, name: str, source: ReferenceSource) -> ReferenceDecision:
+        return self.policy.environment(name, source)
+
+    def command(self, text: str, source: ReferenceSource) -> ReferenceDecision:
+        return ReferenceDecision("deny", "commands run only when an agent uses the skill")
+
+    def run(self, command: ShellCommand, tick: ProgressCallback | None, /) -> CommandResult:
+        raise AssertionError(f"no command is allowed: {command.text}")
+
+
+def reading_preparer(library: Registry) -> SkillPreparer:
+    """Inserts files and values under the user's rules, and runs nothing."""
+    from kitbag.packing.references.permissions import ReferencePermissions
+
+    return SkillPreparer(
+        policy=NoCommands(ReferencePermissions(library.places, library.settings)),
+        workspace=library.places.cwd,
+        values=library.settings.variables(),
+        kept=_ALL_KINDS,
+    )

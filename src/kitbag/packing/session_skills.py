@@ -1,7 +1,7 @@
 """The skills loaded in one session: each is delivered once; loading it again returns a receipt or the changes.
 
-Used by the Skill tool, `/name`, compaction, mcp_server and SkillRegistry; uses skill_delivery and substitutions.
-Commands in a skill run only through a PrepareSkill (prepare_skill.SkillPreparer); without one they stay text.
+Used by the Skill tool, `/name`, compaction, mcp_server and SkillRegistry; uses skill_delivery and prepare_skill.
+Commands in a skill run only through the PrepareSkill that a session is given; without one they stay text.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from kitbag.library.registry import Registry
 from kitbag.library.skill_files import read_skill_details
 from kitbag.library.skills import Skill, to_string_list, to_text
 from kitbag.library.visibility import Verdict
-from kitbag.packing.skill_delivery import RenderedSkill, path_variables, printable_path, render_skill
+from kitbag.packing.skill_delivery import RenderedSkill, printable_path, render_skill
 from kitbag.packing.skill_permissions import DenyGrant, SkillPermissions, deny_grant_by_scope, read_skill_permissions
 from kitbag.text.plain_frontmatter import Metadata
 from kitbag.text.tokens import estimate_tokens
@@ -50,13 +50,18 @@ class SkillDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """Changes to tool permissions until the user's next message."""
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        return _list_warnings(self.problems)
+
+    @property
     def text_with_limits(self) -> str:
         """With a notice of the tools that the skill denies."""
         limits = self.permissions.model_notice() if self.permissions is not None else ""
         return f"{self.text}\n\n{limits}" if limits else self.text
 
     def request_text(self, arguments: str) -> str:
-        """What follows the skill in a message that invokes it: `/name arguments`."""
+        """What follows the skill in a message that invokes it, `/name arguments`. The arguments are only there, because
+        the message stays when the skill is gone."""
         return arguments or f"Follow the skill {self.name}."
 
 
@@ -68,6 +73,10 @@ class SkillFork(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     text: str
     problems: tuple[Diagnostic, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return _list_warnings(self.problems)
 
 
 class LoadedSkill(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +115,7 @@ class SessionSkills:
         self.library = library
         self.session_id = ""
         """Value of `${CLAUDE_SESSION_ID}` in skills."""
-        self._prepare = prepare or _prepare_without_commands
+        self._prepare = prepare or _make_reading_preparer(library)
         self._deny_grant = deny_grant
         self._active_permissions: list[SkillPermissions] = []
         self._clock = clock
@@ -134,10 +143,10 @@ class SessionSkills:
         InvalidError if the skill may not be loaded or can't be read, and the errors of its PrepareSkill."""
         with self._lock:
             skill = self.find(name, by)
-        metadata = read_skill_details(skill).metadata
-        permissions, problems = read_skill_permissions(skill, metadata, self.library.places, self._deny_grant, by)
+        fields = read_skill_details(skill).fields
+        permissions, problems = read_skill_permissions(skill, fields, self.library.places, self._deny_grant, by)
         # Outside the lock: commands may take long.
-        delivery = self._render_for_part(skill, arguments, metadata, part)
+        delivery = self._render_for_part(skill, arguments, fields, part, by)
         delivery = msgspec.structs.replace(delivery, problems=(*delivery.problems, *problems))
         with self._lock:
             if permissions and not any(map(permissions.equals_ignoring_requester, self._active_permissions)):
@@ -216,12 +225,12 @@ class SessionSkills:
         """None if the skill does not fork. Raises the same errors as `load`."""
         with self._lock:
             skill = self.find(name, by)
-        metadata = read_skill_details(skill).metadata
-        if to_text(metadata.get("context", "")).strip().lower() != "fork":
+        fields = read_skill_details(skill).fields
+        if to_text(fields.get("context", "")).strip().lower() != "fork":
             return None
-        delivery = self._render(skill, arguments, metadata)
-        agent = to_text(metadata.get("agent", "")).strip() or "general-purpose"
-        model = to_text(metadata.get("model", "")).strip()
+        delivery = self._render(skill, arguments, fields)
+        agent = to_text(fields.get("agent", "")).strip() or "general-purpose"
+        model = to_text(fields.get("model", "")).strip()
         return SkillFork(
             name=skill.full_name,
             agent=agent,
@@ -237,7 +246,7 @@ class SessionSkills:
                 name, f"The skill {name} is already in your instructions. Follow it.", digest, delivery
             )
         previous = self._loaded.pop(name, None)
-        if previous is not None and previous.digest == digest:
+        if previous is not None and _is_same(previous, delivery, arguments, by):
             self._loaded[name] = previous
             size = f"{previous.tokens} tokens, {previous.loaded_at}"
             text = f"The skill {name} is already loaded ({size}) and unchanged. Follow it."
@@ -278,24 +287,32 @@ class SessionSkills:
             raise InvalidError(f"{skill.full_name!r} cannot be loaded by {_REQUESTER_NAMES[by]}: {verdict.reason}")
         return skill
 
-    def _render_for_part(self, skill: Skill, arguments: str, metadata: Metadata, part: int) -> RenderedSkill:
+    def _render_for_part(
+        self, skill: Skill, arguments: str, fields: Metadata, part: int, by: RequestedBy
+    ) -> RenderedSkill:
         """A further part comes from the same text as the parts before it, if the file is unchanged."""
         with self._lock:
             version = self._rendered.get(skill.full_name)
         is_current = version is not None and version.stamp == _file_stamp(skill)
         if part > 0 and version is not None and is_current and arguments in ("", version.arguments):
             return version.rendered
-        return self._render(skill, arguments, metadata)
+        return self._render(skill, arguments, fields, names_arguments=by != "user")
 
-    def _render(self, skill: Skill, arguments: str, metadata: Metadata) -> RenderedSkill:
+    def _render(self, skill: Skill, arguments: str, fields: Metadata, *, names_arguments: bool = True) -> RenderedSkill:
+        """`names_arguments`: the block itself says what the arguments are."""
         from kitbag.packing.substitutions import InvocationArguments
 
-        names = to_string_list(metadata.get("arguments"))
+        names = to_string_list(fields.get("arguments"))
         variables = (("CLAUDE_PROJECT_DIR", printable_path(self.library.places.project)),)
         if self.session_id:
             variables = (*variables, ("CLAUDE_SESSION_ID", self.session_id))
+        has_lines = "\n" in arguments.strip()  # for which the block's header has no place
         invocation = InvocationArguments(
-            text=arguments, names=names, one_based=skill.root.dialect == "opencode", variables=variables
+            text=arguments,
+            names=names,
+            one_based=skill.root.dialect == "opencode",
+            append=names_arguments and has_lines,
+            variables=variables,
         )
         warnings_found: list[Diagnostic] = []
 
@@ -304,7 +321,7 @@ class SessionSkills:
             warnings_found.extend(warnings)
             return text
 
-        delivery = render_skill(skill, arguments, prepared)
+        delivery = render_skill(skill, arguments if names_arguments and not has_lines else "", prepared)
         failed = next((problem for problem in delivery.problems if problem.severity == "error"), None)
         if failed is not None or not os.path.exists(skill.path):
             problem = failed.problem if failed else "the file no longer exists"
@@ -386,14 +403,27 @@ class SessionSkills:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock()))
 
 
-def _prepare_without_commands(
-    skill: Skill, body: str, first_line: int, arguments: "InvocationArguments"
-) -> tuple[str, tuple[Diagnostic, ...]]:
-    from kitbag.packing.substitutions import ArgumentSubstitution
+def _make_reading_preparer(library: Registry) -> PrepareSkill:
+    def prepare(
+        skill: Skill, body: str, first_line: int, arguments: "InvocationArguments"
+    ) -> tuple[str, tuple[Diagnostic, ...]]:
+        from kitbag.packing.prepare_skill import reading_preparer
 
-    del first_line
-    substitution = ArgumentSubstitution(arguments, body, path_variables(skill))
-    return substitution.append_unused_arguments(substitution.substitute_in_text(body)), ()
+        return reading_preparer(library)(skill, body, first_line, arguments)
+
+    return prepare
+
+
+def _list_warnings(problems: Iterable[Diagnostic]) -> tuple[str, ...]:
+    """With file and line."""
+    return tuple(f"{problem.place}: {problem.problem}" for problem in problems if problem.severity != "info")
+
+
+def _is_same(previous: LoadedSkill, delivery: RenderedSkill, arguments: str, by: RequestedBy) -> bool:
+    """Whether the session has this text already. The block of an invocation does not name its arguments."""
+    if by == "user" and arguments:
+        return previous.arguments == arguments and delivery.content in previous.text
+    return previous.digest == _digest(delivery.text)
 
 
 def _make_delivery(name: str, text: str, digest: str, rendered: RenderedSkill) -> SkillDelivery:

@@ -4,14 +4,15 @@ Used by session_skills, preload, pack and `kitbag skills show`; uses library.ski
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
 from kitbag.errors import Diagnostic
 from kitbag.library.skill_files import SkillResource, list_resources, read_skill_body
 from kitbag.library.skills import Skill
-from kitbag.text.hidden_characters import collapse_whitespace, find_hidden, format_code_points, reveal_hidden
+from kitbag.text.hidden_characters import collapse_whitespace, find_disguises, format_code_points, reveal_hidden
 
 MAX_FILES_NAMED = 40
 CLOSING_TAG = "</skill-invocation>"
@@ -36,7 +37,7 @@ def render_skill(skill: Skill, arguments: str = "", prepare: Callable[[str, int]
     variables, so that none are replaced in text it inserts."""
     content = read_skill_body(skill)
     problems = list(content.problems)
-    hidden = find_hidden(content.text)
+    hidden = find_disguises(content.text)
     if hidden:
         line = content.first_line + content.text.count("\n", 0, hidden[0][0])
         problem = f"the body contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
@@ -60,10 +61,7 @@ def render_skill(skill: Skill, arguments: str = "", prepare: Callable[[str, int]
     header = [f"Skill directory: {printable_path(skill.directory)}"]
     if arguments:
         header.append(f"User arguments: {collapse_whitespace(reveal_hidden(arguments))}")
-    header += _file_list("Scripts (run with Bash)", "scripts", resources)
-    header += _file_list("References (open with Read)", "references", resources)
-    if more:
-        header.append(f"(The skill has more than {len(resources)} files; list its directory to see the others.)")
+    header += _list_files(resources, more, _DELIVERED_GROUPS)
     header_text, content = (_RESERVED_TAG.sub("&lt;", text) for text in ("\n".join(header), body))
     return RenderedSkill(
         text=f"{opening_tag(skill.full_name)}\n{header_text}\n\n{content}\n{CLOSING_TAG}",
@@ -73,6 +71,24 @@ def render_skill(skill: Skill, arguments: str = "", prepare: Callable[[str, int]
         resources=tuple(resources),
         problems=tuple(problems),
     )
+
+
+_DELIVERED_GROUPS: Final = {"scripts": "Scripts (run with Bash)", "references": "References (open with Read)"}
+_PACKED_GROUPS: Final = {**_DELIVERED_GROUPS, "assets": "Assets", "other": "Other files"}
+
+
+def describe_files(skill: Skill) -> str:
+    """The directory and all files of a skill that is packed: its agent may have nothing that lists them."""
+    resources, more, _ = list_resources(skill)
+    directory = f"Skill directory: {printable_path(skill.directory)}"
+    return "\n".join([directory, *_list_files(resources, more, _PACKED_GROUPS)])
+
+
+def _list_files(resources: list[SkillResource], more: bool, groups: Mapping[str, str]) -> list[str]:
+    lines = [line for group, label in groups.items() for line in _file_list(label, group, resources)]
+    if more:
+        lines.append(f"(The skill has more than {len(resources)} files; list its directory to see the others.)")
+    return lines
 
 
 def opening_tag(name: str, part: int = 0, parts: int = 0) -> str:

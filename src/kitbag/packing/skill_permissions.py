@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kitbag.errors import Diagnostic
-from kitbag.library.dialects.field_names import SKILL_SPELLINGS
 from kitbag.library.dialects.tool_lists import ToolAccess, parse_tools
 from kitbag.library.scopes import Places
 from kitbag.library.skills import Skill, to_diagnostic
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 
 DenyGrant = Callable[[Skill], str]
 """Why a skill's grants are denied; empty if they are given."""
-_ALLOWED_KEYS: Final = SKILL_SPELLINGS["allowed_tools"]
-_RESTRICTED_KEYS: Final = SKILL_SPELLINGS["restrict_tools"]
-_DENIED_KEYS: Final = SKILL_SPELLINGS["disallowed_tools"]
 _BLANK: Final = ("", "null", "~", "Null", "NULL")
 _MAX_NAMED: Final = 12
 _PLAIN_PATH: Final = re.compile(r"[\w./@+-]+")
@@ -91,19 +87,19 @@ class SkillPermissions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_skill_permissions(
-    skill: Skill, metadata: Metadata, places: Places, deny_grant: DenyGrant, requested_by: str = "model"
+    skill: Skill, fields: Metadata, places: Places, deny_grant: DenyGrant, requested_by: str = "model"
 ) -> tuple[SkillPermissions, tuple[Diagnostic, ...]]:
-    """From the skill's frontmatter. A tool limit that can't be parsed removes all tools, with a diagnostic."""
+    """`fields`: as in SkillDetails. A tool limit that can't be parsed removes all tools, with a diagnostic."""
     problems: list[Diagnostic] = []
     permissions = SkillPermissions(skill=skill.full_name, source=skill.path, requested_by=requested_by)
-    restricted, denied = _field_value(metadata, _RESTRICTED_KEYS), _field_value(metadata, _DENIED_KEYS)
+    restricted, denied = _field_value(fields, "restrict-tools"), _field_value(fields, "disallowed-tools")
     if restricted is not None or denied is not None:
         access, parse_problems = parse_tools(restricted, denied, skill.root.dialect)
         problems += (to_diagnostic(skill.path, problem, skill.root.boundary) for problem in parse_problems)
         permissions = msgspec.structs.replace(
             permissions, tool_limit=access if access.mode not in ("inherit", "all") or access.denied else None
         )
-    allowed = _field_value(metadata, _ALLOWED_KEYS)
+    allowed = _field_value(fields, "allowed-tools")
     if allowed is None:
         return permissions, tuple(problems)
     access, parse_problems = parse_tools(allowed, dialect=skill.root.dialect)
@@ -134,8 +130,8 @@ def read_skill_permissions(
     return msgspec.structs.replace(permissions, grants=grants), tuple(problems)
 
 
-def _field_value(metadata: Metadata, spellings: tuple[str, ...]) -> YamlValue | None:
-    found = next((metadata[key] for key in spellings if key in metadata), None)
+def _field_value(fields: Metadata, name: str) -> YamlValue | None:
+    found = fields.get(name)
     return None if isinstance(found, str) and found.strip() in _BLANK else found
 
 

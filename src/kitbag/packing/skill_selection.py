@@ -278,7 +278,7 @@ def check_model_compatibility(skill: Skill, details: SkillDetails, model: str) -
         return []
     warnings: list[Diagnostic] = []
     target = model.lower()
-    declared = details.metadata.get("model")
+    declared = details.fields.get("model")
     if declared:
         expected = normalize_model(declared, skill.root.dialect)[0]
         names = [expected.name, *expected.alternatives]
@@ -286,7 +286,7 @@ def check_model_compatibility(skill: Skill, details: SkillDetails, model: str) -
         if not fits:
             problem = f"meant for the model {expected.name}, not {model}"
             warnings.append(_model_mismatch(skill, "model", problem))
-    compatibility = to_text(details.metadata.get("compatibility", "")).lower()
+    compatibility = to_text(details.fields.get("compatibility", "")).lower()
     mentioned = [family for family in _FAMILIES if family in compatibility]
     if mentioned and not any(_is_same_model(family, target) for family in mentioned):
         problem = f"`compatibility` lists {', '.join(mentioned)}, not {model}"

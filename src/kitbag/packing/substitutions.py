@@ -29,6 +29,8 @@ class InvocationArguments(msgspec.Struct, frozen=True, kw_only=True):
     """Argument names that the skill declares, in order."""
     one_based: bool = False
     """OpenCode counts from one, and its highest number takes all remaining words."""
+    append: bool = False
+    """Append them to a skill without a placeholder for them."""
     variables: tuple[tuple[str, str], ...] = ()
     """Session variables, substituted like paths: `${CLAUDE_SESSION_ID}`."""
 
@@ -77,10 +79,13 @@ class ArgumentSubstitution:
 
         return self._tokens.sub(replacement, text)
 
-    def substitute_in_command(self, command: str) -> FilledCommand:
-        """The command to run; each argument and path is one word, whatever it contains."""
-        prefix = _unused_word("\n".join((command, self._arguments.text, *self._paths.values())))
-        values: dict[str, str] = {}
+    def substitute_in_command(self, command: str, variables: Mapping[str, str] | None = None) -> FilledCommand:
+        """The command to run; each argument, path and `{{NAME}}` of `variables` is one word, whatever it contains."""
+        known = variables or {}
+        prefix = _unused_word(
+            "\n".join((command, self._arguments.text, *self._paths.values(), *known, *known.values()))
+        )
+        values: dict[str, str] = dict(known)
 
         def placeholder_for(value: str) -> str:
             if not value:
@@ -105,9 +110,10 @@ class ArgumentSubstitution:
         return filled
 
     def append_unused_arguments(self, text: str) -> str:
-        """Appends the arguments to a skill that has no placeholder for them."""
-        arguments = self._arguments.text.strip()
-        return f"{text}\n\nARGUMENTS: {arguments}" if arguments and not self.has_used_arguments else text
+        arguments = self._arguments
+        if not arguments.append or self.has_used_arguments:
+            return text
+        return f"{text}\n\nARGUMENTS: {arguments.text.strip()}"
 
     def _take_value(self, match: "re.Match[str]") -> str | None:
         """None if there is no such argument; the token then stays as written."""

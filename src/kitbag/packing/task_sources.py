@@ -13,7 +13,7 @@ import msgspec
 from kitbag.errors import Diagnostic, InvalidError, NotFoundError
 from kitbag.library.scopes import Places, boundary_for_file, project_boundary
 from kitbag.text.frontmatter import parse_frontmatter, split_frontmatter
-from kitbag.text.hidden_characters import collapse_whitespace, find_hidden, format_code_points, reveal_hidden
+from kitbag.text.hidden_characters import collapse_whitespace, find_disguises, format_code_points, reveal_hidden
 from kitbag.text.safe_yaml import YamlError, parse_yaml
 from kitbag.text.source_files import (
     LINK_OUTSIDE,
@@ -385,7 +385,7 @@ def _task_from_fields(fields: dict[str, Any], source: str, name: str, line: int)
 
     def visible(key: str, value: str) -> str:
         """Reveals hidden characters; puts everything but the description on one line."""
-        hidden = find_hidden(value)
+        hidden = find_disguises(value)
         if hidden:
             problem = f"`{key}` of the task contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             problems.append(

@@ -8,19 +8,24 @@ Entering it opens the journal and chooses the model; leaving it closes both. `as
 
 import asyncio
 import contextlib
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
+from kitbag.agent.ask_model import Emit
 from kitbag.agent.session_list import newest_session
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.events import Notice, RunEnded
+from kitbag.messages import Image
 from kitbag.runtime.session_locks import SessionInUseError, share_session
 from kitbag.store.journal_prune import is_pruning_due
 from kitbag.store.private_files import StoreError
-from kitbag.tasks.delegation import TaskDelegation
+from kitbag.tasks.delegation import TaskDelegation, import_for_start
 from kitbag.text.human_format import format_count
 
+_IDLE_SECONDS: Final = 0.05
+"""By then the request has been sent; no model replies sooner."""
 __all__ = ["Agent", "Options", "ask", "newest_session"]
 
 
@@ -41,6 +46,17 @@ class Agent(BaseAgent):
                 self.notices.append(
                     Notice(severity="info", text=text, fix="keep them longer with store.retention_days")
                 )
+
+    async def _run_request(self, request: str, images: Sequence[Image], emit: Emit) -> RunEnded:
+        """While the model's reply is awaited, what an agent needs to start is imported."""
+        idle = None
+        if self.delegation is not None:
+            idle = asyncio.get_running_loop().call_later(_IDLE_SECONDS, import_for_start)
+        try:
+            return await super()._run_request(request, images, emit)
+        finally:
+            if idle is not None:
+                idle.cancel()
 
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))

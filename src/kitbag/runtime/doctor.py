@@ -59,6 +59,7 @@ def diagnose(registry: Registry, more: Iterable[Diagnostic] = ()) -> DoctorRepor
             *check_skill_contents(registry.skills),
             *check_foreign_config(registry.places),
             *_unfollowed_links(registry.places),
+            *_empty_directories(registry),
             *_changed_plugins(registry.places.kitbag_home),
             *more,
         ]
@@ -76,6 +77,24 @@ def diagnose(registry: Registry, more: Iterable[Diagnostic] = ()) -> DoctorRepor
     return DoctorReport(
         diagnostics=diagnostics, roots=_summarize_roots(registry), protection=detect_sandbox(), counts=counts
     )
+
+
+def _empty_directories(registry: Registry) -> list[Diagnostic]:
+    """Directories given with `--dir` in which nothing was found."""
+    items = [*registry.skills, *registry.agents, *registry.personas]
+    found = {item.root.path for item in items if item.root.scope == "extra"}
+    return [
+        Diagnostic(
+            severity="warning",
+            code="nothing-found",
+            file=directory,
+            line=0,
+            problem="no skills, agents, commands or personas found in this directory",
+            fix="specify a directory that contains SKILL.md files or agent files",
+        )
+        for directory in registry.extra
+        if not any(path == directory or path.startswith(directory.rstrip("/") + "/") for path in found)
+    ]
 
 
 def _unfollowed_links(places: Places) -> list[Diagnostic]:

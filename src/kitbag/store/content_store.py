@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Generator, Iterable
@@ -209,7 +208,7 @@ class ContentWriter:
         except FileExistsError:
             if self._is_complete(path, len(data)):
                 return None
-        temporary = f"{subdirectory}/.{secrets.token_hex(8)}"
+        temporary = f"{subdirectory}/.{os.urandom(8).hex()}"
         self._write(temporary, data)
         os.rename(temporary, path, src_dir_fd=self._directory_fd, dst_dir_fd=self._directory_fd)
         return None

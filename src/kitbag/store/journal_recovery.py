@@ -7,9 +7,7 @@ process can continue.
 import contextlib
 import json
 import os
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from typing import Final
@@ -49,6 +47,8 @@ def recover(file: JournalPath, problem: str, last_seq: int) -> JournalRecovery:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(rebuilt.name + suffix, dir_fd=directory_fd)
             for leftover in [name for name in os.listdir(directory_fd) if name.startswith(_COPY_PREFIX)]:
+                import shutil
+
                 shutil.rmtree(os.path.join(folder, leftover), ignore_errors=True)
             recovery = _copy_intact_records(rebuilt, file.path, recovery, last_seq)
             point("journal-rebuilt")
@@ -132,6 +132,8 @@ def _damage_record(recovery: JournalRecovery, highest: int) -> RecordRow:
 def _best_copy(damaged: str) -> Generator[str, None, None]:
     """A copy, because opening a database modifies it. With its log or without, whichever has more intact records: a
     damaged log may hide newer pages of the file."""
+    import tempfile
+
     with tempfile.TemporaryDirectory(dir=os.path.dirname(damaged), prefix=_COPY_PREFIX) as folder:
         copy = os.path.join(folder, "journal")
         best, most = False, -1
@@ -150,6 +152,8 @@ def _copy_files(damaged: str, copy: str, with_log: bool) -> None:
             os.unlink(copy + suffix)
         if suffix == "" or (suffix == "-wal" and with_log):
             with contextlib.suppress(FileNotFoundError):
+                import shutil
+
                 shutil.copyfile(damaged + suffix, copy + suffix, follow_symlinks=False)
 
 

@@ -46,12 +46,10 @@ def open_directory(base: str, path: str = "") -> Generator[int, None, None]:
 
 def write(base: str, path: str, data: bytes) -> None:
     """Replaces a file atomically: after a crash it has the old or the new content, never a part."""
-    import secrets
-
     folder, name = os.path.split(path)
     full_path = os.path.join(base, path)
     with open_directory(base, folder) as directory_fd:
-        temporary = f".{name}.{secrets.token_hex(8)}"
+        temporary = f".{name}.{os.urandom(8).hex()}"
         try:
             _reject_link(directory_fd, name, full_path)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

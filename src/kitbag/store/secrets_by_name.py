@@ -12,6 +12,7 @@ from kitbag.store.secret_names import has_secret_value
 from kitbag.store.secrets_by_pattern import (
     REFERENCE_PATTERN,
     TextSpan,
+    compiled,
     is_secret_reference,
     mixes_letters_and_digits,
     words_with_present_characters,
@@ -54,14 +55,14 @@ _LONG_ENOUGH = (
     rf"(?:(?<!auth)(?<![^\w.-]token)|(?![=:]{_BARE_CHARACTER}{{1,11}}+(?!{_BARE_CHARACTER})))"
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z")
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = (
     r"(?i:null|none|nil|true|false|yes|no|on|off|undefined|string|str|int|bool|bytes|number|boolean|text|value|default"
     r"|required|optional|hidden|password|passwd|secret|token|bearer|basic|header|query|any|unknown|object|enabled"
     r"|disabled|redacted)\Z"
     r"|~/|\.{1,2}/|/(?:[a-z][\w.-]*/)+|[\w./-]{1,200}\.(?:json|pem|key|txt|ya?ml|toml|ini|env|crt|p12)\Z"
 )
 """A word for a secret, or the path of one."""
-_NOT_SECRET = re.compile(rf"{REFERENCE_PATTERN}|{_PLACEHOLDER.pattern}|[A-Z]+(?:_[A-Z]+)+\Z")
+_NOT_SECRET = rf"{REFERENCE_PATTERN}|{_PLACEHOLDER}|[A-Z]+(?:_[A-Z]+)+\Z"
 _CALL = re.compile(r"[A-Za-z_][\w.]*\(")
 _PROBE_LENGTH = 64
 """How much of a bare value is read to decide whether it is a secret; the rest is read only if it is."""
@@ -228,12 +229,12 @@ def _bare_name(name: str) -> str:
 
 def is_placeholder_value(value: str) -> bool:
     """A word for a secret, or the path of one: nothing to redact, despite its name."""
-    return _PLACEHOLDER.match(value) is not None
+    return compiled(_PLACEHOLDER).match(value) is not None
 
 
 def is_not_secret(value: str) -> bool:
     """In text, a value may also refer to a secret: `$TOKEN`, `OPENAI_API_KEY`."""
-    return not value or _NOT_SECRET.match(value) is not None
+    return not value or compiled(_NOT_SECRET).match(value) is not None
 
 
 def _is_literal_secret(name: str, value: str, is_flag: bool) -> bool:

@@ -61,20 +61,21 @@ _TOKEN_PATTERNS: dict[str, str] = {
     "discord.com/api/webhooks/": r"[0-9]+/[A-Za-z0-9_-]{16,}",
 }
 _KEY_KIND = r"(?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
+# These patterns are compiled on first use, because few texts need them.
 # Only at the start of a run, so that each run is scanned once.
-_JWT = re.compile(r"eyJ(?<!\weyJ)[A-Za-z0-9_]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){1,3}")
+_JWT = r"eyJ(?<!\weyJ)[A-Za-z0-9_]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){1,3}"
 # More segments than a token has, all at once: text can consist of them. Group 1 if no token can start among them.
-_SEGMENTS = re.compile(
+_SEGMENTS = (
     rf"sk-(?<![^\W_]sk-)(?:{_SEGMENT}{{5,200}}(?:(?!{_SEGMENT}|{_LONG_SEGMENT})()|())|{_SEGMENT}{{0,4}}{_LONG_SEGMENT})"
 )
 _MAX_SEGMENTS_LENGTH = len("sk-") + 4 * 13
-_PRIVATE_KEY = re.compile(rf"-----BEGIN {_KEY_KIND}()(?:[A-Za-z0-9+/=\s]++|\\++[nr])*+")
-_KEY_END = re.compile(rf"-----END {_KEY_KIND}")
+_PRIVATE_KEY = rf"-----BEGIN {_KEY_KIND}()(?:[A-Za-z0-9+/=\s]++|\\++[nr])*+"
+_KEY_END = rf"-----END {_KEY_KIND}"
 _MAX_KEY_LENGTH = 20_000
 # These two are for text in lower case, in which some letters other than ASCII still count as i, s and k.
-_BEARER = re.compile(r"bearer[ \t]{1,4}([a-z\u0130\u0131\u017f\u212a0-9._~+/=-]{12,})")
+_BEARER = r"bearer[ \t]{1,4}([a-z\u0130\u0131\u017f\u212a0-9._~+/=-]{12,})"
 # Group `value` is only there if it may be a credential.
-_AUTHORIZATION = re.compile(
+_AUTHORIZATION = (
     r"""authorization\\*["']?[ \t]{0,4}[:=][ \t]{0,4}\\*["']?"""
     r"(?:(?P<scheme>ba[s\u017f][i\u0130\u0131]c|bearer|to[k\u212a]en|d[i\u0130\u0131]ge[s\u017f]t"
     r"|ap[i\u0130\u0131][k\u212a]ey|bot)[ \t]{1,4})?"
@@ -82,11 +83,11 @@ _AUTHORIZATION = re.compile(
     r"""(?:(?P<value>(?(scheme)|(?=[^\s"'\\,]{16}))(?:(?<=[c \t][ \t])|(?=[^\s"'\\,0-9]{0,4095}+[0-9]))"""
     r"""[^\s"'\\,]{6,4096}+)|[^\s"'\\,]{6,4096}+)"""
 )
-_USERINFO = re.compile(
+_USERINFO = (
     r"""://(?:[^\s/@:"'<>\\?#]{0,128}+:|(?=[A-Za-z0-9_-]{16,256}+@)(?=[A-Za-z0-9_-]*?(?:[0-9][A-Za-z]|[A-Za-z][0-9])))"""
     rf"""(?:(?![{_REFERENCE_CHARACTERS}])|(?!(?i:{_REFERENCE_START}|x{{3,}}+@)))([^\s/@"'<>\\?#]{{1,256}}+)@"""
 )
-_SIGNED = re.compile(r"""[?&]sig=([^\s&"'<>#\\]{8,})""")
+_SIGNED = r"""[?&]sig=([^\s&"'<>#\\]{8,})"""
 
 
 def mixes_letters_and_digits(text: str) -> bool:
@@ -116,7 +117,7 @@ def find_pattern_secrets(text: str, lowered: str) -> list[TextSpan]:
         else:
             spans += [match.span() for match in _token_pattern(prefix).finditer(text)]
     if "eyJ" in text:
-        spans += [match.span() for match in _JWT.finditer(text)]
+        spans += [match.span() for match in compiled(_JWT).finditer(text)]
     if "-----BEGIN " in text:
         spans += _find_private_keys(text)
     if "authorization" in lowered or "bearer" in lowered:
@@ -128,6 +129,12 @@ def words_with_present_characters(words: tuple[str, ...], text: str) -> list[str
     """The words whose characters all occur in the text: finding one character is much faster than finding a word."""
     absent = {char for char in _distinct_characters(words) if char not in text}
     return [word for word in words if absent.isdisjoint(word)] if absent else list(words)
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Not limited in number, unlike the cache of `re`."""
+    return re.compile(pattern)
 
 
 @cache
@@ -144,7 +151,7 @@ def _token_pattern(start: str) -> re.Pattern[str]:
 
 def _find_segmented_tokens(text: str) -> Iterator[TextSpan]:
     begin = 0
-    while match := _SEGMENTS.search(text, begin):
+    while match := compiled(_SEGMENTS).search(text, begin):
         begin = match.end()
         if match.lastindex is None:
             yield match.span()
@@ -155,14 +162,14 @@ def _find_segmented_tokens(text: str) -> Iterator[TextSpan]:
 def _find_private_keys(text: str) -> Iterator[TextSpan]:
     begin = footer = 0
     while begin >= 0:
-        headers = _PRIVATE_KEY.finditer(text, begin)
+        headers = compiled(_PRIVATE_KEY).finditer(text, begin)
         begin = -1
         for header in headers:
             # The next END line is searched once, however many BEGIN lines precede it.
             body = header.start(1)
             if 0 <= footer < body:
                 footer = text.find("-----END ", body)
-            footer_match = _KEY_END.match(text, footer) if 0 <= footer <= body + _MAX_KEY_LENGTH else None
+            footer_match = compiled(_KEY_END).match(text, footer) if 0 <= footer <= body + _MAX_KEY_LENGTH else None
             if footer_match and footer_match.end() > header.end():
                 yield header.start(), footer_match.end()
                 begin = footer_match.end()
@@ -172,12 +179,12 @@ def _find_private_keys(text: str) -> Iterator[TextSpan]:
 
 
 def _find_authorization_values(text: str, lowered: str) -> Iterator[TextSpan]:
-    for match in _AUTHORIZATION.finditer(lowered):
+    for match in compiled(_AUTHORIZATION).finditer(lowered):
         if match.lastgroup == "value":
             start, end = match.span("value")
             if _is_credential(match["scheme"] or "", text[start:end]):
                 yield start, end
-    for match in _BEARER.finditer(lowered):
+    for match in compiled(_BEARER).finditer(lowered):
         if mixes_letters_and_digits(match[1]):
             yield match.span(1)
 
@@ -191,5 +198,5 @@ def _is_credential(scheme: str, value: str) -> bool:
 
 
 def _find_url_secrets(text: str) -> list[TextSpan]:
-    spans = [match.span(1) for match in _USERINFO.finditer(text)] if "://" in text and "@" in text else []
-    return spans + [match.span(1) for match in _SIGNED.finditer(text)] if "sig=" in text else spans
+    spans = [match.span(1) for match in compiled(_USERINFO).finditer(text)] if "://" in text and "@" in text else []
+    return spans + [match.span(1) for match in compiled(_SIGNED).finditer(text)] if "sig=" in text else spans

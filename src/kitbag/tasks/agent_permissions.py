@@ -12,6 +12,7 @@ import msgspec
 
 from kitbag.errors import InvalidError
 from kitbag.library.agents import AgentFile as AgentFile
+from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS
 from kitbag.permissions.approvals.approval import PermitError, outcome_digest
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import PermissionDecision
@@ -25,6 +26,8 @@ FINGERPRINT_KEY: Final = "agent_was"
 """The key of the agent's fingerprint in a task request's options."""
 RULES_DIGEST_KEY: Final = "rules_said"
 """The key of the digest of the rules' decision at the time of the request."""
+INTERACTIVE_TOOLS: Final = frozenset(("AskUser",))
+"""Tools that need a user, which a subagent does not have."""
 
 
 def describe_agent_tools(definition: AgentFile) -> str:
@@ -37,6 +40,39 @@ def describe_agent_tools(definition: AgentFile) -> str:
     text = f"{text}; not {', '.join(sorted(access.denied))}" if access.denied else text
     servers = ", ".join(map(collapse_whitespace, definition.inline_servers))
     return f"{text}; MCP servers: {servers}" if servers else text
+
+
+def has_built_in_tools(definition: AgentFile, permissions: Permissions, mode: "PermissionMode") -> bool:
+    """Whether the user's permissions and the agent's mode leave it any tool but those of MCP servers."""
+    usable = permissions.with_mode(mode)
+    names = (name for name in CANONICAL_TOOLS if name not in INTERACTIVE_TOOLS and definition.tools.allows(name))
+    return any(map(usable.has_tool, names))
+
+
+def no_tools_error(definition: AgentFile, permissions: Permissions, mode: "PermissionMode") -> InvalidError:
+    """Names what leaves the agent without tools, and what to change. `permissions`: the user's; `mode`: the agent's."""
+    tools, name = _declared_tools(definition), definition.full_name
+    if not tools:
+        missing = ", ".join((*definition.tools.names, *definition.tools.unknown))
+        problem = f"the agent {name} has none of the available tools{': it names ' if missing else ''}{missing}"
+        return InvalidError(problem, f"fix `tools` in {definition.path}")
+    listed = ", ".join(tools)
+    sources = {permissions.excluded_by(tool) for tool in tools}
+    if "" not in sources:
+        source = " and ".join(sorted(sources))
+        return InvalidError(f"{source} leaves the agent {name} without tools", f"add tools it can use: {listed}")
+    if not any(permissions.with_mode("default").has_tool(tool) for tool in tools):
+        problem = f"your rules leave the agent {name} without tools"
+        return InvalidError(problem, f"allow at least one of {listed}, or start another agent")
+    return InvalidError(f"the agent {name} has no tools in {mode} mode", f"only other modes allow {listed}")
+
+
+def _declared_tools(definition: AgentFile) -> list[str]:
+    from kitbag.assembly.tool_list import all_tools
+
+    return [
+        tool.name for tool in all_tools() if definition.tools.allows(tool.name) and tool.name not in INTERACTIVE_TOOLS
+    ]
 
 
 def agent_fingerprint(definition: AgentFile) -> str:

@@ -367,7 +367,10 @@ class Board:
         await self.journal.write_all([JournalEntry(TASKS_STREAM, "stop", {"id": task.id, "by": by}) for task in tasks])
 
     async def warn(self, task_id: str, text: str) -> None:
-        await self.journal.write(TASKS_STREAM, "warning", {"id": task_id, "text": text})
+        """Once: a restart or another process may find the same problem."""
+        task = self.get(task_id)
+        if task is None or text not in task.warnings:
+            await self.journal.write(TASKS_STREAM, "warning", {"id": task_id, "text": text})
 
     async def record_question(self, task_id: str, question: str, *, answered: bool = False) -> None:
         await self.journal.write(

@@ -6,8 +6,9 @@ worker; the board records both.
 
 import asyncio
 import contextlib
+import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,7 +16,9 @@ import msgspec
 from kitbag.agent.resume import resume
 from kitbag.agent.session import new_session_id
 from kitbag.agent.shield import run_to_completion
+from kitbag.assembly.agent_checks import check_definition, check_persona, check_preloads
 from kitbag.assembly.base_agent import BaseAgent
+from kitbag.assembly.mcp_servers import has_configured_servers
 from kitbag.assembly.parent_context import ParentContext
 from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, KitbagError
@@ -64,6 +67,15 @@ class TaskHost:
         running.add_done_callback(self._local_commands.discard)
 
 
+def import_for_start() -> None:
+    """What starting an agent imports, which takes longer than all the rest of it."""
+    for name in (
+        "ctypes",
+        *(f"kitbag.tasks.{module}" for module in ("agent_permissions", "board", "reports", "runner")),
+    ):
+        importlib.import_module(name)
+
+
 class TaskDelegation:
     """For one agent. `parent` and `depth` are those of its task; empty and 0 for the user's own agent."""
 
@@ -85,6 +97,10 @@ class TaskDelegation:
         self._parent = parent
         self._depth = depth
         self._host = host
+        self._reported_warnings: dict[str, str] = {}
+        """As the user sees them, with the agent and the task ID, and as recorded."""
+        self._seen_warnings: set[str] = set()
+        """Those that the user has seen."""
 
     @property
     def host(self) -> TaskHost:
@@ -117,12 +133,22 @@ class TaskDelegation:
         definition = library.find_agent(name)
         if not library.evaluate(definition, library.visibility_context("agents")).model:
             raise InvalidError(f"the agent {definition.full_name} is not available to you", "choose another agent")
-        if definition.tools.mode == "none":
-            problem = f"the agent {definition.full_name} has none of the available tools"
-            raise InvalidError(problem, f"fix `tools` in {definition.path}")
         if self._depth >= MAX_DEPTH:
             raise InvalidError(f"agents can be nested only {MAX_DEPTH} levels deep", "do the work yourself")
+        self._check_has_tools(definition)
         return definition
+
+    def _check_has_tools(self, definition: AgentFile) -> None:
+        """Before the user is asked. Tools of MCP servers are known only when the agent starts."""
+        from kitbag.tasks.agent_permissions import has_built_in_tools, no_tools_error
+
+        inherited = self._inherited()
+        mode = child_mode(inherited.mode, definition.permission_mode)
+        if has_built_in_tools(definition, inherited.permissions, mode):
+            return
+        may_have_servers = definition.inline_servers or has_configured_servers(inherited.environment)
+        if not may_have_servers or definition.tools.mode == "none":
+            raise no_tools_error(definition, inherited.permissions, mode)
 
     async def request_permission(self, request: DelegationRequest, permissions: Permissions, directory: str) -> str:
         arguments = {"subagent_type": request.agent, "prompt": request.prompt, "description": request.description}
@@ -149,16 +175,33 @@ class TaskDelegation:
             )
         if request.resume:
             return await self._resume(request, task_request, background, progress)
+        warnings: list[str] = []
         if task_request.pack:
             from kitbag.tasks.packed_task import pack_request
 
-            task_request, warnings = await asyncio.to_thread(pack_request, task_request, self._inherited(), definition)
-            for warning in warnings:
-                progress(warning)
-        task = await self._create_task("agent", task_request, background)
-        return self._report(task) if background else await self._run_foreground(task, task_request, "", progress)
+            task_request, warnings = await asyncio.to_thread(
+                pack_request, task_request, self._inherited(), definition, request.pack_selection
+            )
+        if background:
+            warnings += await asyncio.to_thread(self._check_definition, definition)
+        task = await self._create_task("agent", task_request, background, warnings)
+        if background:
+            return self._note_warnings(self._report(task))
+        return self._note_warnings(await self._run_foreground(task, task_request, "", progress))
 
-    async def _create_task(self, kind: "TaskKind", request: "TaskRequest", background: bool) -> "Task":
+    def _check_definition(self, definition: AgentFile) -> list[str]:
+        """What the caller of a background task can know at once; the worker finds the rest."""
+        library = self._inherited().environment.library
+        notices = [
+            *check_definition(definition, library),
+            *check_preloads(definition, library),
+            *check_persona(library),
+        ]
+        return [notice.line() for notice in notices]
+
+    async def _create_task(
+        self, kind: "TaskKind", request: "TaskRequest", background: bool, warnings: Sequence[str] = ()
+    ) -> "Task":
         """Puts a task on the board and, if it is a background task, starts a worker. On cancellation the task is
         stopped."""
         task_id, root, parent = new_session_id(), self._root, self._parent
@@ -168,6 +211,8 @@ class TaskDelegation:
             task = await self.board.create(
                 task_id, kind, request, root=root, parent=parent, depth=depth, background=background
             )
+            for warning in warnings:
+                await self.board.warn(task_id, warning)
             if background and not await self._hand_to_worker(task_id) and kind == "command":
                 self.host.run_locally(task, request)
             return self.board.find(task_id)
@@ -236,9 +281,9 @@ class TaskDelegation:
             if not await self.board.requeue(task, request):
                 raise InvalidError(f"task {task.id} was resumed by another process", "read its output with TaskOutput")
             await self._hand_to_worker(task.id)
-            return self._report(self.board.find(task.id))
+            return self._note_warnings(self._report(self.board.find(task.id)))
         await self.board.update_request(task, request)
-        return await self._run_foreground(task, request, delegated.prompt, progress)
+        return self._note_warnings(await self._run_foreground(task, request, delegated.prompt, progress))
 
     async def _run_foreground(
         self, task: "Task", request: "TaskRequest", message: str, progress: Callable[[str], None]
@@ -350,7 +395,23 @@ class TaskDelegation:
         await wait_until_finished(
             self.board, self._inherited().environment.places.kitbag_home, task.id, timeout_seconds
         )
-        return self._report(self.board.find(task.id), offset)
+        return self._note_warnings(self._report(self.board.find(task.id), offset))
+
+    def _note_warnings(self, report: TaskReport) -> TaskReport:
+        """For `take_warnings`."""
+        for warning in report.warnings:
+            self._reported_warnings[f"{report.name} {report.id}: {warning}"] = warning
+        return report
+
+    def take_warnings(self) -> tuple[str, ...]:
+        reported, self._reported_warnings = self._reported_warnings, {}
+        new = {line: warning for line, warning in reported.items() if line not in self._seen_warnings}
+        if not new:
+            return ()
+        self._seen_warnings.update(new)
+        # The session has shown those of its persona when it started.
+        shown = {notice.line() for notice in check_persona(self._inherited().environment.library)}
+        return tuple(line for line, warning in new.items() if warning not in shown)
 
     def _visibility_filter(self) -> "Callable[[Task], bool]":
         """A model sees the tasks of its session and of its directory, not the user's other work. Without a session and
@@ -367,9 +428,12 @@ class TaskDelegation:
     async def take_notifications(self) -> str:
         if not self.has_started_tasks or (self._host is None and not self._root):
             return ""
-        from kitbag.tasks.notifications import take_notifications
+        from kitbag.tasks.notifications import render_notifications, take_unnotified
 
-        return await take_notifications(self.board, self._root, self._parent)
+        finished = await take_unnotified(self.board, self._root, self._parent)
+        for task in finished:
+            self._note_warnings(self._report(task))
+        return render_notifications(finished)
 
     def has_notifications(self) -> bool:
         from kitbag.tasks.notifications import unnotified_tasks
@@ -402,7 +466,7 @@ class TaskDelegation:
 
     def unfinished(self) -> list[TaskReport]:
         started = self.board.descendants(self._parent or self._root) if self.has_started_tasks else []
-        return [self._report(task) for task in started if task.background and not task.is_finished]
+        return [self._note_warnings(self._report(task)) for task in started if task.background and not task.is_finished]
 
     async def stop(self, task_id: str) -> TaskStopResult:
         from kitbag.tasks.stop import stop_task
@@ -440,6 +504,7 @@ def serialize_options(options: Options) -> dict[str, Any]:
         "ask": list(options.ask),
         "trust_workspace": options.trust_workspace,
         "extra": list(options.extra),
+        "allow_env": list(options.allow_env),
         "effort": options.effort,
         "max_tokens": options.limits.tokens,
         "max_cost": options.limits.cost,

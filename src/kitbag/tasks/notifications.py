@@ -10,16 +10,18 @@ from kitbag.agent.session import NOTIFICATION_PREFIX
 from kitbag.tasks.board import Board
 from kitbag.tasks.task import Task
 from kitbag.text.hidden_characters import collapse_whitespace
-from kitbag.tools.task import escape_tags
+from kitbag.tools.task import escape_tags, render_warnings
 
 MAX_CHARACTERS: Final = 4_000
 
 
-async def take_notifications(board: Board, root: str, parent: str) -> str:
-    """For finished tasks that have not been announced yet; empty if there are none."""
-    finished = [
-        task for task in unnotified_tasks(board, parent or root) if await board.mark_notified(task.id, task.run)
-    ]
+async def take_unnotified(board: Board, root: str, parent: str) -> list[Task]:
+    """Finished tasks that have not been announced yet."""
+    return [task for task in unnotified_tasks(board, parent or root) if await board.mark_notified(task.id, task.run)]
+
+
+def render_notifications(finished: list[Task]) -> str:
+    """Empty if there are none."""
     return "\n\n".join(_render_notification(task) for task in finished)
 
 
@@ -49,6 +51,7 @@ def _render_notification(task: Task) -> str:
     text, error = (result.text, result.error) if result is not None else ("", "")
     shown = escape_tags(text[:MAX_CHARACTERS])
     lines = [f"Error: {collapse_whitespace(escape_tags(error))}"] if error else []
+    lines += render_warnings(warning for warning in task.all_warnings if warning not in error)
     lines += [shown] if shown else []
     length = (result.full_length if result is not None else 0) or len(text)
     if task.kind == "command":

@@ -31,7 +31,12 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
     elif not result.turns:  # recorded without knowledge of the run, e.g. after a crash
         known = _read_progress(board.journal, task)[0]
         result = msgspec.structs.replace(
-            known, text=result.text or known.text, error=result.error, seconds=result.seconds, branch=result.branch
+            known,
+            text=result.text or known.text,
+            error=result.error,
+            seconds=result.seconds,
+            branch=result.branch,
+            violations=result.violations,
         )
     return TaskReport(
         id=task.id,
@@ -47,7 +52,8 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
         seconds=result.seconds,
         activity=activity,
         branch=result.branch,
-        warnings=task.warnings,
+        violations=result.violations,
+        warnings=task.all_warnings,
     )
 
 
@@ -71,7 +77,7 @@ def _build_command_report(board: Board, task: Task, offset: int, max_bytes: int)
         description=task.description,
         seconds=result.seconds,
         activity=activity,
-        warnings=task.warnings,
+        warnings=task.all_warnings,
         is_command=True,
         exit_code=result.exit_code,
         next_offset=chunk.next_offset,

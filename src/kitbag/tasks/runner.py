@@ -7,8 +7,8 @@ Used by delegation and the worker. The result is in the journal before anything 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -21,7 +21,7 @@ from kitbag.errors import KitbagError
 from kitbag.events import Event, Notice, Retrying, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded, Waiting
 from kitbag.tasks.agent_permissions import check_agent_unchanged, check_start_still_allowed
 from kitbag.tasks.board import Board
-from kitbag.tasks.missing_needs import request_with_missing_needs
+from kitbag.tasks.missing_needs import ResolvedNeeds, reported_needs, resolve_needs
 from kitbag.tasks.reports import earlier_spending, partial_result, session_ids
 from kitbag.tasks.stop_signals import StopSignals
 from kitbag.tasks.subagent import Subagent
@@ -61,8 +61,6 @@ class TaskRunner:
         self._progress = progress
         self._watchdog = watchdog or Watchdog()
         self._text = ""
-        self._warnings: dict[str, None] = {}
-        """What the agent's own notices said, for whoever gets the result."""
         self._started_at = time.monotonic()
         self._run: Run | None = None
 
@@ -126,8 +124,6 @@ class TaskRunner:
         result = msgspec.structs.replace(result, seconds=round(time.monotonic() - self._started_at, 3))
         if result.status == "cancelled" or self._watchdog.stop_reason:
             await asyncio.to_thread(kill_processes, self.task.id)
-        for warning in self._warnings:
-            await self.board.warn(self.task.id, warning)
         await self.board.finish(self.task.id, self.task.run, result)
         recorded = self.board.find(self.task.id).result
         return recorded or result
@@ -163,24 +159,41 @@ class TaskRunner:
     async def _run_with_restarts(self, request: TaskRequest, message: str, recovered: bool) -> TaskResult:
         session, spent = self.task.session, earlier_spending(self.board.journal, self.task)
         for attempt in range(len(session_ids(self.task)) - 1, MAX_RESTARTS + 1):
-            result, restart = await self._run_agent(request, session, message, recovered)
+            result, needs = await self._run_agent(request, session, message, recovered)
             result = msgspec.structs.replace(
                 result,
                 turns=result.turns + spent.turns,
                 tokens=result.tokens + spent.tokens,
                 cost=None if result.cost is None or spent.cost is None else result.cost + spent.cost,
             )
-            if restart is None or attempt == MAX_RESTARTS:
-                return result
+            if needs.restart is None or attempt == MAX_RESTARTS:
+                return await self._check_outcome(request, result, needs)
             # Restart with a fresh history: what was missing is now in the prompt.
-            request, message, recovered, spent = restart, "", False, result
+            request, message, recovered, spent = needs.restart, "", False, result
             session = f"{self.task.id}-{attempt + 2}"
             await self.board.update_request(self.task, request, session)
         raise AssertionError("not reached")
 
+    async def _check_outcome(self, request: TaskRequest, result: TaskResult, needs: ResolvedNeeds) -> TaskResult:
+        """An answer that asks for what the agent does not get is a failure; a packed task's answer is compared with its
+        output contract."""
+        if needs.is_blocked and result.status == "completed":
+            error = "; ".join(needs.unmet)
+            if needs.restart is not None:
+                error = f"asked for missing skills or files again after {MAX_RESTARTS} restarts"
+                await self.board.warn(self.task.id, error)
+            return msgspec.structs.replace(result, status="failed", error=error)
+        if not request.contract or result.status != "completed":
+            return result
+        from kitbag.tasks.packed_task import contract_violations
+
+        root = self.inherited.environment.workspace.root
+        violations = await asyncio.to_thread(contract_violations, request.contract, result.text, root)
+        return msgspec.structs.replace(result, violations=violations)
+
     async def _run_agent(
         self, request: TaskRequest, session: str, message: str, recovered: bool
-    ) -> tuple[TaskResult, TaskRequest | None]:
+    ) -> tuple[TaskResult, ResolvedNeeds]:
         definition = self.inherited.environment.library.find_agent(request.agent)
         check_agent_unchanged(definition, request)
         check_start_still_allowed(request, self.inherited.permissions)
@@ -198,13 +211,15 @@ class TaskRunner:
             unknown = agent.calls_with_unknown_outcome() if recovered and is_resumed else []
             if unknown:
                 problem = f"interrupted (unknown outcome): its process ended while running {', '.join(unknown)}"
-                return _interrupted_result(agent, f"{problem}; resume the task to repeat it"), None
+                return _interrupted_result(agent, f"{problem}; resume the task to repeat it"), ResolvedNeeds()
             result = agent.previous_result() if recovered and is_resumed and not message else None
             if result is None:
                 async with agent.run(message) as run:
                     self._run = run
                     async for event in run:
                         self._on_event(event)
+                        if isinstance(event, Notice) and event.severity != "info":
+                            await self.board.warn(self.task.id, event.line())
                 self._run = None
                 result = _result_from_run(run.ended, agent)
             if worktree is not None:
@@ -215,18 +230,12 @@ class TaskRunner:
                 result = msgspec.structs.replace(
                     result, branch=await asyncio.to_thread(commit_changes, worktree, message_text, in_use=in_use)
                 )
-            restart = request_with_missing_needs(result, request, agent)
-            if request.contract and restart is None and result.status == "completed":
-                await self._check_contract(request.contract, result.text)
-            return result, restart
-
-    async def _check_contract(self, contract: Mapping[str, Any], answer: str) -> None:
-        from kitbag.tasks.packed_task import contract_violations
-
-        for problem in await asyncio.to_thread(
-            contract_violations, contract, answer, self.inherited.environment.workspace.root
-        ):
-            await self.board.warn(self.task.id, f"invalid result: {problem}")
+            needs = ResolvedNeeds()
+            if reported := reported_needs(result):
+                needs = await asyncio.to_thread(resolve_needs, reported, request, agent)
+                for problem in needs.unmet:
+                    await self.board.warn(self.task.id, problem)
+            return result, needs
 
     def _create_worktree(self) -> Worktree:
         environment = self.inherited.environment
@@ -251,9 +260,6 @@ class TaskRunner:
             case TurnEnded(turn=turn):
                 self._watchdog.enter(Phase("model"))
                 self._progress(f"{self.task.agent}: turn {turn}")
-            case Notice(severity="warning", text=text):
-                self._progress(f"{self.task.agent}: {text}")
-                self._warnings[text] = None
             case Retrying(reason=reason, seconds=seconds):
                 self._watchdog.touch()
                 self._progress(f"{self.task.agent}: {reason}; retrying in {seconds:.0f} s")

@@ -81,6 +81,7 @@ def parse_options(stored: Mapping[str, Any]) -> Options:
         ask=tuple(stored.get("ask", ())),
         trust_workspace=_parse_trust(stored.get("trust_workspace")),
         extra=tuple(stored.get("extra", ())),
+        allow_env=tuple(stored.get("allow_env", ())),
         settings_mode=str(stored.get("settings_mode", "")),
         effort=str(stored.get("effort", "")),
         limits=Limits(

@@ -15,6 +15,7 @@ from kitbag.agent.execute import Executor
 from kitbag.agent.loop import CUT_OFF_MARKER
 from kitbag.agent.resume import resume
 from kitbag.agent.session import STREAM_PREFIX, Session
+from kitbag.assembly.agent_checks import check_persona
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.mcp_servers import unknown_server_notices
 from kitbag.assembly.model_choice import ModelPreferences, choose_model
@@ -24,6 +25,7 @@ from kitbag.errors import InvalidError
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.messages import Image, Text
 from kitbag.permissions.decisions.decide import Permissions, child_mode
+from kitbag.tasks.agent_permissions import INTERACTIVE_TOOLS, no_tools_error
 from kitbag.tasks.interrupted import only_reads, started_calls
 from kitbag.tasks.task import FINISHED, TaskRequest, TaskResult, requester_label
 from kitbag.text.hidden_characters import reveal_hidden
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
 DEFAULT_MAX_TURNS: Final = 50
 """If neither the call nor the agent file sets a limit."""
 START_MESSAGE: Final = "Start your task."
-INTERACTIVE_TOOLS: Final = frozenset(("AskUser",))
-"""Tools that need a user, which a subagent does not have."""
 
 
 class Subagent(BaseAgent):
@@ -85,9 +85,11 @@ class Subagent(BaseAgent):
         self.skills = self._make_skills()
         await self.open_servers()
         self.toolset = self.make_toolset()
-        if not self.toolset.names():
-            problem = f"the agent {definition.full_name} has none of the available tools"
-            raise InvalidError(problem, f"fix `tools` in {definition.path}")
+        # Without its servers, an agent that has only their tools can still answer; a notice names them.
+        if not self.toolset.names() and not definition.tools.only_servers:
+            raise no_tools_error(definition, self._inherited.permissions, mode)
+        self.check_definition(definition)
+        self.notices += check_persona(self.environment.library)
         self.approvals = inherited.approvals
         self.context = self._make_context()
         await self._start_session()

@@ -85,6 +85,8 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """The name under which the whole text is stored."""
     exit_code: int | None = None
     """A command's exit code, if it has one. `text` is the tail of its output."""
+    violations: tuple[str, ...] = ()
+    """How the answer and the files of a packed task differ from its output contract."""
 
 
 TASK_REQUEST_FIELDS: Final = RecordFields(
@@ -94,7 +96,7 @@ TASK_REQUEST_FIELDS: Final = RecordFields(
 )  # fmt: skip
 TASK_RESULT_FIELDS: Final = RecordFields(
     TaskResult, "status", "text", "error", "turns", "tokens", "cost", "seconds", "branch",
-    full_length="length", stored_name="rest", exit_code="code",
+    "violations", full_length="length", stored_name="rest", exit_code="code",
 )  # fmt: skip
 
 
@@ -139,6 +141,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     def is_finished(self) -> bool:
         return self.status in FINISHED
 
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        """For the user and for whoever started it."""
+        violations = self.result.violations if self.result is not None else ()
+        return (*self.warnings, *(f"invalid result: {violation}" for violation in violations))
+
     def to_json(self) -> dict[str, Any]:
         result = self.result or TaskResult(status=self.status)
         return {
@@ -165,7 +173,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             "error": result.error,
             "code": result.exit_code,
             "branch": result.branch,
-            "warnings": list(self.warnings),
+            "warnings": list(self.all_warnings),
         }
 
 

@@ -4,17 +4,12 @@ Used by the board and the worker.
 """
 
 import re
-from functools import cache
+
+from kitbag.version import __version__
 
 
-@cache
 def kitbag_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("kitbag")
-    except PackageNotFoundError:  # run from source, not installed
-        return ""
+    return __version__
 
 
 def is_newer(version: str, other: str) -> bool:

@@ -28,6 +28,11 @@ _CHUNK = 4096
 _LEADING_BYTES = b"\xef\xbb\xbf\xff\xfe \t\r\n\0"
 _CLOSING_FENCE = re.compile(rb"[\r\n]-{3,}[ \t]*[\r\n]")
 _KEY_LINE = re.compile(r"([A-Za-z_][\w-]*):(?=\s|$)")
+_SQUEEZED_KEY = r"([A-Za-z_][\w-]*)(?::(?!//)(?=\S)|\uff1a)"
+"""A key without a space after its colon, or with a full-width colon. `http://` is not one."""
+_TAB_INDENT = r"(?m)^ *\t[ \t]*"
+_CLOSING_LOOKALIKE = r"\.{3}|\*{3,}|_{3,}|--| {1,3}-{3,}|[-\u2013\u2014\u2212]*[\u2013\u2014\u2212]-*"
+_HEADING = re.compile(r"#{1,6} +\S")
 _BLOCK_INDICATOR = r"[|>][-+0-9]*[ \t]*\n"
 _TRANSCRIPT_LABELS = frozenset(
     ("user", "assistant", "human", "system", "context", "commentary", "example", "examples", "note")
@@ -134,9 +139,20 @@ def read_body(path: str, boundary: PathBoundary | None) -> tuple[str, int, FileS
     return parts.body, parts.body_line, stamp, [*problems, *parts.problems]
 
 
+_COMMENTED_FRONTMATTER = (
+    r"(?:#[^\n]*\n|[ \t]*\n){1,20}(?=---[ \t]*\n(?:name|description):[^\n]*\n(?:[^\n]*\n){0,200}?---)"
+)
+
+
 def split_frontmatter(text: str, truncated: bool = False) -> SplitDocument:
-    """Splits at `---` on the first line and the next line that consists of three or more dashes."""
+    """Splits at `---` on the first line and the next line of three or more dashes, or what was meant as one. Blank
+    lines and comments (`# path/of/this/file.md`) may precede the first if fields follow it.
+
+    Whatever is assumed is reported; no text is in neither part except the fences.
+    """
     stripped = text.lstrip("\n \t")
+    if stripped.startswith("#") and (comments := re.match(_COMMENTED_FRONTMATTER, stripped)):
+        stripped = stripped[comments.end() :]
     if not stripped.startswith("---"):
         return SplitDocument(None, 0, text, 1, [])
     skipped = text[: len(text) - len(stripped)].count("\n")
@@ -145,24 +161,43 @@ def split_frontmatter(text: str, truncated: bool = False) -> SplitDocument:
         return SplitDocument(None, 0, text, 1, [])
     problems: list[FileProblem] = []
     if skipped or not text.startswith("---"):
-        problems.append(
-            FileProblem(
-                "info",
-                "head-not-first",
-                1,
-                "the frontmatter does not start on line 1",
-                "move `---` to line 1",
-            )
+        problem = "the frontmatter does not start on line 1"
+        problems.append(FileProblem("info", "head-not-first", 1, problem, "move `---` to line 1"))
+    end, body = _find_end(lines, truncated, skipped, problems)
+    frontmatter = "\n".join(lines[1:end])
+    if body is None:
+        return SplitDocument(frontmatter, skipped + 2, "\n".join(lines[end + 1 :]), skipped + end + 2, problems)
+    return SplitDocument(frontmatter, skipped + 2, "\n".join(lines[end:])[body:], skipped + end + 1, problems)
+
+
+def _find_end(lines: list[str], truncated: bool, skipped: int, problems: list[FileProblem]) -> tuple[int, int | None]:
+    """The line that ends the frontmatter, and where the body starts on it; None: on the next line."""
+    close = _find_closing_fence(lines)
+    heading = _find_body_heading(lines, close)
+    if heading is not None and _is_mapping(lines[1:close]):
+        return close or 0, None
+    if heading is not None:
+        problem = f"the frontmatter is not closed; the heading on line {skipped + heading + 1} is read as body"
+        fix = f"add `---` after line {skipped + heading}"
+        problems.append(FileProblem("warning", "head-unclosed", skipped + 1, problem, fix))
+        return heading, 0
+    unclosed_end = _find_unclosed_end(lines) if close is None else 0
+    lookalike = _find_closing_lookalike(lines, close, unclosed_end)
+    if lookalike is not None:
+        at, body = lookalike
+        problem = (
+            f"`{lines[at].strip()[:20]}` is read as the closing `---`"
+            if body is None
+            else "text after the closing `---` is read as the start of the body"
         )
-    close = _find_closing_line(lines)
+        fix = "put `---` on a line of its own"
+        problems.append(FileProblem("warning", "head-fence", skipped + at + 1, problem, fix))
+        return lookalike
     if close is not None:
-        body = "\n".join(lines[close + 1 :])
-        return SplitDocument("\n".join(lines[1:close]), skipped + 2, body, skipped + close + 2, problems)
-    end = _find_unclosed_end(lines)
-    problems.append(
-        _too_long_problem() if truncated and end == len(lines) else _unclosed_problem(skipped + 1, skipped + end)
-    )
-    return SplitDocument("\n".join(lines[1:end]), skipped + 2, "\n".join(lines[end:]), skipped + end + 1, problems)
+        return close, None
+    is_too_long = truncated and unclosed_end == len(lines)
+    problems.append(_too_long_problem() if is_too_long else _unclosed_problem(skipped + 1, skipped + unclosed_end))
+    return unclosed_end, 0
 
 
 def _unclosed_problem(line: int, last: int) -> FileProblem:
@@ -178,19 +213,105 @@ def _too_long_problem() -> FileProblem:
     )
 
 
-def _find_closing_line(lines: list[str]) -> int | None:
+def _find_closing_fence(lines: list[str]) -> int | None:
+    """The first line after the opening one that consists of three or more dashes."""
     for at in range(1, len(lines)):
         if lines[at].startswith("---") and not lines[at].rstrip().strip("-"):
             return at
     return None
 
 
+def _find_body_heading(lines: list[str], close: int | None) -> int | None:
+    """The heading that starts the body where the first `---` is a rule inside the body, not the closing fence.
+
+    Only a heading after a blank line, with prose and no further field after it: elsewhere `# x` is a comment.
+    """
+    for at in range(2, close or 0):
+        if lines[at][:1] != "#" or lines[at - 1].strip() or not _HEADING.match(lines[at]):
+            continue
+        following = next((lines[below] for below in range(at + 1, close or 0) if lines[below].strip()), "")
+        if following and not _is_field_line(following) and following[0] != "#":
+            return at if _last_field(lines[:close]) < at else None
+    return None
+
+
+def _find_closing_lookalike(lines: list[str], close: int | None, unclosed_end: int) -> tuple[int, int | None] | None:
+    """A line meant as the closing fence (`---## Text`, `...`, `***`), and where the body starts on it, as in _find_end.
+
+    It is not one if the frontmatter goes on after it, or, in unclosed frontmatter, if it comes after prose.
+    """
+    above = ""
+    last_field = -1
+    for at in range(1, len(lines) if close is None else close):
+        line = lines[at]
+        has_text = line.startswith("---")
+        if has_text or _resembles_fence(line, above):
+            if close is None:
+                between = lines[unclosed_end:at]
+                goes_on = any(line.strip() and not _is_field_line(line) for line in between)
+            elif has_text:
+                goes_on = not line.lstrip("-").startswith("##") and _are_fields(lines, at + 1, close)
+                if not goes_on and _is_mapping(lines[1:close]):
+                    return None
+            else:
+                last_field = last_field if last_field >= 0 else _last_field(lines[:close])
+                goes_on = last_field > at
+            if not goes_on:
+                return at, (len(line) - len(line.lstrip("-").lstrip()) if has_text else None)
+            if close is None:
+                return None
+        if line.strip():
+            above = line
+    return None
+
+
+def _is_mapping(lines: list[str]) -> bool:
+    """Whether this is valid YAML as it is: then what resembles a heading or a fence is inside a quoted value."""
+    try:
+        value, problems = parse_yaml("\n".join(lines) + "\n")
+    except YamlError:
+        return False
+    return isinstance(value, dict) and not problems
+
+
+def _resembles_fence(line: str, above: str) -> bool:
+    """`above`: the last line before it that is not blank."""
+    if not line or line[0].isalnum() or not re.fullmatch(_CLOSING_LOOKALIKE, line.rstrip()):
+        return False
+    # An indented line may continue the field above it.
+    return line[0] != " " or not (above[:1] in (" ", "\t") or re.search(r":\s*([|>][-+0-9]*\s*)?$", above))
+
+
+def _are_fields(lines: list[str], start: int, end: int) -> bool:
+    """Whether these are all lines of fields, and the first one starts a field."""
+    return start < end and lines[start][:1].islower() and all(_is_field_line(lines[at]) for at in range(start, end))
+
+
+def _is_field_line(line: str) -> bool:
+    """A line that starts or continues a field."""
+    if line[:1] == " ":
+        return bool(line.strip())
+    if line.startswith("- ") or _KEY_LINE.match(line):
+        return True
+    return line[:1].islower() and re.match(_SQUEEZED_KEY, line) is not None
+
+
+def _last_field(lines: list[str]) -> int:
+    """The last line that starts a field, outside of code blocks; 0 if there is none."""
+    fence = ""
+    last = 0
+    for at, line in enumerate(lines):
+        mark = line.lstrip()[:3]
+        if mark in ("```", "~~~"):
+            fence = "" if fence == mark else fence or mark
+        elif not fence and line[:1].islower() and _KEY_LINE.match(line):
+            last = at
+    return last
+
+
 def _find_unclosed_end(lines: list[str]) -> int:
     at = 1
-    while at < len(lines):
-        line = lines[at]
-        if not (_KEY_LINE.match(line) or line[:1] == " " or line.startswith("- ")) or not line.strip():
-            break
+    while at < len(lines) and _is_field_line(lines[at]):
         at += 1
     return at
 
@@ -202,8 +323,15 @@ def parse_metadata(text: str, first_line: int, known_fields: frozenset[str], pro
         return plain
     try:
         value, yaml_problems = parse_yaml(text + "\n")
-    except YamlError as error:
-        return _recover_fields(error.problem, text, first_line, known_fields, problems)
+        error = None
+    except YamlError as raised:
+        value, yaml_problems, error = "", [], raised.problem
+    if not isinstance(value, dict):
+        repaired = _repair_spacing(text, first_line, known_fields, problems)
+        if repaired != text:
+            return parse_metadata(repaired, first_line, known_fields, problems)
+    if error is not None:
+        return _recover_fields(error, text, first_line, known_fields, problems)
     if yaml_problems and yaml_problems[-1].code == "yaml-documents":
         # A user means fields after YAML's own document marker as fields too; a tool list there must not be lost.
         return _recover_fields(yaml_problems[-1], text, first_line, known_fields, problems)
@@ -215,6 +343,25 @@ def parse_metadata(text: str, first_line: int, known_fields: frozenset[str], pro
     problem = "the frontmatter is not a list of `key: value` lines"
     problems.append(FileProblem("warning", "head-not-fields", first_line, problem, "add `name:` and `description:`"))
     return _parse_fields_separately(text, known_fields)
+
+
+def _repair_spacing(text: str, first_line: int, known_fields: frozenset[str], problems: list[FileProblem]) -> str:
+    """Adds the space after the colon of a known field, and indents with spaces instead of tabs."""
+    lines = text.split("\n")
+    for at, line in enumerate(lines):
+        squeezed = re.match(_SQUEEZED_KEY, line)
+        if squeezed and squeezed[1] in known_fields:
+            lines[at] = f"{squeezed[1]}: {line[squeezed.end() :].lstrip()}"
+            problem = f"no space after `{line[: squeezed.end()]}`; read as the field `{squeezed[1]}`"
+            fix = f"write `{squeezed[1]}: ` with a space"
+            problems.append(FileProblem("warning", "yaml-recovered", first_line + at, problem, fix))
+    tab = re.search(_TAB_INDENT, text)
+    if tab:
+        lines = [re.sub(_TAB_INDENT, lambda indent: indent[0].replace("\t", "  "), line) for line in lines]
+        line = first_line + text.count("\n", 0, tab.start())
+        problem = "not valid YAML: indented with a tab; read as spaces"
+        problems.append(FileProblem("warning", "yaml-recovered", line, problem, "indent with spaces, not tabs"))
+    return "\n".join(lines)
 
 
 def _recover_fields(
@@ -328,17 +475,25 @@ def find_field_line(path: str, field: str, boundary: PathBoundary | None, value:
         text = read_text(path, boundary, FRONTMATTER_LIMIT)[0]
     except SourceError:
         return 0
-    if path.endswith((".yaml", ".yml")):
+    if path.endswith((".yaml", ".yml")):  # the whole file
         return key_line(text, field, 1, value)
     parts = split_frontmatter(text)
     return key_line(parts.frontmatter, field, parts.frontmatter_line, value) if parts.frontmatter is not None else 1
 
 
+def normalize_key(key: str) -> str:
+    """The same text for `max-turns`, `max_turns` and `maxTurns`."""
+    return key.lower().replace("-", "").replace("_", "")
+
+
 def key_line(text: str, key: str, first_line: int = 2, value: str = "") -> int:
-    """The line of a field in frontmatter text, or of a value in it; the opening fence if not found."""
+    """The line of a field in frontmatter text, in any spelling, or of a value in it, for a diagnostic; the opening
+    fence if not found."""
+    wanted = normalize_key(key)
     lines = text.split("\n")
     for at, line in enumerate(lines):
-        if line.startswith((f"{key}:", f'"{key}":', f"'{key}':")):
+        name, colon, _ = line.partition(":")
+        if colon and wanted and normalize_key(name).strip("'\"") == wanted:
             return first_line + at + (_value_offset(lines[at:], value) if value else 0)
     return max(first_line - 1, 1)
 

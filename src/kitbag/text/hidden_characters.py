@@ -49,6 +49,18 @@ def find_hidden(text: str) -> list[tuple[int, int]]:
     ]
 
 
+def find_disguises(text: str) -> list[tuple[int, int]]:
+    """Like find_hidden, without a U+FE0F left behind where an emoji was removed: it hides nothing."""
+    return [(at, point) for at, point in find_hidden(text) if point != 0xFE0F or not _is_emoji_remnant(text, at)]
+
+
+def _is_emoji_remnant(text: str, at: int) -> bool:
+    """Not beside another hidden character, which could be a code, and not inside a word, which could be a disguise."""
+    before, after = text[max(at - 1, 0) : at], text[at + 1 : at + 2]
+    is_inside_word = before.isalnum() and after.isalnum()
+    return not is_inside_word and not re.match(_SUSPECT, before) and not re.match(_SUSPECT, after)
+
+
 def _is_legitimate(text: str, at: int) -> bool:
     """Whether the neighbors justify a joiner, selector, filler or direction mark."""
     char = text[at]

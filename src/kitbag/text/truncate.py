@@ -1,11 +1,14 @@
 """Truncates a Markdown text to a number of tokens, and records what was omitted and why.
 
-By sections first (`truncate_by_sections`), then by lines; never inside fenced code, and never the text that
-`extract_essential` returns. Used by packing; uses `sections` and the token counter it is given.
+By sections first (`truncate_by_sections`), then by lines, and inside code or a line only where that would leave much of
+the budget unused; never the text that `extract_essential` returns. Used by packing; uses `sections` and the token
+counter it is given.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 from kitbag.text.sections import CodeFence, MarkdownSection, find_fences, parse_sections
@@ -14,6 +17,9 @@ from kitbag.text.tokens import estimate_tokens
 MARKER = "... [truncated for context budget]"
 MAX_ESSENTIAL_INTRO = 200
 """Text before the first heading counts as essential up to this many tokens."""
+
+MIN_FILL = 95
+"""Percentage of the budget that a truncated text should use; then it ends where the text has an end of its own."""
 
 CountTokens = Callable[[str], int]
 
@@ -38,6 +44,8 @@ class _Span(NamedTuple):
     end: int
     what: str
     reason: str
+    closing: str = ""
+    """Closes the code fence that `start` is in."""
 
 
 def truncate_to_first_lines(body: str, lines: int = 50, count: CountTokens = estimate_tokens) -> TruncatedText:
@@ -80,7 +88,11 @@ def truncate_by_sections(body: str, max_tokens: int, count: CountTokens) -> Trun
     tokens = count(body)
     if tokens <= max_tokens:
         return TruncatedText(body, tokens, ())
-    spans = _droppable_spans(body, count)
+    return _without_spans(body, tokens, _spans_to_drop(body, _droppable_spans(body, count), max_tokens, count), count)
+
+
+def _spans_to_drop(body: str, spans: list[_Span], max_tokens: int, count: CountTokens) -> list[_Span]:
+    """The fewest of the first spans without which the text fits; all of them if it never does."""
     low, high = 0, len(spans)
     while high - low > 1:
         middle = (low + high) // 2
@@ -88,7 +100,7 @@ def truncate_by_sections(body: str, max_tokens: int, count: CountTokens) -> Trun
             high = middle
         else:
             low = middle
-    return _without_spans(body, tokens, spans[:high], count)
+    return spans[:high]
 
 
 def extract_essential(body: str, count: CountTokens) -> TruncatedText:
@@ -99,45 +111,89 @@ def extract_essential(body: str, count: CountTokens) -> TruncatedText:
     return _without_spans(body, count(body), _removable_spans(body, sections, droppable, kept, "not essential"), count)
 
 
-def truncate_body(body: str, max_tokens: int, count: CountTokens) -> TruncatedText:
-    """By sections, then by lines of the non-essential rest; too long only if the essential text is."""
+def truncate_body(body: str, max_tokens: int, count: CountTokens, *, keep_essential: bool = True) -> TruncatedText:
+    """By sections, then by lines of the non-essential rest; too long only if the essential text is, unless that may be
+    cut, too. Uses most of the budget: where whole sections leave too much of it, the last one that is dropped stays in
+    part."""
     by_sections = truncate_by_sections(body, max_tokens, count)
-    if by_sections.tokens <= max_tokens:
+    if by_sections.tokens <= max_tokens and (not by_sections.omissions or _is_filled(by_sections.tokens, max_tokens)):
         return by_sections
-    text = by_sections.text
-    sections = parse_sections(text)
-    kept = _essential_sections(text, sections, count, _has_document_title(body, parse_sections(body)))
-    droppable = [at for at in range(len(sections) - 1, -1, -1) if at not in kept]
-    spans: list[_Span] = []
-    for span in _removable_spans(text, sections, droppable, kept, f"truncated to {max_tokens} tokens"):
-        spans.append(span)
-        if count(_remove_spans(text, spans)) <= max_tokens:
-            spans[-1] = _shrink_last_span(text, spans, max_tokens, count)
-            break
-    by_lines = _without_spans(text, by_sections.tokens, spans, count)
-    return by_lines._replace(omissions=by_sections.omissions + by_lines.omissions)
+    spans = _droppable_spans(body, count)
+    if by_sections.tokens > max_tokens:
+        sections = parse_sections(body)
+        kept = _essential_sections(body, sections, count, _has_document_title(body, sections))
+        backwards = sorted(range(len(sections)), key=lambda at: (at in kept, -at))
+        if keep_essential:
+            backwards = [at for at in backwards if at not in kept]
+        else:
+            kept = set[int]()
+        spans += _removable_spans(body, sections, backwards, kept, f"truncated to {max_tokens} tokens")
+    spans = _spans_to_drop(body, spans, max_tokens, count)
+    if spans and count(_remove_spans(body, spans)) <= max_tokens:
+        spans[-1] = _shrink_last_span(body, spans, max_tokens, count)
+    return _without_spans(body, count(body), spans, count)
+
+
+def _is_filled(tokens: int, max_tokens: int) -> bool:
+    return tokens * 100 >= max_tokens * MIN_FILL
 
 
 def _shrink_last_span(text: str, spans: list[_Span], max_tokens: int, count: CountTokens) -> _Span:
-    """The last span, shortened so that as many of its first lines as possible stay; fences stay whole."""
-    span = spans[-1]
-    first = text.count("\n", 0, span.start)
-    inside = {line for fence in find_fences(text) for line in range(fence.first + 1, fence.end)}
-    starts = [span.start]
-    start = span.start
-    for at, line in enumerate(text[span.start : span.end].split("\n")[:-1], first + 1):
-        start += len(line) + 1
-        if at not in inside:
-            starts.append(start)
-    low, high = 0, len(starts)
-    while high - low > 1:
-        middle = (low + high) // 2
-        shorter = span._replace(start=starts[middle])
-        if count(_remove_spans(text, [*spans[:-1], shorter])) <= max_tokens:
-            low = middle
-        else:
-            high = middle
-    return span._replace(start=starts[low], what="lines" if low else span.what)
+    """The last span, shortened so that as much of its beginning as possible stays: whole lines and whole fences; part
+    of a fence, and then part of a line, if that leaves too much of the budget unused."""
+    span, others = spans[-1], spans[:-1]
+    best, tokens = span, count(_remove_spans(text, spans))
+
+    def keep_most(candidates: list[_Span]) -> None:
+        """The last candidate that fits; each keeps more than the one before it."""
+        nonlocal best, tokens
+        low, high = -1, len(candidates)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if count(_remove_spans(text, [*others, candidates[middle]])) <= max_tokens:
+                low = middle
+            else:
+                high = middle
+        found = candidates[low] if low >= 0 else span
+        if (size := count(_remove_spans(text, [*others, found]))) > tokens:
+            best, tokens = found, size
+
+    def shortened(start: int, closing: str = "") -> _Span:
+        return span._replace(start=start, what="lines", closing=closing)
+
+    closings = _closing_lines(text)
+    starts = _line_starts(text, span)
+    keep_most([shortened(start) for line, start in starts if line not in closings])
+    if not _is_filled(tokens, max_tokens):
+        keep_most([shortened(start, closings.get(line, "")) for line, start in starts if start >= best.start])
+    if not _is_filled(tokens, max_tokens):
+        line = text.count("\n", 0, best.start)
+        end = min(text.find("\n", best.start) % (len(text) + 1), span.end)
+        if not _FENCE_LINE.match(text, best.start):
+            ends = [best.start + match.end() for match in _WORD_END.finditer(text[best.start : end])]
+            keep_most([shortened(at, closings.get(line, "")) for at in ends])
+    return best
+
+
+_WORD_END = re.compile(r"(?<=\S)(?=\s)|(?<=[^\s]{40})")
+"""After a word; also inside one that is very long."""
+_FENCE_LINE = re.compile(r"[ \t>*+.)\d-]*(?:```|~~~)")
+"""Part of such a line could open a fence."""
+
+
+def _line_starts(text: str, span: _Span) -> list[tuple[int, int]]:
+    """(line, offset) of each line that starts inside the span."""
+    line, start = text.count("\n", 0, span.start), span.start
+    starts: list[tuple[int, int]] = []
+    for content in text[span.start : span.end].split("\n")[:-1]:
+        line, start = line + 1, start + len(content) + 1
+        starts.append((line, start))
+    return starts
+
+
+def _closing_lines(text: str) -> dict[int, str]:
+    """For each line that is inside a fence but is not its first line: the line that closes the fence before it."""
+    return {line: fence.closing_line for fence in find_fences(text) for line in range(fence.first + 1, fence.end)}
 
 
 def _essential_sections(body: str, sections: list[MarkdownSection], count: CountTokens, titled: bool) -> set[int]:
@@ -247,20 +303,20 @@ def _remove_spans(body: str, spans: list[_Span]) -> str:
     """The text with one marker, in a paragraph of its own, for each run of spans."""
     if not spans:
         return body
-    kept: list[str] = []
+    kept: list[tuple[str, str]] = []
     at = 0
     for span in sorted(spans):
         piece = body[at : span.start]
         if piece.strip() or not kept:
-            kept.append(piece)
+            kept.append((piece, span.closing))
         at = max(at, span.end)
-    kept.append(body[at:] if body[at:].strip() else "")
-    text = kept[0]
-    for piece in kept[1:]:
-        text = text.rstrip("\r\n")
+    rest = body[at:] if body[at:].strip() else ""
+    text = ""
+    for (piece, closing), (following, _) in pairwise([*kept, (rest, "")]):
+        text = (text or piece).rstrip("\r\n") + (f"\n{closing}" if closing else "")
         if not text.endswith(MARKER):
             text += f"\n\n{MARKER}" if text else MARKER
-        text += "\n\n" + piece.lstrip("\r\n") if piece else ""
+        text += "\n\n" + following.lstrip("\r\n") if following else ""
     return text
 
 

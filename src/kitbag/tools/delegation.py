@@ -3,7 +3,7 @@
 Used by task, skill and bash: values and one protocol.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -11,6 +11,22 @@ import msgspec
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import PermissionDecision
 from kitbag.record_fields import RecordFields
+
+
+class PackSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task is packed; what is empty is chosen automatically."""
+
+    skills: tuple[str, ...] = ()
+    strategy: str = ""
+    output: str = ""
+    values: Mapping[str, str] = {}
+    budgets: Mapping[str, int] = {}
+    team: str = ""
+    persona: str = ""
+    allow_commands: bool = False
+    """Only a user sets it."""
+    allow_options: tuple[str, ...] = ()
+    """Options of the user's command that allow references; an error names them."""
 
 
 class DelegationRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +40,8 @@ class DelegationRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int = 0
     resume: str = ""
     pack: str = ""
+    """The ID or file of a task whose packed context the agent gets."""
+    pack_selection: PackSelection = PackSelection()
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +64,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the task is doing now."""
     branch: str = ""
     warnings: tuple[str, ...] = ()
+    violations: tuple[str, ...] = ()
+    """Of a packed task: what its output contract requires and the result lacks; also among the warnings."""
     is_command: bool = False
     exit_code: int | None = None
     """Of a finished command."""
@@ -53,6 +73,11 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of a command: the byte offset after the range of output in `text`."""
     output_size: int = 0
     """Of a command: the bytes of output so far."""
+
+    @property
+    def further_warnings(self) -> tuple[str, ...]:
+        """Warnings that the error does not repeat."""
+        return tuple(warning for warning in self.warnings if warning not in self.error)
 
     def to_json(self) -> dict[str, Any]:
         """The names that `--json` prints, in its order."""
@@ -75,6 +100,7 @@ _REPORT_JSON: Final = RecordFields(
     "activity",
     "branch",
     "warnings",
+    "violations",
     "is_command",
     exit_code="code",
     next_offset="next",
@@ -134,6 +160,10 @@ class Delegation(Protocol):
 
     async def take_notifications(self) -> str:
         """Describe background tasks that ended since the last call; empty if none did."""
+        ...
+
+    def take_warnings(self) -> tuple[str, ...]:
+        """Warnings of the tasks reported so far that the user has not seen, each with the agent and the task ID."""
         ...
 
     def has_notifications(self) -> bool:

@@ -79,7 +79,7 @@ class PathSkills:
                 key = (skill.path, skill.stamp)
                 if key not in self._patterns_by_file:
                     self._patterns_by_file[key] = tuple(
-                        parse_patterns(split_globs(read_skill_details(skill).metadata.get("paths")))
+                        parse_patterns(split_globs(read_skill_details(skill).fields.get("paths")))
                     )
                 if self._patterns_by_file[key]:
                     yield _PathSkill(skill, _base_directories(skill, library.places), self._patterns_by_file[key])

@@ -11,10 +11,11 @@ from msgspec import Meta, structs
 
 from kitbag.packing.catalog import render_entry
 from kitbag.packing.session_skills import SkillFork
+from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
 from kitbag.tools.delegation import Delegation, DelegationRequest
 from kitbag.tools.files.paths import visible_line
-from kitbag.tools.task import render_report
+from kitbag.tools.task import escape_tags, render_report
 
 MAX_SEARCH_RESULTS = 20
 
@@ -49,12 +50,13 @@ async def _load_skill(arguments: SkillArguments, context: ToolContext) -> ToolOu
         if fork is not None:
             return await run_forked_skill(fork, context, context.delegation)
     delivered = await asyncio.to_thread(context.skills.load, name, arguments.args, part=arguments.part)
-    warnings = [problem.problem for problem in delivered.problems if problem.severity != "info"]
+    warnings = delivered.warnings
     already_loaded = "" if delivered.loaded else " (already loaded)"
     shown = f"{delivered.name}, {delivered.part}" if delivered.part else delivered.name
     summary = f"{shown}, {delivered.tokens} tokens{already_loaded}" + (f"; {warnings[0]}" if warnings else "")
     limits = delivered.permissions.model_notice() if delivered.permissions is not None else ""
-    text = f"{delivered.text}\n\n{limits}" if limits else delivered.text
+    told = "\n".join(f"Warning: {collapse_whitespace(escape_tags(warning))}" for warning in warnings)
+    text = "\n\n".join(part for part in (delivered.text, limits, told if delivered.loaded else "") if part)
     return structs.replace(text_output(text, summary), loaded_skill=delivered.loaded)
 
 
@@ -75,7 +77,8 @@ async def run_forked_skill(fork: SkillFork, context: ToolContext, delegation: De
     denial = await delegation.request_permission(request, context.permissions, context.directory)
     if denial:
         return error_output(f"skill {fork.name} runs as agent {fork.agent}, which is not allowed: {denial}")
-    return render_report(await delegation.start(request, context.progress))
+    report = await delegation.start(request, context.progress)
+    return render_report(structs.replace(report, warnings=(*fork.warnings, *report.warnings)))
 
 
 async def _search_skills(arguments: SearchSkillsArguments, context: ToolContext) -> ToolOutput:

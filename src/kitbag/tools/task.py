@@ -5,6 +5,7 @@ answer is untrusted data, so it is enclosed in tags that it can't close.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 from msgspec import Meta, structs
@@ -13,6 +14,7 @@ from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 from kitbag.text.human_format import format_count, format_duration
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, load_description, text_output
 from kitbag.tools.delegation import Delegation, DelegationRequest, TaskReport
+from kitbag.tools.pack_arguments import check_task_reference, parse_pack_arguments
 
 MAX_ANSWER_CHARS: Final = 40_000
 """Characters of an answer in one output; TaskOutput returns the rest."""
@@ -33,7 +35,7 @@ _RESERVED_TAGS: Final = (
     "mentioned-agent",
     "mentioned-command",
 )
-_RESERVED_TAG: Final = re.compile(rf"<(\s*/?\s*(?:{'|'.join(_RESERVED_TAGS)}))", re.IGNORECASE)
+_RESERVED_TAG: Final = rf"(?i)<(\s*/?\s*(?:{'|'.join(_RESERVED_TAGS)}))"
 """Tags that delimit parts of the conversation, also in variant spellings."""
 
 
@@ -45,6 +47,7 @@ class TaskArguments(Arguments, frozen=True):
     model: Annotated[str, Meta(max_length=200, description="Such as sonnet, opus or haiku.")] = ""
     max_turns: Annotated[int, Meta(ge=0, le=10_000, description="0: the agent's own limit.")] = 0
     resume: Annotated[str, Meta(max_length=100, description="Task ID to resume.")] = ""
+    pack: Annotated[str, Meta(max_length=9_999, description="`kitbag pack` arguments.")] = ""
 
 
 class TaskOutputArguments(Arguments, frozen=True):
@@ -68,6 +71,9 @@ def _approval_facts(arguments: TaskArguments, context: ToolContext) -> tuple[tup
 
 
 async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOutput:
+    task, selection = parse_pack_arguments(arguments.pack)
+    if task:
+        check_task_reference(task, context)
     request = DelegationRequest(
         agent=arguments.subagent_type,
         prompt=arguments.prompt,
@@ -76,6 +82,8 @@ async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOut
         model=arguments.model,
         max_turns=arguments.max_turns,
         resume=arguments.resume,
+        pack=task,
+        pack_selection=selection,
     )
     report = await _delegation(context).start(request, context.progress)
     if not report.is_finished:
@@ -84,7 +92,7 @@ async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOut
             f'You will be notified when it ends. Check it with TaskOutput(task_id="{report.id}", block=false), stop it'
             f' with TaskStop(task_id="{report.id}").'
         )
-        text += "".join(f"\nWarning: {collapse_whitespace(warning)}" for warning in report.warnings)
+        text = "\n".join((text, *render_warnings(report.warnings)))
         return text_output(text, f"{report.name} started in the background, task {report.id}")
     return render_report(report, 0)
 
@@ -106,9 +114,9 @@ async def _stop_task(arguments: TaskStopArguments, context: ToolContext) -> Tool
         f" {stopped.process_count}."
     )
     output_hint = f'\nRead its output so far with TaskOutput(task_id="{report.id}").' if report.text else ""
-    warnings = "".join(f"\nWarning: {collapse_whitespace(escape_tags(warning))}" for warning in report.warnings)
     return text_output(
-        text + output_hint + warnings, f"{report.name} stopped, {stopped.process_count} processes remaining"
+        "\n".join((text + output_hint, *render_warnings(report.further_warnings))),
+        f"{report.name} stopped, {stopped.process_count} processes remaining",
     )
 
 
@@ -128,7 +136,7 @@ def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
         lines.append(f"Error: {collapse_whitespace(escape_tags(report.error))}")
     if report.branch:
         lines.append(f"Branch: {report.branch} (contains the task's changes; merge the ones you want)")
-    lines += [f"Warning: {collapse_whitespace(escape_tags(warning))}" for warning in report.warnings]
+    lines += render_warnings(report.further_warnings)
     tag = _COMMAND_TAG if report.is_command else _ANSWER_TAG
     shown, truncation = (
         (report.text, _describe_remaining_output(report))
@@ -164,8 +172,11 @@ def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
         text_output("\n".join(lines), summary, truncation),
         is_error=failed,
         details=reveal_hidden(shown),
-        notice="; ".join(f"{report.name}: {warning}" for warning in report.warnings) if report.is_finished else "",
     )
+
+
+def render_warnings(warnings: Iterable[str]) -> list[str]:
+    return [f"Warning: {collapse_whitespace(escape_tags(warning))}" for warning in warnings]
 
 
 def _running_status(status: str) -> str:
@@ -188,7 +199,7 @@ def _describe_remaining_output(report: TaskReport) -> str:
 
 def escape_tags(text: str) -> str:
     """Escape untrusted text so that it can't close its enclosing tag or imitate a part of the conversation."""
-    return _RESERVED_TAG.sub(r"<\\\1", reveal_hidden(text))
+    return re.sub(_RESERVED_TAG, r"<\\\1", reveal_hidden(text))
 
 
 TASK: Final = Tool(

@@ -62,7 +62,7 @@ def skill_card(registry: Registry, skill: Skill) -> dict[str, Any]:
     entry = registry.manifest_entry(skill)
     delivery = render_skill(skill)
     files = list_skill_files(skill)
-    access = parse_tools(details.metadata.get("allowed-tools", details.metadata.get("allowed_tools")))[0]
+    access = parse_tools(details.fields.get("allowed-tools"))[0]
     return {
         **skill_to_json(skill, registry.evaluate(skill)),
         "display_name": details.display_name,
@@ -88,8 +88,7 @@ def skill_card(registry: Registry, skill: Skill) -> dict[str, Any]:
 def _list_problems(
     registry: Registry, skill: Skill, details: SkillDetails, more: tuple[Diagnostic, ...]
 ) -> list[Diagnostic]:
-    diagnostics = [diagnostic for diagnostic in registry.diagnostics() if diagnostic.file == skill.path]
-    return list(dict.fromkeys([*diagnostics, *details.problems, *more]))
+    return list(dict.fromkeys([*registry.diagnostics(skill.path), *details.problems, *more]))
 
 
 def skill_card_fields(registry: Registry, skill: Skill, card: dict[str, Any]) -> list[tuple[str, str]]:

@@ -118,7 +118,7 @@ def task_fields(board: Board, task: Task, report: TaskReport) -> list[tuple[str,
         ("session", task.session if is_agent else ""),
         ("started by", task.parent or task.root),
         ("runs", str(task.run) if task.run > 1 else ""),
-        *(("warning", warning) for warning in task.warnings),
+        *(("warning", warning) for warning in task.all_warnings),
     ]
 
 

@@ -35,3 +35,37 @@ def test_it_sees_what_has_come_since_the_conversation_began(at_home: World) -> N
             assert "colour" in await talk.command("/doctor")
 
     asyncio.run(look())
+
+
+def test_many_problems_of_one_kind_are_grouped(at_home: World) -> None:
+    for number in range(30):
+        at_home.write(
+            f"~/.kitbag/skills/s{number:02}/SKILL.md", f"---\nname: other{number}\ndescription: b\n---\nText.\n"
+        )
+    at_home.write("~/.kitbag/skills/bare/SKILL.md", "No head.\n")
+
+    async def look() -> None:
+        async with talking(at_home) as talk:
+            shown = await talk.command("/doctor")
+            assert shown.count("but the directory is named") == 3
+            assert "27 more [name-not-folder]" in shown
+            assert shown.index("no-description") < shown.index("name-not-folder")
+
+    asyncio.run(look())
+    short, full = at_home.run("doctor"), at_home.run("doctor", "--details")
+    assert "info: 30 × name-not-folder, for example" in short.stdout
+    assert short.stdout.count("but the directory is named") == 3
+    assert short.stdout.index("[no-description]") < short.stdout.index("name-not-folder")
+    assert "kitbag doctor --details" in short.stdout
+    assert full.stdout.count("but the directory is named") == 30
+    assert "--details" not in full.stdout
+    report = at_home.json("doctor")
+    assert sum(one["code"] == "name-not-folder" for one in report["diagnostics"]) == 30
+
+
+def test_a_directory_without_items_is_reported(at_home: World) -> None:
+    (at_home.workspace / "empty").mkdir()
+    at_home.skill("skills/.curated", "found")
+    assert "nothing-found" in at_home.run("doctor", "--dir", "empty").stdout
+    assert "nothing-found" not in at_home.run("doctor", "--dir", ".").stdout
+    assert "found" in at_home.run("skills", "list", "--dir", ".").stdout

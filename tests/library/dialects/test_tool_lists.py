@@ -173,12 +173,25 @@ def test_what_copilot_lists_and_is_missing_here_is_one_message_with_all_names() 
     assert problems[0].problem.endswith("and 6 more")
 
 
-def test_a_misspelt_tool_is_a_warning_in_copilots_files_too_and_servers_alone_are_no_tools() -> None:
+def test_a_misspelt_tool_is_a_warning_in_copilots_files_too() -> None:
     problems = parse_tools(["read", "Grpe", "playwright"], dialect="copilot")[1]
     assert [(p.severity, p.code) for p in problems] == [("warning", "tools-unknown"), ("info", "tools-no-counterpart")]
     assert "playwright" not in problems[0].problem
-    assert codes(["playwright"], dialect="copilot") == [("error", "tools-none-known")]
+    assert codes(["Grpe"], dialect="copilot") == [("error", "tools-none-known")]
     assert codes(["read", "playwright"]) == [("warning", "tools-unknown")]
+
+
+def test_bare_server_names_alone_are_these_servers_with_all_their_tools() -> None:
+    for written in (["atlassian"], "atlassian", ["problems", "atlassian"]):
+        access = read(written, dialect="copilot")
+        assert (access.mode, access.names) == ("allow", ("mcp__atlassian__*",))
+        assert access.allows("mcp__atlassian__search")
+        assert not access.allows("Read")
+        assert ("info", "tools-servers") in codes(written, dialect="copilot")
+    assert codes(["atlassian"]) == [("error", "tools-none-known")]
+    declared, problems = parse_tools(["read", "Atlassian"], servers=("atlassian",))
+    assert (declared.names, problems) == (("Read", "mcp__Atlassian__*"), [])
+    assert parse_tools(["read"], ["atlassian"], "copilot", ("atlassian",))[0].names == ("Read",)
 
 
 def test_in_a_list_a_name_is_not_cut_at_its_blanks() -> None:

@@ -530,13 +530,6 @@ def test_links_out_and_special_files_in_a_directory_are_refused(home: str, sourc
     bad.symlink_to("../../../secret")
     refuse(source, home, tmp_path, InvalidError, "link to a file outside")
     bad.unlink()
-    bad.symlink_to("nowhere")
-    refuse(source, home, tmp_path, InvalidError, "without a target")
-    bad.unlink()
-    bad.symlink_to(source / "skills")
-    with pytest.raises(InvalidError, match="without a target"):
-        install_plugin(str(source), home)
-    bad.unlink()
     (source / ".git").mkdir()
     (source / ".git" / "config").write_text("")
     bad.symlink_to(source / ".git" / "config")
@@ -548,6 +541,58 @@ def test_links_out_and_special_files_in_a_directory_are_refused(home: str, sourc
     bad.write_text("")
     bad.chmod(0o4755)
     refuse(source, home, tmp_path, InvalidError, "setuid")
+
+
+def test_links_without_a_copy_are_skipped_and_reported(home: str, source: Path) -> None:
+    plugin_at(source)
+    (source / "nowhere").symlink_to("missing")
+    (source / "skills/greet/loop").symlink_to(source / "skills")
+    (source / "more").symlink_to("skills")
+    found = install_plugin(str(source), home)
+    skipped = sorted(note.file for note in found.diagnostics if note.code == "link-skipped")
+    assert skipped == ["source/more/greet/loop", "source/nowhere", "source/skills/greet/loop"]
+    assert Path(found.plugin.path, "more/greet/SKILL.md").read_text() == SKILL
+
+
+def git_archive(folder: Path, kind: str) -> Path:
+    """As `git archive` and GitHub make one: everything below one folder, links as links."""
+    git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@x.example"]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *command], check=True)
+    path = folder.parent / f"repo-main.{kind}"
+    subprocess.run([*git, "archive", "--prefix=repo-main/", f"--format={kind}", "-o", str(path), "HEAD"], check=True)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
+def test_an_archive_from_git_is_installed_with_its_links_resolved(home: str, source: Path, kind: str) -> None:
+    plugin_at(source, **{"CLAUDE.md": "text", "shared/ref/a.md": "a", "run.sh": "x"})
+    (source / "run.sh").chmod(0o755)
+    (source / "AGENTS.md").symlink_to("CLAUDE.md")
+    (source / "GEMINI.md").symlink_to("AGENTS.md")
+    (source / "skills/greet/references").symlink_to("../../shared/ref")
+    (source / "skills/greet/go").symlink_to("../../run.sh")
+    (source / "gone").symlink_to("missing/file")
+    (source / "self").symlink_to("self")
+    (source / "skills/greet/up").symlink_to("..")
+    found = install_plugin(str(git_archive(source, kind)), home)
+    path = Path(found.plugin.path)
+    assert [(path / name).read_text() for name in ("AGENTS.md", "GEMINI.md")] == ["text", "text"]
+    assert (path / "skills/greet/references/a.md").read_text() == "a"
+    assert os.access(path / "skills/greet/go", os.X_OK)
+    assert not [file for file in path.rglob("*") if file.is_symlink()]
+    assert {os.path.basename(note.file) for note in found.diagnostics} == {"gone", "self", "up"}
+    assert not (path / "gone").exists()
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../../etc/passwd", "../../outside", "skills/../../../x"])
+def test_an_archive_with_a_link_that_escapes_is_refused(home: str, source: Path, kind: str, target: str) -> None:
+    plugin_at(source)
+    (source / "bad").symlink_to(target)
+    with pytest.raises(InvalidError, match="symbolic link to a path outside"):
+        install_plugin(str(git_archive(source, kind)), home)
+    assert load_installed(home) == ([], [])
 
 
 def test_a_link_to_a_file_inside_becomes_a_copy(home: str, source: Path) -> None:
@@ -718,6 +763,84 @@ def test_a_bad_name_in_a_marketplace_is_refused(home: str, source: Path) -> None
     market_at(plugin_at(source / "x").parent, {"name": "../evil", "source": "./x"})
     with pytest.raises(InvalidError, match="name"):
         install_plugin(str(source), home, plugin="../evil")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [".github/plugin", ".plugin", ".claude-plugin", ".codex-plugin", ""],
+)
+def test_a_manifest_is_read_where_each_tool_has_it(home: str, source: Path, place: str) -> None:
+    manifest = {"name": "own", "version": "2", "skills": ["./extra/greet/" if place == ".claude-plugin" else "extra/"]}
+    tree(source, {f"{place}/plugin.json".lstrip("/"): json.dumps(manifest), "extra/greet/SKILL.md": SKILL})
+    plugin = install_plugin(str(source), home).plugin
+    assert (plugin.name, plugin.version, len(plugin.skill_dirs)) == ("own", "2", 1)
+
+
+def test_a_plugin_json_of_something_else_is_no_manifest(home: str, source: Path) -> None:
+    plugin_at(source)
+    (source / "plugin.json").write_text('{"type": "panel", "id": "x"}')
+    (source / "marketplace.json").write_text('{"items": []}')
+    assert install_plugin(str(source), home).plugin.name == "sample"
+
+
+@pytest.mark.parametrize("place", [".github/plugin", ".plugin", ".agents/plugins", ""])
+def test_a_marketplace_is_read_where_each_tool_has_it(home: str, source: Path, place: str) -> None:
+    plugins = [
+        {"name": "one", "source": "one", "description": "First.", "version": "1"},
+        {"name": "two", "source": {"source": "local", "path": "./plugins/two"}},
+        {"name": "far", "source": {"source": "github", "repo": "some/where", "path": "plugins/far"}},
+    ]
+    market = {"name": "m", "metadata": {"pluginRoot": "./plugins"}, "plugins": plugins}
+    shared = {"name": "one", "skills": ["./skills/greet/"], "agents": ["./agents/helper.md"]}
+    tree(
+        source,
+        {
+            f"{place}/marketplace.json".lstrip("/"): json.dumps(market),
+            "plugins/one/.github/plugin/plugin.json": json.dumps(shared),
+            "plugins/two/skills/other/SKILL.md": SKILL,
+            "skills/greet/SKILL.md": SKILL,
+            "skills/unrelated/SKILL.md": SKILL,
+            "agents/helper.agent.md": "---\nname: helper\ndescription: Helps.\n---\nHelp.\n",
+        },
+    )
+    with pytest.raises(UsageError, match="available plugins: far, one, two") as caught:
+        install_plugin(str(source), home)
+    assert "--plugin NAME" in caught.value.fix
+    with pytest.raises(NotFoundError, match="no plugin named 'x'") as missing:
+        install_plugin(str(source), home, plugin="x")
+    assert "--plugin NAME" in missing.value.fix
+    with pytest.raises(UsageError, match=r"https://github.com/some/where \(directory plugins/far\)"):
+        install_plugin(str(source), home, plugin="far")
+    one = install_plugin(str(source), home, plugin="one").plugin
+    assert sorted(snapshot(Path(one.path))) == [
+        ".github/plugin/plugin.json",
+        "agents/helper.md",
+        "skills/greet/SKILL.md",
+    ]
+    assert (one.version, one.description, len(one.agent_paths)) == ("1", "First.", 1)
+    assert install_plugin(str(source), home, plugin="two").plugin.name == "two"
+
+
+def test_the_only_plugin_of_a_marketplace_needs_no_name(home: str, source: Path) -> None:
+    plugin_at(source / "only", "only")
+    tree(source, {".github/plugin/marketplace.json": '{"plugins": [{"name": "only", "source": "./only"}]}'})
+    plugin = install_plugin(str(source), home).plugin
+    assert (plugin.name, plugin.source) == ("only", f"{source}#only")
+
+
+@pytest.mark.parametrize(
+    ("source", "url"),
+    [
+        ("https://x.example/p.zip", "https://x.example/p.zip"),
+        ("github:some/where", "https://github.com/some/where"),
+        ("npm:@some/package", "https://www.npmjs.com/package/@some/package"),
+        ("some/where", "https://github.com/some/where"),
+    ],
+)
+def test_a_remote_source_is_named_by_its_url(home: str, source: str, url: str) -> None:
+    with pytest.raises(KitbagError) as caught:
+        install_plugin(source, home)
+    assert url in caught.value.fix
 
 
 def test_choosing_from_what_is_no_marketplace_is_an_error(home: str, source: Path) -> None:

@@ -24,6 +24,7 @@ from kitbag.permissions.rules.load import PermissionFlags
 from kitbag.permissions.trust.workspace_trust import check_trust, trust_workspace
 from kitbag.sandbox.confine import detect_sandbox
 from kitbag.settings import load_settings
+from support.inserted_files import without_fences
 from support.waiting import TEST_TIMEOUT, read_some
 
 SKILL = ".kitbag/skills/x/SKILL.md"
@@ -87,7 +88,10 @@ def test_plain_text_of_an_untrusted_workspace_is_packed(world: World) -> None:
     world.write("docs/a.md", "the spec")
     project_skill(world, "Read @docs/a.md and {{TASK_ID}}, not `!`touch $CANARY``.")
     done = pack(world)
-    assert (done.returncode, "Read the spec and T1" in done.stdout) == (0, True)
+    assert (done.returncode, "Read the spec and T1" in without_fences(done.stdout)) == (
+        0,
+        True,
+    )
 
 
 def test_a_project_can_t_say_that_it_is_trusted_or_allow_itself_anything(world: World) -> None:
@@ -237,8 +241,9 @@ def test_rules_about_files_hold_for_references(world: World) -> None:
             resolve_references(source(world, f"@{path}"), {}, policy)
     with pytest.raises(ReferenceDeniedError, match="interactive terminal"):
         resolve_references(source(world, "@docs/b.md"), {}, policy)
-    assert resolve_references(source(world, "@docs/b.md"), {}, policy, ask=lambda _: True).text == "text"
-    assert resolve_references(source(world, "@docs/c.md"), {}, policy).text == "text"
+    asked = resolve_references(source(world, "@docs/b.md"), {}, policy, ask=lambda _: True)
+    assert without_fences(asked.text) == "text"
+    assert without_fences(resolve_references(source(world, "@docs/c.md"), {}, policy).text) == "text"
     assert "[omitted: 1 files" in resolve_references(source(world, "@docs/{a,c}.md"), {}, policy).text
 
 
@@ -247,7 +252,8 @@ def test_in_locked_mode_a_file_needs_a_rule(world: World) -> None:
     with pytest.raises(ReferenceDeniedError):
         resolve_references(source(world, "@docs/a.md"), {}, rights(world, given=PermissionFlags(mode="locked")))
     allowed = PermissionFlags(mode="locked", allow=("Read(docs/**)",))
-    assert resolve_references(source(world, "@docs/a.md"), {}, rights(world, given=allowed)).text == "text"
+    done = resolve_references(source(world, "@docs/a.md"), {}, rights(world, given=allowed))
+    assert without_fences(done.text) == "text"
 
 
 def test_what_was_not_judged_is_not_run(world: World) -> None:

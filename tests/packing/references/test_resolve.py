@@ -43,7 +43,9 @@ from kitbag.processes.command_runner import (
     run_supervised,
 )
 from kitbag.settings import Settings
+from kitbag.text.sections import parse_sections
 from support.cost import bytes_read, steps
+from support.inserted_files import without_fences
 from support.matrix import examples
 from support.waiting import TEST_TIMEOUT
 
@@ -128,7 +130,7 @@ def test_each_form_is_replaced_by_what_it_stands_for(case: Case) -> None:
     case.world.write("docs/spec.md", "The spec.\n")
     text = "A @docs/spec.md, {{TASK}}, ${PLAIN}, !`printf hi`\n\n```!\necho one\necho two\n```\nZ"
     done = case.resolve(text, values={"TASK": "T1"})
-    assert done.text == "A The spec., T1, plain value, hi\n\none\ntwo\nZ"
+    assert done.text == ("A [file: docs/spec.md]\n```md\nThe spec.\n```\n, T1, plain value, hi\n\none\ntwo\nZ")
     assert done.warnings == ()
     inserted = sum(insertion.bytes for insertion in done.insertions)
     assert done.counts == ReferenceCounts(found=5, resolved=5, files=1, commands=2, bytes=inserted)
@@ -140,11 +142,20 @@ def test_insertions_say_where_they_are_and_where_they_come_from(case: Case) -> N
     pieces = [
         (i.kind, i.origin, done.text[i.offset : i.offset + i.length], i.bytes, i.omitted_bytes) for i in done.insertions
     ]
-    assert pieces == [
+    assert [piece[2] for piece in pieces if piece[0] == "marker"] == ["[file: a.md]\n```md\n", "\n```", "\n"]
+    assert [piece for piece in pieces if piece[0] != "marker"] == [
         ("file", str(path), "späte Änderung", 16, 0),
         ("variable", "N", "v", 1, 0),
         ("command", "echo out", "out", 3, 0),
     ]
+
+
+def test_no_file_can_close_the_fence_it_stands_in(case: Case) -> None:
+    case.world.write("a.md", "```\n````py\nx\n````\n## Not a heading\n`````")
+    done = case.resolve("See @a.md\n\n## After")
+    assert done.text.startswith("See [file: a.md]\n``````md\n```\n")
+    assert done.text.endswith("\n`````\n``````\n\n## After")
+    assert [section.title for section in parse_sections(done.text)] == ["", "After"]
 
 
 def test_an_unknown_value_stays_and_is_a_warning_with_its_line(case: Case) -> None:
@@ -166,7 +177,7 @@ def test_a_relative_path_starts_at_the_file_and_then_at_the_workspace(case: Case
         base=str(world.workspace / "skills/s"),
         root=str(world.workspace),
     )
-    assert resolve_references(source, {}, case.rights()).text == "near top"
+    assert without_fences(resolve_references(source, {}, case.rights()).text) == "near top"
 
 
 def test_a_users_skill_reads_its_own_folder(case: Case) -> None:
@@ -175,7 +186,7 @@ def test_a_users_skill_reads_its_own_folder(case: Case) -> None:
     source = ReferenceSource(
         text="@references/a.md", path=f"{base}/SKILL.md", scope="user", base=base, root=str(case.world.workspace)
     )
-    assert resolve_references(source, {}, case.rights()).text == "mine"
+    assert without_fences(resolve_references(source, {}, case.rights()).text) == "mine"
 
 
 def test_packages_mentions_and_aliases_that_are_no_files_stay(case: Case) -> None:
@@ -187,7 +198,7 @@ def test_packages_mentions_and_aliases_that_are_no_files_stay(case: Case) -> Non
 
 def test_a_name_without_an_ending_is_a_file_when_there_is_one(case: Case) -> None:
     case.world.write("src/Dockerfile", "FROM x")
-    assert case.resolve("@src/Dockerfile").text == "FROM x"
+    assert case.resolve("@src/Dockerfile").text == "[file: src/Dockerfile]\n```\nFROM x\n```"
 
 
 # --- D27: what is inserted is never scanned ----------------------------------------------------------------
@@ -218,7 +229,7 @@ def test_D27_files_that_include_themselves_or_each_other_are_read_once(case: Cas
     case.world.write("a.md", "a @b.md")
     case.world.write("b.md", "b @a.md")
     done = case.resolve("@SKILL.md | @a.md | @b.md")
-    assert done.text == "me @SKILL.md | a @b.md | b @a.md"
+    assert without_fences(done.text) == "me @SKILL.md | a @b.md | b @a.md"
     assert done.counts.files == 3
 
 
@@ -393,7 +404,7 @@ def test_D29_one_question_lists_all_and_nothing_runs_before_its_answer(case: Cas
     text = "!`touch $CANARY # free`\n!`echo a`\n@ask.md\n!`echo b`\n"
     done = resolve_references(case.source(text), {}, Asking("free"), environment=case.environment, ask=ask)
     assert questions == [[("command", "echo a", 2), ("file", "ask.md", 3), ("command", "echo b", 4)]]
-    assert done.text == "\na\nfile\nb\n"
+    assert without_fences(done.text) == "\na\nfile\nb\n"
     assert case.world.canary.exists()
 
 
@@ -470,7 +481,7 @@ def test_D30_secrets_are_refused_also_when_they_do_not_exist(case: Case) -> None
 
 def test_D30_an_example_of_an_env_file_may_be_read(case: Case) -> None:
     case.world.write(".env.example", "KEY=")
-    assert case.resolve("@.env.example").text == "KEY="
+    assert without_fences(case.resolve("@.env.example").text) == "KEY="
 
 
 def test_D30_missing_unreadable_binary_and_directory_leave_markers_and_the_rest_intact(case: Case) -> None:
@@ -484,7 +495,7 @@ def test_D30_missing_unreadable_binary_and_directory_leave_markers_and_the_rest_
     (world.workspace / "dangling.md").symlink_to("nowhere.md")
     names = ["no.md", "bin.png", "odd.md", "docs/", "pipe.md", "loop.md", "dangling.md", "good.md"]
     done = case.resolve("\n".join(f"@{name}" for name in names) + "\nend")
-    assert done.text.splitlines() == [
+    assert without_fences(done.text).splitlines() == [
         "[missing: no.md]", "[binary: bin.png]", "[binary: odd.md]", "[directory: docs/]", "[unreadable: pipe.md]",
         "[unreadable: loop.md]", "[unreadable: dangling.md]", "good", "end",
     ]  # fmt: skip
@@ -512,13 +523,13 @@ def test_D30_policy_is_asked_about_the_path_and_about_where_it_leads(case: Case)
 def test_D30_a_link_that_stays_inside_is_followed(case: Case) -> None:
     case.world.write("real/a.md", "inside")
     (case.world.workspace / "link.md").symlink_to("real/a.md")
-    assert case.resolve("@link.md").text == "inside"
+    assert without_fences(case.resolve("@link.md").text) == "inside"
 
 
 def test_D30_hidden_characters_of_a_file_are_made_visible(case: Case) -> None:
     case.world.write("a.md", "a\u202eb\U000e0041")
     done = case.resolve("@a.md")
-    assert done.text == "a[U+202E]b[U+E0041]"
+    assert without_fences(done.text) == "a[U+202E]b[U+E0041]"
     assert codes(done.warnings) == [("hidden-characters", 1)]
 
 
@@ -528,7 +539,9 @@ def test_D30_hidden_characters_of_a_file_are_made_visible(case: Case) -> None:
 def test_D31_a_glob_is_sorted_and_names_its_files(case: Case) -> None:
     for name in ("b.md", "a.md", "c.txt", ".hidden.md", "sub/d.md"):
         case.world.write(f"docs/{name}", f"<{name}>")
-    assert case.resolve("@docs/*.md").text == "[file: docs/a.md]\n<a.md>\n\n[file: docs/b.md]\n<b.md>"
+    assert case.resolve("@docs/*.md").text == (
+        "[file: docs/a.md]\n```md\n<a.md>\n```\n\n[file: docs/b.md]\n```md\n<b.md>\n```"
+    )
     assert re.findall("<.*>", case.resolve("@docs/**/*.md").text) == ["<a.md>", "<b.md>", "<sub/d.md>"]
     assert re.findall("<.*>", case.resolve("@docs/{b.md,sub/*}").text) == ["<b.md>", "<sub/d.md>"]
 
@@ -545,7 +558,7 @@ def test_D31_a_glob_over_thousands_of_files_reads_a_few_and_says_what_it_left_ou
     with bytes_read() as read:
         done = case.resolve("@big/**/* and more", limits=ReferenceLimits(files=20))
         assert read() < 1_000_000
-    assert done.text.endswith("\n[truncated: 20 of 10000 files] and more")
+    assert done.text.endswith("\n[truncated: 20 of 10000 files]\n and more")
     assert done.counts.files == 20
     names = re.findall(r"\[file: (.*)\]", done.text)
     assert names == [f"big/00/{number:04}.md" for number in range(20)]
@@ -574,7 +587,7 @@ def test_D31_a_loop_of_links_ends(case: Case) -> None:
     case.world.write("tree/a.md", "a")
     (case.world.workspace / "tree/loop").symlink_to("..")
     done = case.resolve("@tree/**/*.md")
-    assert done.text == "[file: tree/a.md]\na"
+    assert done.text == "[file: tree/a.md]\n```md\na\n```"
 
 
 def test_D31_no_match_is_said(case: Case) -> None:
@@ -600,13 +613,13 @@ def test_D31_what_a_glob_may_not_read_is_left_out_and_said(case: Case) -> None:
     case.world.write("docs/server.pem", "key")
     (case.world.workspace / "docs/link.md").symlink_to(case.world.outside / "out.md")
     done = case.resolve("@docs/*")
-    assert done.text == "[file: docs/a.md]\na\n[omitted: 2 files; reading them is not allowed]"
+    assert done.text == "[file: docs/a.md]\n```md\na\n```\n[omitted: 2 files; reading them is not allowed]"
     assert codes(done.warnings) == [("reference-refused", 1)]
 
 
 def test_D31_a_file_whose_name_has_brackets_is_that_file(case: Case) -> None:
     case.world.write("app/[id]/page.tsx", "page")
-    assert case.resolve("@app/[id]/page.tsx").text == "page"
+    assert without_fences(case.resolve("@app/[id]/page.tsx").text) == "page"
 
 
 # --- D32: the environment -------------------------------------------------------------------------------------
@@ -693,7 +706,7 @@ def test_D34_a_plugin_reads_its_own_directory_and_nothing_else(case: Case) -> No
     source = ReferenceSource(
         text="@own.md @shared.md @../../shared.md", path=f"{own}/SKILL.md", scope="plugin", base=str(own), root=root
     )
-    assert resolve_references(source, {}, policy).text == "own shared shared"
+    assert without_fences(resolve_references(source, {}, policy).text) == "own shared shared"
     with pytest.raises(ReferenceDeniedError):
         resolve_references(msgspec.structs.replace(source, text=f"@{workspace}/docs/a.md"), {}, policy)
     with pytest.raises(ReferenceDeniedError):
@@ -839,8 +852,9 @@ def test_a_large_file_is_cut_and_says_so(case: Case) -> None:
     with bytes_read() as read:
         done = case.resolve("@big.md end", limits=ReferenceLimits(file_bytes=101))
         assert read() < 1_000_000
-    assert done.text == "ü" * 50 + "\n[truncated: first 101 of 104857600 bytes of big.md] end"
-    assert done.insertions[0].omitted_bytes == 100 * 1024 * 1024 - 101
+    marker = "[truncated: first 101 of 104857600 bytes of big.md]"
+    assert done.text == "[file: big.md]\n```md\n" + "ü" * 50 + f"\n```\n{marker}\n end"
+    assert done.insertions[1].omitted_bytes == 100 * 1024 * 1024 - 101
     assert codes(done.warnings) == [("limit", 1)]
 
 
@@ -848,7 +862,7 @@ def test_the_limit_of_files_counts_all_tokens(case: Case) -> None:
     for name in "abc":
         case.world.write(f"{name}.md", name)
     done = case.resolve("@a.md\n@b.md\n@c.md\n@*.md", limits=ReferenceLimits(files=2))
-    assert done.text.splitlines() == [
+    assert without_fences(done.text).splitlines() == [
         "a", "b", "[truncated: c.md omitted, more than 2 files]", "[truncated: 0 of 3 files]",
     ]  # fmt: skip
     assert codes(done.warnings) == [("limit", 3), ("limit", 4)]

@@ -293,13 +293,14 @@ def test_a_text_is_covered_only_if_all_it_would_run_was_seen_in_that_file(world:
         capabilities=(Capability(kind="command", text="one"), Capability(kind="environment", text="E")),
     )
     trust = WorkspaceTrust(state="trusted", root="/real", folder="/link", items=(item,))
+    places = world.places()
     for path in ("/real/a/SKILL.md", "/link/a/SKILL.md"):
-        assert trust.covers(path, "words !`one` ${E}")
-        assert trust.covers(path, "words")
-        assert not trust.covers(path, "!`one` !`two`")
-    assert not trust.covers("/real/b/SKILL.md", "!`one`")
-    assert not msgspec.structs.replace(trust, state="changed").covers("/real/a/SKILL.md", "!`one`")
-    assert msgspec.structs.replace(trust, state="untrusted", for_this_run=True).covers("/anywhere", "!`two`")
+        assert trust.covers(path, "words !`one` ${E}", places)
+        assert trust.covers(path, "words", places)
+        assert not trust.covers(path, "!`one` !`two`", places)
+    assert not trust.covers("/real/b/SKILL.md", "!`one`", places)
+    assert not msgspec.structs.replace(trust, state="changed").covers("/real/a/SKILL.md", "!`one`", places)
+    assert msgspec.structs.replace(trust, state="untrusted", for_this_run=True).covers("/anywhere", "!`two`", places)
 
 
 def test_secrets_are_not_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,5 +174,5 @@ def _card(library: Registry, name: str) -> list[Block]:
     blocks: list[Block] = [
         FieldsBlock(tuple(agent_fields(library, agent, verdict, read_agent_body(agent))), agent.full_name)
     ]
-    problems = (diagnostic for diagnostic in library.diagnostics() if diagnostic.file == agent.path)
+    problems = library.diagnostics(agent.path)
     return [*blocks, *map(diagnostic_block, problems)]

@@ -1,18 +1,16 @@
 """`/doctor`: diagnoses configuration problems, worst first, and how to fix them. Reads files again, changes nothing."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kitbag.chat.commands import CommandContext
 from kitbag.library.registry import Registry
 from kitbag.runtime.doctor import DoctorReport, diagnose
 from kitbag.views.blocks import Block, diagnostic_block, text_block
-from kitbag.views.doctor import root_table, sandbox_fields
+from kitbag.views.doctor import group_diagnostics, root_table, sandbox_fields
 
 if TYPE_CHECKING:
     from kitbag.runtime.agent import Agent
-
-_MAX_DIAGNOSTICS: Final = 100
 
 
 async def doctor_command(chat: CommandContext, arguments: str) -> None:
@@ -30,12 +28,14 @@ def _diagnose(agent: "Agent") -> DoctorReport:
 
 
 def _blocks(findings: DoctorReport) -> list[Block]:
-    shown = findings.diagnostics[:_MAX_DIAGNOSTICS]
-    blocks: list[Block] = [diagnostic_block(diagnostic, with_code=True) for diagnostic in shown]
-    if len(findings.diagnostics) > len(shown):
-        blocks.append(
-            text_block(f"{len(findings.diagnostics) - len(shown):,} more; list all with `kitbag doctor`", "dim")
-        )
+    blocks: list[Block] = []
+    groups = group_diagnostics(findings.diagnostics)
+    for group in groups:
+        blocks += [diagnostic_block(diagnostic, with_code=True) for diagnostic in group.shown]
+        if group.omitted:
+            blocks.append(text_block(f"{group.omitted:,} more [{group.code}]", "dim"))
+    if any(group.omitted for group in groups):
+        blocks.append(text_block("list all with `kitbag doctor --details`", "dim"))
     if findings.roots:
         blocks.append(root_table(findings))
     blocks.append(sandbox_fields(findings))

@@ -57,13 +57,14 @@ AGENT_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
         "userInvocable",
         "user-invokable",
         "user_invokable",
+        "userInvokable",
     ),
     "mcp_servers": ("mcpServers", "mcp-servers", "mcp_servers"),
     "hooks": ("hooks",),
     "file_extensions": ("file_extensions", "file-extensions", "fileExtensions"),
     "argument_hint": ("argument-hint", "argument_hint", "argumentHint"),
     "prompt": ("prompt", "system", "system_prompt", "developer_instructions", "instructions"),
-    "token_budget": ("token-budget", "token_budget"),
+    "token_budget": ("token-budget", "token_budget", "tokenBudget"),
     "variant": ("variant",),
     "kind": ("kind",),
 }
@@ -71,7 +72,7 @@ AGENT_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
 
 SKILL_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
     "name": ("name",),
-    "display_name": ("display_name", "display-name"),
+    "display_name": ("display_name", "display-name", "displayName"),
     "description": ("description",),
     "when_to_use": ("when_to_use", "when-to-use", "whenToUse"),
     "version": ("version",),
@@ -81,8 +82,19 @@ SKILL_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
     "activation": ("activation",),
     "requires": ("requires",),
     "subagents": ("subagents",),
-    "disable_model_invocation": ("disable-model-invocation", "disable_model_invocation"),
-    "user_invocable": ("user-invocable", "user_invocable"),
+    "disable_model_invocation": (
+        "disable-model-invocation",
+        "disable_model_invocation",
+        "disableModelInvocation",
+    ),
+    "user_invocable": (
+        "user-invocable",
+        "user_invocable",
+        "userInvocable",
+        "user-invokable",
+        "user_invokable",
+        "userInvokable",
+    ),
     "argument_hint": ("argument-hint", "argument_hint", "argumentHint"),
     "arguments": ("arguments",),
     "allowed_tools": ("allowed-tools", "allowed_tools", "allowedTools"),
@@ -92,7 +104,7 @@ SKILL_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
     "agent": ("agent",),
     "model": ("model",),
     "compatibility": ("compatibility",),
-    "token_budget": ("token_budget", "token-budget"),
+    "token_budget": ("token_budget", "token-budget", "tokenBudget"),
     "tier": ("tier",),
 }
 """Each skill field that has an effect and all its spellings; the first one present wins."""
@@ -103,8 +115,8 @@ _AGENT_IGNORED = (
     "nickname_candidates omitClaudeMd request tags target temperature timeout_mins top_p topP version"
 )
 _SKILL_IGNORED = (
-    "displayName tools disableModelInvocation userInvocable user-invokable effort globs background hooks shell "
-    "tokenBudget references license metadata author authors homepage source repository dependencies category "
+    "tools effort globs background hooks shell references license metadata author authors homepage source "
+    "repository dependencies category "
     "categories keywords alwaysApply risk date_added created updated"
 )
 _COMMAND_SPELLINGS = "description argument-hint allowed-tools model agent"

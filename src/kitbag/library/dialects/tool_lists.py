@@ -57,6 +57,13 @@ class ToolAccess(msgspec.Struct, frozen=True, kw_only=True):
             remaining, specifiers=tuple(rule for rule in self.specifiers if remaining.allows(rule.split("(", 1)[0]))
         )
 
+    @property
+    def only_servers(self) -> tuple[str, ...]:
+        """The MCP servers, if their tools are all that is allowed; empty otherwise."""
+        if self.mode != "allow" or not all(name.startswith("mcp__") for name in self.names):
+            return ()
+        return tuple(dict.fromkeys(name[5:].partition("__")[0] for name in self.names))
+
     def intersect(self, limit: "ToolAccess") -> "ToolAccess":
         """A copy limited to the tools of `limit` and to the uses it allows."""
         is_open_ended = self.mode not in ("allow", "none")
@@ -120,13 +127,15 @@ class _ToolNames:
         "denies_all",
         "dialect",
         "last_wins",
+        "servers",
         "unknown",
         "unreadable",
         "unsupported",
     )
 
-    def __init__(self, dialect: str) -> None:
+    def __init__(self, dialect: str, servers: Collection[str] = ()) -> None:
         self.dialect = dialect
+        self.servers = {name.lower() for name in servers}
         self.allowed: dict[str, None] = {}
         self.denied: dict[str, None] = {}
         self.unknown: dict[str, None] = {}
@@ -152,6 +161,8 @@ class _ToolNames:
         specifier = rest[:-1].strip() if rest.endswith(")") else ""
         is_plain = text.isprintable() and (specifier or not opened) and (not allow or is_single_name(text))
         tools = resolve_tool(name.strip(), self.dialect, widest=not allow) if is_plain else None
+        if tools is None and text.lower() in self.servers:
+            tools = resolve_tool(f"{text}/*")
         if tools is None:
             self.unknown[text[:80]] = None
             return
@@ -163,6 +174,19 @@ class _ToolNames:
             target[rule] = None
             if self.last_wins:
                 other.pop(rule, None)
+
+    def take_bare_servers(self) -> list[str]:
+        """Takes names that can only be MCP servers as such; returns their patterns. Copilot allows bare names."""
+        if self.dialect != "copilot" or self.allowed or self.denied or self.allows_all or self.denies_all:
+            return []
+        patterns: dict[str, str] = {}
+        for name in self.unknown:
+            tools = resolve_tool(f"{name}/*") if is_single_name(name) and not closest_tool(name) else None
+            if tools and tools[0].startswith("mcp__"):
+                patterns[name] = tools[0]
+        self.unknown = {name: None for name in self.unknown if name not in patterns}
+        self.allowed = dict.fromkeys(patterns.values())
+        return list(patterns)
 
     @property
     def has_known(self) -> bool:
@@ -250,19 +274,23 @@ class _ToolNames:
                 self.unknown[name[:80]] = None
 
 
-def parse_tools(value: object, denied: object = None, dialect: str = "") -> tuple[ToolAccess, list[FileProblem]]:
-    """`value`: the value of `tools:`; `denied`: of `disallowedTools:`. None: the field is missing."""
-    names = _ToolNames(dialect)
+def parse_tools(
+    value: object, denied: object = None, dialect: str = "", servers: Collection[str] = ()
+) -> tuple[ToolAccess, list[FileProblem]]:
+    """`value`: the value of `tools:`; `denied`: of `disallowedTools:`. None: the field is missing.
+
+    `servers`: MCP servers whose bare names stand for all their tools.
+    """
+    names = _ToolNames(dialect, servers)
     problems: list[FileProblem] = []
     mode = _read_tools(names, value, problems)
     access = _build_access(names, mode, value, problems)
     if denied is not None:
-        access = _apply_denied(access, denied, dialect, problems)
+        access = _apply_denied(access, denied, _ToolNames(dialect, servers), problems)
     return access, problems
 
 
-def _apply_denied(access: ToolAccess, denied: object, dialect: str, problems: list[FileProblem]) -> ToolAccess:
-    names = _ToolNames(dialect)
+def _apply_denied(access: ToolAccess, denied: object, names: _ToolNames, problems: list[FileProblem]) -> ToolAccess:
     names.read(denied, allow=False)
     unknown = tuple(dict.fromkeys((*access.unknown, *names.unknown)))
     nothing = ToolAccess(
@@ -388,6 +416,12 @@ def _build_access(names: _ToolNames, mode: AccessMode, value: object, problems: 
             FileProblem(severity="error", code="tools-unreadable", line=0, problem=problem, fix=_NAMING_FIX)
         )
         return access
+    if mode == "allow" and (servers := names.take_bare_servers()):
+        unknown = (*names.unknown, *names.unsupported)
+        access = replace(access, unknown=unknown)
+        problem = f"no tools named {_join_names(servers)}; taken as MCP servers with all their tools"
+        fix = "configure the servers, or list tools such as `read` or `server/tool`"
+        problems.append(FileProblem(severity="info", code="tools-servers", line=0, problem=problem, fix=fix))
     rules = [rule for rule in names.allowed if not any(matches_tool(denial, rule) for denial in names.denied)]
     tools = dict.fromkeys(rule.split("(", 1)[0] for rule in rules)
     tools = tuple(tool for tool in tools if not any(matches_tool(denial, tool) for denial in names.denied))

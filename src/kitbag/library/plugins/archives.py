@@ -16,6 +16,7 @@ from kitbag.library.plugins.safe_copy import (
     DIRECTORY_MODE,
     MAX_ENTRIES,
     MAX_FILE,
+    MAX_NAME,
     PackageWriter,
     mode_problem,
     write_error,
@@ -41,8 +42,9 @@ _STORED, _DEFLATED = 0, 8
 _ZIP, _GZIP, _BZIP2, _XZ = (b"PK\3\4", b"PK\5\6"), b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0"
 
 
-def unpack_archive(archive: str, destination: str) -> None:
-    """`destination` must not exist, or be an empty directory; on failure it stays unchanged.
+def unpack_archive(archive: str, destination: str) -> list[tuple[str, str]]:
+    """`destination` must not exist, or be an empty directory; on failure it stays unchanged. Links become copies of
+    their targets; returns those without a copy, and why.
 
     Detects the format by content. Raises InvalidError with the entry and the reason.
     """
@@ -63,9 +65,12 @@ def unpack_archive(archive: str, destination: str) -> None:
         except OSError as error:
             raise write_error(destination, error) from error
         try:
-            _extract(file, PackageWriter(staging, name))
+            writer = PackageWriter(staging, name)
+            _extract(file, writer)
+            writer.resolve_links()
             os.chmod(staging, DIRECTORY_MODE)
             os.rename(staging, destination)
+            return writer.skipped
         except OSError as error:
             raise write_error(destination, error) from error
         finally:
@@ -166,6 +171,9 @@ def _unpack_zip(file: IO[bytes], intake: PackageWriter) -> None:
                 continue
             try:
                 with archive.open(info) as entry:
+                    if stat.S_ISLNK(info.external_attr >> 16):
+                        intake.add_link(relative, os.fsdecode(entry.read(MAX_NAME)))
+                        continue
                     intake.write_file(relative, bool(info.external_attr >> 16 & 0o100), entry.read)
             except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
                 raise intake.refusal(relative, f"damaged: {error}") from error
@@ -181,8 +189,9 @@ def _check_zip_entry(info: "ZipInfo", intake: PackageWriter) -> tuple[str, bool]
             name = name.encode("cp437").decode("utf-8")
     intake.count_entry(name)
     mode = info.external_attr >> 16
-    is_directory = name.endswith("/") or stat.S_ISDIR(mode)
-    reason = mode_problem(mode)
+    is_directory = not stat.S_ISLNK(mode) and (name.endswith("/") or stat.S_ISDIR(mode))
+    is_link = stat.S_ISLNK(mode)
+    reason = "" if is_link else mode_problem(mode)
     if info.flag_bits & _ENCRYPTED:
         reason = "encrypted"
     elif info.compress_type not in (_STORED, _DEFLATED):
@@ -191,7 +200,7 @@ def _check_zip_entry(info: "ZipInfo", intake: PackageWriter) -> tuple[str, bool]
         reason = f"larger than {MAX_FILE // 1_000_000} MB"
     if reason:
         raise intake.refusal(name, reason)
-    return intake.check_path(name, is_directory), is_directory
+    return (name if is_link else intake.check_path(name, is_directory)), is_directory
 
 
 class _ByteSource(Protocol):
@@ -283,6 +292,9 @@ def _unpack_tar(source: _ByteSource, intake: PackageWriter) -> None:
             reason = _member_problem(member)
             if reason:
                 raise intake.refusal(member.name, reason)
+            if member.issym() or member.islnk():
+                intake.add_link(member.name, member.linkname, "hard link" if member.islnk() else "symbolic link")
+                continue
             relative = intake.check_path(member.name, member.isdir())
             if member.isdir():
                 intake.make_directory(relative)
@@ -312,10 +324,8 @@ def _write_member(reader: _ForwardReader, size: int, relative: str, executable: 
 
 
 def _member_problem(member: "TarInfo") -> str:
-    if member.islnk():
-        return "hard link"
-    if member.issym():
-        return "symbolic link"
+    if member.islnk() or member.issym():
+        return ""
     if member.isdev():
         return "device or pipe"
     if member.issparse() or not (member.isreg() or member.isdir()):

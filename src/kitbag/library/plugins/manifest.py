@@ -1,4 +1,4 @@
-"""Reads one plugin's directory and its `.claude-plugin/plugin.json`; problems become diagnostics.
+"""Reads one plugin's directory and its `plugin.json`, where each tool puts it; problems become diagnostics.
 
 Used by installed, store, lock and marketplace. A path in the manifest must start with `./` and stay inside
 the plugin with links resolved. A known key of the wrong type is reported and ignored.
@@ -12,7 +12,7 @@ from kitbag.errors import Diagnostic, Severity
 from kitbag.text.hidden_characters import (
     collapse_whitespace,
     escape_for_terminal,
-    find_hidden,
+    find_disguises,
     format_code_points,
     remove_hidden,
 )
@@ -20,7 +20,15 @@ from kitbag.text.source_files import PathBoundary, SourceError, directory_bounda
 
 MANIFEST = ".claude-plugin/plugin.json"
 GEMINI_MANIFEST = "gemini-extension.json"
-MARKETPLACE = ".claude-plugin/marketplace.json"
+MANIFESTS = (MANIFEST, ".plugin/plugin.json", ".github/plugin/plugin.json", ".codex-plugin/plugin.json", "plugin.json")
+"""Where Claude Code, Copilot and Codex have the manifest, in order of precedence."""
+MARKETPLACES = (
+    ".claude-plugin/marketplace.json",
+    ".github/plugin/marketplace.json",
+    ".plugin/marketplace.json",
+    ".agents/plugins/marketplace.json",
+    "marketplace.json",
+)
 MAX_JSON = 1 << 20
 _MAX_PATHS = 1000
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -127,6 +135,22 @@ def read_json_file(path: str, boundary: PathBoundary | None) -> tuple[object, st
         return failure("json", 0, "nested too deeply, or contains a number that is too long", "simplify the file")
 
 
+def find_manifest(directory: str) -> str:
+    """The path of the plugin's manifest, relative to its directory; empty without one.
+
+    A plugin.json at the top may belong to something else: it counts only if it has a name.
+    """
+    for path in MANIFESTS:
+        if os.path.lexists(os.path.join(directory, path)) and (path != "plugin.json" or _names_plugin(directory)):
+            return path
+    return GEMINI_MANIFEST if os.path.lexists(os.path.join(directory, GEMINI_MANIFEST)) else ""
+
+
+def _names_plugin(directory: str) -> bool:
+    value, _, problems = read_json_file(os.path.join(directory, "plugin.json"), directory_boundary(directory))
+    return bool(problems) or isinstance(as_map(value).get("name"), str)
+
+
 def as_map(value: object) -> dict[str, object]:
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
@@ -202,10 +226,10 @@ class _PluginReader:
 
     def _read_manifest(self) -> bool:
         """Whether there is a manifest, readable or not."""
-        if ".claude-plugin" not in self.entries or not os.path.lexists(self.file):
-            self.file = os.path.join(self.path, GEMINI_MANIFEST)
-            if GEMINI_MANIFEST not in self.entries:
-                return False
+        found = find_manifest(self.path)
+        if not found:
+            return False
+        self.file = os.path.join(self.path, found)
         if self._resolve_inside(self.file) is None:
             self._report(
                 "error",
@@ -251,7 +275,7 @@ class _PluginReader:
     def _clean(self, key: str, value: object) -> str:
         if not isinstance(value, str):
             return ""
-        hidden = find_hidden(value)
+        hidden = find_disguises(value)
         if hidden:
             problem = f"`{key}` contains hidden characters, removed: {format_code_points(hidden)}"
             self._report("warning", "hidden-characters", key, problem, "remove them")
@@ -318,6 +342,8 @@ class _PluginReader:
         return files
 
     def _component_path(self, key: str, value: object) -> str | None:
+        if isinstance(value, str) and not self.file.endswith(f"/{MANIFEST}") and value[:1] not in ("", ".", "/"):
+            value = f"./{value}"  # Copilot and Codex allow `skills/`
         if not isinstance(value, str) or not (value == "." or value.startswith("./")):
             safe_path = escape_for_terminal(collapse_whitespace(str(value)[:80]))
             self._report(

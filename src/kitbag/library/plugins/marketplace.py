@@ -9,14 +9,16 @@ from typing import NamedTuple
 from kitbag.errors import InvalidError, NotFoundError, UsageError
 from kitbag.library.plugins.manifest import (
     COMPONENTS,
+    GEMINI_MANIFEST,
     MANIFEST,
-    MARKETPLACE,
+    MARKETPLACES,
     as_list,
     as_map,
+    find_manifest,
     plugin_name_problem,
     read_json_file,
 )
-from kitbag.library.plugins.safe_copy import write_error
+from kitbag.library.plugins.safe_copy import PackageWriter, copy_tree, path_problem, write_error
 from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
 from kitbag.text.source_files import directory_boundary
 
@@ -33,13 +35,12 @@ class PluginSource(NamedTuple):
 
 
 def choose_plugin(tree: str, plugin: str | None) -> PluginSource:
-    market = os.path.join(tree, MARKETPLACE)
-    has_manifest = os.path.lexists(os.path.join(tree, MANIFEST))
-    if not os.path.lexists(market):
+    market = _find_marketplace(tree)
+    if not market:
         if plugin is not None:
-            raise UsageError(f"{tree} is not a marketplace; it has no plugins to choose from", "omit the plugin name")
+            raise UsageError(f"{tree} is not a marketplace; it has no plugins to choose from", "omit --plugin")
         return PluginSource(tree, "", None)
-    if has_manifest and plugin is None:
+    if plugin is None and find_manifest(tree) not in ("", GEMINI_MANIFEST):
         return PluginSource(tree, "", None)
     value, _, problems = read_json_file(market, directory_boundary(tree))
     if problems:
@@ -47,13 +48,16 @@ def choose_plugin(tree: str, plugin: str | None) -> PluginSource:
     entries = [as_map(entry) for entry in as_list(as_map(value).get("plugins"))]
     names = sorted(_sanitize(entry.get("name")) for entry in entries if isinstance(entry.get("name"), str))
     listed = ", ".join(names[:50]) + (f" and {len(names) - 50} more" if len(names) > 50 else "") or "none"
+    if plugin is None and len(entries) == 1 and isinstance(entries[0].get("name"), str):
+        plugin = str(entries[0]["name"])
     if plugin is None:
-        raise UsageError(f"no plugin selected from the marketplace; available plugins: {listed}", "choose one")
+        problem = f"no plugin selected from the marketplace; available plugins: {listed}"
+        raise UsageError(problem, "choose one with --plugin NAME")
     matches = [entry for entry in entries if entry.get("name") == plugin]
     if not matches:
         raise NotFoundError(
             f"no plugin named {_sanitize(plugin)!r} in the marketplace; available plugins: {listed}",
-            "choose one of these",
+            "choose one of these with --plugin NAME",
         )
     return _read_entry(tree, plugin, matches[0], as_map(as_map(value).get("metadata")).get("pluginRoot"))
 
@@ -69,9 +73,9 @@ def _read_entry(tree: str, name: str, entry: dict[str, object], base: object) ->
         raise InvalidError(f"{_sanitize(name)!r}: {problem}", "ask the marketplace's owner to rename it")
     source = _resolve_source(entry.get("source"), base)
     if not isinstance(source, str) or not (source == "." or source.startswith("./")):
-        kind = as_map(source).get("source", source)
-        problem = f"{name} has a remote source ({_sanitize(kind)!r}); only local sources are supported"
-        raise UsageError(problem, "download it, and install it from the local directory")
+        url = source_url(source)
+        problem = f"{name} has a remote source, {url}; only local sources are supported"
+        raise UsageError(problem, download_fix(url))
     top = os.path.realpath(tree)
     try:
         path = os.path.realpath(os.path.join(top, source))
@@ -85,8 +89,45 @@ def _read_entry(tree: str, name: str, entry: dict[str, object], base: object) ->
     return PluginSource(path, name, manifest)
 
 
+def source_url(source: object) -> str:
+    """Where a remote source is, as a URL if it has one; safe to print."""
+    fields = as_map(source)
+    if isinstance(source, str):
+        kind, _, rest = source.partition(":")
+        fields = {"source": kind, "repo": rest, "package": rest} if kind in ("github", "npm") else {"url": source}
+    kind, repo, package = (fields.get(key) for key in ("source", "repo", "package"))
+    url = fields.get("url") or kind or source
+    if kind == "github" and repo:
+        url = f"https://github.com/{repo}"
+    elif kind == "npm" and package:
+        url = f"https://www.npmjs.com/package/{package}"
+    folder, ref = fields.get("path"), fields.get("ref") or fields.get("commit") or fields.get("sha")
+    more = [f"{label} {value}" for label, value in (("directory", folder), ("revision", ref)) if value]
+    return _sanitize(url, 300) + (f" ({_sanitize(', '.join(more), 200)})" if more else "")
+
+
+def download_fix(url: str) -> str:
+    return f"download {url.partition(' ')[0]}, then run: kitbag plugins install DIRECTORY_OR_ARCHIVE"
+
+
+def _find_marketplace(tree: str) -> str:
+    """The path of the marketplace file; empty without one. A file at the top counts only if it lists plugins."""
+    for path in MARKETPLACES:
+        market = os.path.join(tree, path)
+        if os.path.lexists(market):
+            if "/" in path:
+                return market
+            value, _, _ = read_json_file(market, directory_boundary(tree))
+            return market if isinstance(as_map(value).get("plugins"), list) else ""
+    return ""
+
+
 def _resolve_source(source: object, base: object) -> object:
-    """With `metadata.pluginRoot`, a bare name is a folder below it. Otherwise a bare name is a package."""
+    """With `metadata.pluginRoot`, a bare name is a folder below it. Otherwise a bare name is a package. Codex writes
+    `{"source": "local", "path": "./x"}`."""
+    fields = as_map(source)
+    if fields.get("source") == "local" and isinstance(fields.get("path"), str):
+        source = fields["path"]
     if not isinstance(base, str) or not base.strip() or not isinstance(source, str):
         return source
     if not source or source[0] in "./" or ":" in source:
@@ -94,11 +135,28 @@ def _resolve_source(source: object, base: object) -> object:
     return f"./{base.removeprefix('./').strip('/')}/{source}"
 
 
+def copy_shared_components(source: PluginSource, tree: str, staged: str, writer: PackageWriter) -> None:
+    """Copies skills, agents and commands that the plugin lists and the marketplace has at the same path: in
+    github/awesome-copilot, plugins share them."""
+    value, _, _ = read_json_file(os.path.join(staged, find_manifest(staged) or MANIFEST), directory_boundary(staged))
+    for key in ("skills", "agents", "commands"):
+        declared = {**(source.manifest or {}), **as_map(value)}.get(key)
+        for listed in [declared] if isinstance(declared, str) else as_list(declared):
+            relative = os.path.normpath(str(listed))
+            if path_problem(relative) or "/" not in relative or os.path.lexists(os.path.join(staged, relative)):
+                continue
+            for name in (relative, f"{relative.removesuffix('.md')}.agent.md"):
+                path = os.path.join(tree, name)
+                if os.path.exists(path):
+                    copy_tree(path, writer, tree, relative)
+                    break
+
+
 def write_manifest(staged: str, source: PluginSource) -> None:
     """The plugin's own manifest wins, unless the entry has `strict: false`."""
     import json
 
-    path = os.path.join(staged, MANIFEST)
+    path = os.path.join(staged, find_manifest(staged) or MANIFEST)
     own: dict[str, object] = {}
     if os.path.lexists(path):
         value, _, problems = read_json_file(path, directory_boundary(staged))
@@ -117,5 +175,5 @@ def write_manifest(staged: str, source: PluginSource) -> None:
         raise write_error(path, error) from error
 
 
-def _sanitize(value: object) -> str:
-    return escape_for_terminal(collapse_whitespace(str(value)[:80]))
+def _sanitize(value: object, limit: int = 80) -> str:
+    return escape_for_terminal(collapse_whitespace(str(value)[:limit]))

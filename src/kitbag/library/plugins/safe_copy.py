@@ -1,13 +1,15 @@
 """Copies untrusted files into a new directory: checks every path, counts every byte.
 
 Used by archives (zip and tar entries) and store (directories). A refusal is an InvalidError with the entry
-and the reason. Never executes anything or follows links.
+and the reason. Never executes anything. A link inside the package becomes a copy of its target; one that leads out
+is refused.
 """
 
 import os
 import re
 import stat
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from kitbag.errors import InvalidError, KitbagError
@@ -22,6 +24,7 @@ MAX_NAME = 400
 DIRECTORY_MODE, FILE_MODE = 0o755, 0o644
 SKIPPED_NAMES = frozenset((".git", "node_modules", "__pycache__"))
 _MAX_PART = 255
+_MAX_LINKS = 40
 _CHUNK = 1 << 18
 _DRIVE = re.compile(r"[A-Za-z]:")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -40,6 +43,10 @@ class PackageWriter:
         """Each path and its parents, keyed as a case-insensitive file system compares them."""
         self._directory: dict[str, bool] = {}
         self._named: set[str] = set()
+        self._links: dict[str, str] = {}
+        """Targets of links, both relative to the package."""
+        self.skipped: list[tuple[str, str]] = []
+        """Links without a copy, and why."""
 
     def refusal(self, name: str, reason: str) -> InvalidError:
         """The error to raise, with the name shortened and safe to print."""
@@ -98,6 +105,65 @@ class PackageWriter:
         except OSError as error:
             raise write_error(path, error) from error
 
+    def add_link(self, name: str, target: str, kind: str = "symbolic link") -> None:
+        """Adds a link, resolved by `resolve_links`. The target of a hard link is not relative to the link."""
+        relative = self.check_path(name, False)
+        base = "" if kind == "hard link" else os.path.dirname(relative)
+        path = os.path.normpath(os.path.join(base, target)) if target else "."
+        if leads_out(path) or "\0" in target or "\\" in target:
+            raise self.refusal(name, f"{kind} to a path outside the package")
+        self._links[relative] = path
+
+    def resolve_links(self) -> None:
+        """Copies the targets of the links, once everything else is written."""
+        if not self.root or not self._links:
+            return
+        files = sorted(
+            os.path.relpath(os.path.join(folder, name), self.root)
+            for folder, _, names in os.walk(self.root)
+            for name in names
+        )
+        known = set(files)
+        for relative in self._links:
+            target = self._follow_link(relative)
+            if target is None or f"{relative}/".startswith(f"{target}/") or target == ".":
+                self.skipped.append((relative, "a symbolic link to a directory that contains it"))
+                continue
+            below = files[bisect_left(files, f"{target}/") : bisect_left(files, f"{target}0")]  # `0` follows `/`
+            if not below and target not in known:
+                self.skipped.append((relative, "a symbolic link without a target"))
+            for path in below or ([target] if target in known else []):
+                copied = relative + path[len(target) :]
+                if reason := path_problem(copied):
+                    raise self.refusal(copied, reason)
+                self.count_entry(copied)
+                self._copy_within(path, copied)
+
+    def _follow_link(self, relative: str) -> str | None:
+        """The path that a link leads to, through other links; None for a loop."""
+        target = self._links[relative]
+        for _ in range(_MAX_LINKS):
+            parts = target.split("/")
+            prefixes = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
+            link = next((prefix for prefix in prefixes if prefix in self._links), None)
+            if link is None:
+                return target
+            target = os.path.normpath(self._links[link] + target[len(link) :])
+            if leads_out(target):
+                raise self.refusal(relative, "symbolic link to a path outside the package")
+        return None
+
+    def _copy_within(self, source: str, relative: str) -> None:
+        try:
+            descriptor = os.open(os.path.join(self.root, source), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise write_error(relative, error) from error
+        try:
+            executable = bool(os.fstat(descriptor).st_mode & stat.S_IXUSR)
+            self.write_file(relative, executable, lambda size: os.read(descriptor, size))
+        finally:
+            os.close(descriptor)
+
     def write_file(self, relative: str, executable: bool, read: Callable[[int], bytes]) -> None:
         """`read` returns up to the given number of bytes, none at the end; counts the bytes actually read."""
         if not self.root:
@@ -127,6 +193,12 @@ class PackageWriter:
             if self.total > MAX_TOTAL:
                 raise self.refusal(relative, f"more than {MAX_TOTAL // 1_000_000} MB in total")
             yield chunk
+
+
+def leads_out(path: str) -> bool:
+    """Whether a normalized relative path leads out of the package, or into a folder that is never copied."""
+    parts = path.split("/")
+    return path.startswith("/") or parts[0] == ".." or any(part.casefold() in SKIPPED_NAMES for part in parts)
 
 
 def path_problem(relative: str) -> str:
@@ -182,14 +254,21 @@ def _write_all(descriptor: int, chunk: bytes, path: str) -> None:
         raise write_error(path, error) from error
 
 
-def copy_tree(source: str, writer: PackageWriter) -> None:
-    """Copies a directory. A link to a file inside it becomes a copy; any other link is refused."""
+def copy_tree(source: str, writer: PackageWriter, boundary: str = "", prefix: str = "") -> None:
+    """Copies a directory or a file to `prefix`. A link to something inside `boundary`, by default the directory itself,
+    becomes a copy; a link out of it is refused."""
     top = os.path.realpath(source)
-    pending = [""]
+    inside = os.path.realpath(boundary) if boundary else top
+    if top != inside and leads_out(os.path.relpath(top, inside)):
+        raise writer.refusal(prefix, "symbolic link to a file outside the package")
+    if prefix and not os.path.isdir(top):
+        _copy_file(top, prefix, inside, writer)
+        return
+    pending = [(prefix, top, False)]
     while pending:
-        folder = pending.pop()
+        folder, path, is_linked = pending.pop()
         try:
-            with os.scandir(os.path.join(top, folder)) as listing:
+            with os.scandir(path) as listing:
                 # One more than the limit is enough to detect an excess.
                 entries = [entry for entry, _ in zip(listing, range(MAX_ENTRIES + 1), strict=False)]
         except OSError as error:
@@ -199,29 +278,34 @@ def copy_tree(source: str, writer: PackageWriter) -> None:
                 continue
             name = f"{folder}/{entry.name}" if folder else entry.name
             writer.count_entry(name)
-            if entry.is_dir(follow_symlinks=False):
-                writer.make_directory(writer.check_path(name, True))
-                pending.append(name)
+            target = _link_target(entry, name, inside, writer) if entry.is_symlink() else entry.path
+            if not os.path.isdir(target):
+                if os.path.lexists(target):
+                    _copy_file(target, name, inside, writer)
+                else:
+                    writer.skipped.append((name, "a symbolic link without a target"))
+            elif entry.is_symlink() and (is_linked or f"{entry.path}/".startswith(f"{target}/")):
+                writer.skipped.append((name, "a symbolic link to a directory that contains it or another link"))
             else:
-                _copy_file(entry, name, top, writer)
+                writer.make_directory(writer.check_path(name, True))
+                pending.append((name, target, is_linked or entry.is_symlink()))
 
 
-def _copy_file(entry: "os.DirEntry[str]", name: str, top: str, intake: PackageWriter) -> None:
-    path = entry.path
-    if entry.is_symlink():
-        path = os.path.realpath(entry.path)
-        relative_parts = os.path.relpath(path, top).split(os.sep)
-        if relative_parts[0] == ".." or any(part.casefold() in SKIPPED_NAMES for part in relative_parts):
-            raise intake.refusal(name, "symbolic link to a file outside the package")
-        if not os.path.isfile(path):
-            raise intake.refusal(name, "symbolic link without a target file")
+def _link_target(entry: "os.DirEntry[str]", name: str, inside: str, writer: PackageWriter) -> str:
+    target = os.path.realpath(entry.path)
+    if leads_out(os.path.relpath(target, inside)):
+        raise writer.refusal(name, "symbolic link to a file outside the package")
+    return target
+
+
+def _copy_file(path: str, name: str, inside: str, intake: PackageWriter) -> None:
     relative = intake.check_path(name, False)
     try:
         kind = os.lstat(path).st_mode
         if not stat.S_ISREG(kind):
             raise intake.refusal(name, mode_problem(kind) or "not a regular file")
         # Checked again on the open file: a link may have been put in place meanwhile.
-        descriptor, status = open_regular_file(path, PathBoundary((with_trailing_slash(top),)))
+        descriptor, status = open_regular_file(path, PathBoundary((with_trailing_slash(inside),)))
     except OSError as error:
         raise intake.refusal(name, f"cannot read file: {error.strerror}") from error
     except SourceError as error:

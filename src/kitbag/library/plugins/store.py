@@ -5,6 +5,7 @@ under the lock file. Uses marketplace to select, archives and safe_copy to copy,
 """
 
 import os
+import re
 
 import msgspec
 
@@ -21,13 +22,23 @@ from kitbag.library.plugins.lock import (
     rename_path,
     sync_directory,
 )
-from kitbag.library.plugins.manifest import Plugin, plugin_name_problem, read_plugin
-from kitbag.library.plugins.marketplace import PluginSource, choose_plugin, lists_components, write_manifest
+from kitbag.library.plugins.manifest import MANIFESTS, Plugin, plugin_name_problem, read_plugin
+from kitbag.library.plugins.marketplace import (
+    PluginSource,
+    choose_plugin,
+    copy_shared_components,
+    download_fix,
+    lists_components,
+    source_url,
+    write_manifest,
+)
 from kitbag.library.plugins.safe_copy import DIRECTORY_MODE, PackageWriter, copy_tree, write_error
 from kitbag.library.scopes import check_path_links
 
 _NEW_FOLDER = "new"
+_GITHUB_NAME = re.compile(r"[A-Za-z0-9][\w-]*/[\w.-]+")
 _REMOTE_MARKERS = ("://", "git@", "github:", "npm:")
+_PLUGIN_FOLDERS = frozenset(("skills", "agents", "commands", *(path.split("/")[0] for path in MANIFESTS)))
 _ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
 
@@ -47,15 +58,15 @@ def install_plugin(source: str, home: str, *, plugin: str | None = None, update:
     _check_source(source, home)
     with locked_for_change(home, PLUGINS_FOLDER) as lock:
         staging = _create_staging(lock)
-        tree, origin = _unpack_source(source, staging)
+        tree, origin, skipped = _unpack_source(source, staging)
         selected = choose_plugin(tree, plugin)
         found = _check_plugin(selected)
         target = _target_path(lock, found.name, update)
-        staged = _stage_copy(selected, staging, origin)
+        staged = _stage_copy(selected, staging, origin, tree, skipped)
         new, _ = read_plugin(staged, found.name)
         if new is None:
             raise InvalidError(f"{origin} changed while it was being read", "retry")
-        recorded_source = os.path.abspath(source) + (f"#{plugin}" if selected.listed_name else "")
+        recorded_source = os.path.abspath(source) + (f"#{selected.listed_name}" if selected.listed_name else "")
         record, changed = _make_record(
             lock, new, _fingerprint_plugin(staged), recorded_source, update and os.path.lexists(target)
         )
@@ -66,8 +77,19 @@ def install_plugin(source: str, home: str, *, plugin: str | None = None, update:
             plugin=_with_record(final or new, record),
             updated=existed,
             changed=tuple(changed),
-            diagnostics=tuple(diagnostics),
+            diagnostics=(*(_skipped_link(origin, *link) for link in dict.fromkeys(skipped)), *diagnostics),
         )
+
+
+def _skipped_link(origin: str, name: str, reason: str) -> Diagnostic:
+    return Diagnostic(
+        severity="warning",
+        code="link-skipped",
+        file=f"{origin}/{name}",
+        line=0,
+        problem=f"not installed: {reason}",
+        fix="no action needed if the plugin works without it",
+    )
 
 
 def set_plugin_enabled(home: str, name: str, enabled: bool, *, accept: bool = False) -> Plugin:
@@ -117,8 +139,15 @@ def verify_plugin(home: str, name: str) -> list[PluginFileChange]:
 def _check_source(source: str, home: str) -> None:
     if not os.path.exists(source):
         if any(word in source for word in _REMOTE_MARKERS):
-            raise UsageError(f"{source} is a remote source; only local sources are supported", "download it first")
-        raise NotFoundError(f"{os.path.abspath(source)} does not exist", "specify a directory or an archive")
+            url = source_url(source)
+            problem = (
+                f"{source} is a remote source{'' if url == source else f' ({url})'}; only local sources are supported"
+            )
+            raise UsageError(problem, download_fix(url))
+        fix = "specify a directory or an archive"
+        if _GITHUB_NAME.fullmatch(source):
+            fix = f"for the GitHub repository, {download_fix(source_url(f'github:{source}'))}"
+        raise NotFoundError(f"{os.path.abspath(source)} does not exist", fix)
     check_path_links(source)
     inside = os.path.realpath(os.path.join(home, PLUGINS_FOLDER)) + os.sep
     if os.path.isdir(source) and inside.startswith(os.path.realpath(source).rstrip(os.sep) + os.sep):
@@ -134,12 +163,12 @@ def _create_staging(lock: PluginLock) -> str:
         raise write_error(lock.base, error) from error
 
 
-def _unpack_source(source: str, staging: str) -> tuple[str, str]:
-    """The directory to read, and its name for error messages."""
+def _unpack_source(source: str, staging: str) -> tuple[str, str, list[tuple[str, str]]]:
+    """The directory to read, its name for error messages, and links that were not unpacked, with the reason."""
     real = os.path.realpath(source)
     origin = os.path.basename(real)
     if os.path.isdir(real):
-        return real, origin
+        return real, origin, []
     from kitbag.library.plugins.archives import unpack_archive
 
     stem = origin
@@ -150,13 +179,11 @@ def _unpack_source(source: str, staging: str) -> tuple[str, str]:
     # Not a valid plugin name, so the manifest must declare one.
     stem = ".package" if plugin_name_problem(stem) else stem
     top = os.path.join(staging, "unpacked", stem)
-    unpack_archive(source, top)
+    skipped = unpack_archive(source, top)
     entries = [name for name in os.listdir(top) if name not in ("__MACOSX", ".DS_Store")]
     subfolder = os.path.join(top, entries[0]) if len(entries) == 1 else ""
-    is_single_folder = (
-        subfolder and os.path.isdir(subfolder) and entries[0] not in ("skills", "agents", "commands", ".claude-plugin")
-    )
-    return (subfolder if is_single_folder else top), origin
+    is_single_folder = subfolder and os.path.isdir(subfolder) and entries[0] not in _PLUGIN_FOLDERS
+    return (subfolder if is_single_folder else top), origin, skipped
 
 
 def _check_plugin(source: PluginSource) -> Plugin:
@@ -171,14 +198,19 @@ def _check_plugin(source: PluginSource) -> Plugin:
     return found
 
 
-def _stage_copy(source: PluginSource, staging: str, origin: str) -> str:
+def _stage_copy(source: PluginSource, staging: str, origin: str, tree: str, skipped: list[tuple[str, str]]) -> str:
+    """Adds links without a copy to `skipped`."""
     staged = os.path.join(staging, _NEW_FOLDER)
     try:
         os.mkdir(staged)
         os.chmod(staged, DIRECTORY_MODE)
     except OSError as error:
         raise write_error(staged, error) from error
-    copy_tree(source.tree, PackageWriter(staged, origin))
+    writer = PackageWriter(staged, origin)
+    copy_tree(source.tree, writer, tree)
+    if source.manifest is not None:
+        copy_shared_components(source, tree, staged, writer)
+    skipped += writer.skipped
     if source.manifest is not None:
         write_manifest(staged, source)
     return staged

@@ -20,21 +20,19 @@ from kitbag.text.hidden_characters import collapse_whitespace
 _MAX_MESSAGE: Final = 600
 _MAX_EXCERPT: Final = 200
 _MIN_SECRET: Final = 8
-_TOO_LONG = re.compile(
-    r"context.{0,20}(?:length|window|limit)|too long|too many tokens|maximum.{0,20}tokens"
-    r"|exceeds? .{0,40}(?:tokens|context)",
-    re.IGNORECASE,
+# Patterns, compiled when a reply fails.
+_TOO_LONG = (
+    r"(?i)context.{0,20}(?:length|window|limit)|too long|too many tokens|maximum.{0,20}tokens"
+    r"|exceeds? .{0,40}(?:tokens|context)"
 )
-_QUOTA = re.compile(r"quota|billing|credit|insufficient|spend|payment", re.IGNORECASE)
-_NO_CREDIT = re.compile(r"credit balance|insufficient (?:funds|balance|credits?)", re.IGNORECASE)
+_QUOTA = r"(?i)quota|billing|credit|insufficient|spend|payment"
+_NO_CREDIT = r"(?i)credit balance|insufficient (?:funds|balance|credits?)"
 """Some providers report this with status 400."""
 _TRANSIENT = frozenset((204, 408, 409, 425, 500, 502, 503, 504))
-_INVISIBLE = re.compile(
-    r"<(script|style|head|svg|title)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL
-)
-_TITLE = re.compile(r"<title[^<>]*>([^<]*)", re.IGNORECASE)
-_TAG = re.compile(r"<[^<>]*>")
-_HTML = re.compile(r"\s*<(?:!doctype|html|head|body|title|\?xml|h1|p|div|center)\b", re.IGNORECASE)
+_INVISIBLE = r"(?is)<(script|style|head|svg|title)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)"
+_TITLE = r"(?i)<title[^<>]*>([^<]*)"
+_TAG = r"<[^<>]*>"
+_HTML = r"(?i)\s*<(?:!doctype|html|head|body|title|\?xml|h1|p|div|center)\b"
 
 
 class ApiEndpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,11 +105,11 @@ def error_in_reply(provider: str, error: object) -> ModelError:
 
 def _classify_error(provider: str, kind: str, message: str) -> ModelError:
     lower = f"{kind} {message}".lower()
-    if "insufficient_quota" in lower or "billing" in lower or _NO_CREDIT.search(message):
+    if "insufficient_quota" in lower or "billing" in lower or re.search(_NO_CREDIT, message):
         failure: FailureKind = "spent"
     elif "overloaded" in lower or "rate" in lower.split("_") or "rate_limit" in lower:
         failure = "overloaded"
-    elif _TOO_LONG.search(message) or "context_length" in lower or "request_too_large" in lower:
+    elif re.search(_TOO_LONG, message) or "context_length" in lower or "request_too_large" in lower:
         failure = "too-long"
     elif "authentication" in lower or "permission" in lower or "invalid_api_key" in lower:
         failure = "auth"
@@ -126,13 +124,13 @@ def _classify_error(provider: str, kind: str, message: str) -> ModelError:
 def _classify_status(status: int, message: str, limited: bool) -> FailureKind:
     if status in (401, 403):
         return "auth"
-    if status == 402 or (status == 400 and _NO_CREDIT.search(message)):
+    if status == 402 or (status == 400 and re.search(_NO_CREDIT, message)):
         return "spent"
-    if status == 413 or (status == 400 and _TOO_LONG.search(message)):
+    if status == 413 or (status == 400 and re.search(_TOO_LONG, message)):
         return "too-long"
     if status == 429:
         # Without a retry time it may be the account's limit, which waiting does not lift.
-        return "overloaded" if limited and not _QUOTA.search(message) else "spent"
+        return "overloaded" if limited and not re.search(_QUOTA, message) else "spent"
     if status == 529:
         return "overloaded"
     if status in _TRANSIENT or status > 504:
@@ -218,7 +216,7 @@ def extract_error_message(body: str) -> str:
 
 
 def is_html(text: str) -> bool:
-    return _HTML.match(text) is not None
+    return re.match(_HTML, text) is not None
 
 
 def visible_text(text: str) -> str:
@@ -227,8 +225,8 @@ def visible_text(text: str) -> str:
         return text
     import html
 
-    title = _TITLE.search(text)
-    body = html.unescape(_TAG.sub(" ", _INVISIBLE.sub(" ", text)))
+    title = re.search(_TITLE, text)
+    body = html.unescape(re.sub(_TAG, " ", re.sub(_INVISIBLE, " ", text)))
     heading = collapse_whitespace(html.unescape(title[1])) if title else ""
     return f"{heading}: {collapse_whitespace(body)}".strip(": ")
 

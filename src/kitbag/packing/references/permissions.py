@@ -183,7 +183,7 @@ class ReferencePermissions:
         if not self._belongs_to_project(source):
             return ""
         trust = self._load_trust()
-        return "" if trust.covers(source.path, source.text) else _TRUST_REASONS[trust.state]
+        return "" if trust.covers(source.path, source.text, self._places) else _TRUST_REASONS[trust.state]
 
     def _belongs_to_project(self, source: ReferenceSource) -> bool:
         """True for project scope, and for an extra directory that is inside the workspace."""
@@ -195,7 +195,7 @@ class ReferencePermissions:
         if self._trust is None:
             from kitbag.permissions.trust.workspace_trust import check_trust
 
-            self._trust = check_trust(self._places, self._trust_workspace)
+            self._trust = check_trust(self._places, self._trust_workspace, if_untrusted="nothing")
         return self._trust
 
     def _permissions(self, protection: SandboxSupport, also_readable: tuple[str, ...] = ()) -> "Permissions":

@@ -5,8 +5,8 @@ Used by resolve and prepare_skill; uses paths for files and shell_quoting for co
 """
 
 import os
-from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -24,11 +24,20 @@ from kitbag.packing.references.paths import (
     parse_path_pattern,
     resolve_target,
 )
-from kitbag.packing.references.policy import ReferenceDecision, ReferencePolicy, ReferenceRequest, ReferenceSource
-from kitbag.packing.references.shell_quoting import fill_command
+from kitbag.packing.references.policy import (
+    ReferenceDecision,
+    ReferenceKind,
+    ReferencePolicy,
+    ReferenceRequest,
+    ReferenceSource,
+    how_to_allow,
+)
+from kitbag.packing.references.shell_quoting import FilledCommand, fill_command
 from kitbag.text.reference_syntax import ReferenceToken, is_glob
 
 _STRICTEST_FIRST = ("deny", "untrusted", "ask", "allow")
+FillCommand = Callable[[str], FilledCommand]
+"""Fills values into a command; a name in `unknown` keeps it from running."""
 
 
 class ReferenceLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,8 +90,6 @@ class FilesStep(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[ReferenceTarget, ...]
     markers: tuple[str, ...] = ()
     """Inserted after the files."""
-    with_headings: bool = False
-    """Insert the name of each file before its text."""
 
 
 class CommandStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,10 +112,41 @@ def plan_references(
     values: Mapping[str, str],
     policy: ReferencePolicy,
     limits: ReferenceLimits,
+    fill: FillCommand | None = None,
 ) -> ReferencePlan:
-    planner = _Planner(source, values, policy, limits)
+    """`fill` replaces how values are filled into commands."""
+    planner = _Planner(source, values, policy, limits, fill or (lambda command: fill_command(command, values)))
     return ReferencePlan(
         steps=[planner.step(token) for token in tokens], requests=planner.requests, warnings=planner.warnings
+    )
+
+
+def keep_denied_as_text(
+    plan: ReferencePlan, source: ReferenceSource, kinds: Collection[ReferenceKind]
+) -> ReferencePlan:
+    """References of these kinds that are not allowed stay as written, each with a warning, instead of denying the
+    whole text."""
+    kept: dict[tuple[int, int], ReferenceRequest] = {}
+    for request in plan.requests:
+        if request.kind in kinds and request.decision.verdict != "allow":
+            kept.setdefault((request.line, request.column), request)
+    if not kept:
+        return plan
+
+    def place(step: PlanStep) -> tuple[int, int]:
+        return source.first_line + step.token.line - 1, step.token.column
+
+    warnings = list(plan.warnings)
+    for step in plan.steps:
+        if (request := kept.get(place(step))) is not None:
+            written = source.text[step.token.start : step.token.end].split("\n", 1)[0]
+            reason = request.decision.reason or "denied by policy"
+            problem = f"`{display_path(written)}` stays as written: {reason}"
+            warnings.append(diagnose(source, step.token, "reference-kept", problem, how_to_allow([request])))
+    return ReferencePlan(
+        steps=[KeepStep(token=step.token) if place(step) in kept else step for step in plan.steps],
+        requests=[request for request in plan.requests if (request.line, request.column) not in kept],
+        warnings=warnings,
     )
 
 
@@ -125,6 +163,10 @@ def diagnose(
     )
 
 
+def set_value_fix(name: str) -> str:
+    return f"set vars.{name} in your settings, or pass --var {name}=... when you pack a task"
+
+
 def decide_target(policy: ReferencePolicy, target: ReferenceTarget, source: ReferenceSource) -> ReferenceDecision:
     """The stricter decision of the path as written and the path that symlinks lead to."""
     decision = policy.read(target.requested, source)
@@ -139,6 +181,7 @@ class _Planner:
         "commands",
         "directories",
         "files_left",
+        "fill",
         "limits",
         "policy",
         "requests",
@@ -149,9 +192,15 @@ class _Planner:
     )
 
     def __init__(
-        self, source: ReferenceSource, values: Mapping[str, str], policy: ReferencePolicy, limits: ReferenceLimits
+        self,
+        source: ReferenceSource,
+        values: Mapping[str, str],
+        policy: ReferencePolicy,
+        limits: ReferenceLimits,
+        fill: FillCommand,
     ) -> None:
         self.source = source
+        self.fill = fill
         self.values = values
         self.policy = policy
         self.limits = limits
@@ -186,7 +235,7 @@ class _Planner:
     def _request(
         self,
         token: ReferenceToken,
-        kind: Literal["file", "environment", "command"],
+        kind: ReferenceKind,
         subject: str,
         decision: ReferenceDecision,
     ) -> None:
@@ -201,14 +250,15 @@ class _Planner:
         value = self.values.get(token.value)
         if value is not None:
             return ValueStep(token=token, text=value)
-        self._warn(token, "no-value", f"no value for {{{{{token.value}}}}}", f"pass --var {token.value}=...")
+        self._warn(token, "no-value", f"no value for {{{{{token.value}}}}}", set_value_fix(token.value))
         return KeepStep(token=token)
 
     def _command(self, token: ReferenceToken) -> PlanStep:
-        filled = fill_command(token.value, self.values)
+        filled = self.fill(token.value)
         if filled.unknown:
             names = ", ".join(f"{{{{{name}}}}}" for name in filled.unknown)
-            self._warn(token, "no-value", f"command not run: no value for {names}", "pass it with --var")
+            fix = set_value_fix(filled.unknown[0])
+            self._warn(token, "no-value", f"command not run: no value for {names}", fix)
             return KeepStep(token=token)
         decision = self.policy.command(filled.text, self.source)
         if filled.unsafe and decision.verdict in ("allow", "ask"):
@@ -304,7 +354,7 @@ class _Planner:
             self._warn(token, "limit", f"{name}: only {counted} are used", "use fewer braces")
         if not chosen and not markers:
             return self._mark_missing(token, "no-files", name, "matches no file", "check the path")
-        return FilesStep(token=token, targets=tuple(chosen), markers=tuple(markers), with_headings=True)
+        return FilesStep(token=token, targets=tuple(chosen), markers=tuple(markers))
 
     def _readable(
         self, token: ReferenceToken, targets: list[ReferenceTarget]

@@ -5,7 +5,7 @@
 Used by plan, resolve, pack and prepare_skill; permissions.ReferencePermissions implements the policy.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ from kitbag.processes.command_runner import CommandResult, ProgressCallback, She
 from kitbag.text.hidden_characters import escape_for_terminal
 
 ReferenceVerdict = Literal["allow", "ask", "deny", "untrusted"]
+ReferenceKind = Literal["file", "environment", "command"]
 
 
 class ReferenceSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +41,7 @@ class ReferenceDecision(msgspec.Struct, frozen=True):
 class ReferenceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What one token needs permission for, as shown to the user."""
 
-    kind: Literal["file", "environment", "command"]
+    kind: ReferenceKind
     subject: str
     """The path, the variable name, or the exact command."""
     file: str
@@ -95,8 +96,11 @@ def _describe_denial(request: ReferenceRequest) -> str:
     return f"{request.file}:{request.line}: {action} `{escape_for_terminal(request.subject)}` is denied: {reason}"
 
 
-def settle_requests(requests: Sequence[ReferenceRequest], ask: AskAboutReferences | None) -> None:
-    """Returns if every request is allowed, by policy or by one approval for all open requests; raises otherwise."""
+def settle_requests(
+    requests: Sequence[ReferenceRequest], ask: AskAboutReferences | None, options: Collection[str] = ()
+) -> None:
+    """Returns if every request is allowed, by policy or by one approval for all open requests; raises otherwise.
+    `options`: those of the user's command that allow requests, such as `--allow-env`."""
     denied = [request for request in requests if request.decision.verdict in ("deny", "untrusted")]
     if denied:
         # Denials that trust would not change come first.
@@ -111,7 +115,7 @@ def settle_requests(requests: Sequence[ReferenceRequest], ask: AskAboutReference
     if not open_requests:
         return
     if ask is None:
-        raise ReferenceDeniedError(_unanswered(open_requests), _how_to_allow(open_requests))
+        raise ReferenceDeniedError(_unanswered(open_requests), how_to_allow(open_requests, options))
     if not ask(open_requests):
         rejected = ReferenceDecision("deny", "you declined")
         raise ReferenceDeniedError(
@@ -127,12 +131,18 @@ def _unanswered(requests: tuple[ReferenceRequest, ...]) -> tuple[ReferenceReques
     )
 
 
-def _how_to_allow(requests: tuple[ReferenceRequest, ...]) -> str:
-    """The command-line options that allow these kinds of requests."""
+def how_to_allow(requests: Sequence[ReferenceRequest], options: Collection[str] = ()) -> str:
+    """How a user allows these kinds of requests: with the options of this command, else before Kitbag is started."""
+    if any(request.decision.verdict == "untrusted" for request in requests):
+        return TRUST_FIX
     kinds = {request.kind for request in requests}
-    options = [
-        "a command with --allow-commands or a rule such as --allow 'Bash(git log:*)'" if "command" in kinds else "",
-        "a variable with --allow-env NAME" if "environment" in kinds else "",
-        "a file with a rule such as --allow 'Read(./docs/**)'" if "file" in kinds else "",
-    ]
-    return f"allow {', '.join(option for option in options if option)}"
+    rule = "a rule such as --allow '{}'" if "--allow" in options else 'the rule `allow = ["{}"]` under [permissions]'
+    by_rule = rule.format("Bash(git log:*)")
+    start = "with" if "--allow-env" in options else "by starting kitbag with"
+    ways = {
+        "command": f"a command with {'--allow-commands or ' if '--allow-commands' in options else ''}{by_rule}",
+        "environment": f"a variable {start} --allow-env NAME",
+        "file": f"a file with {rule.format('Read(./docs/**)')}",
+    }
+    allowed = ", ".join(way for kind, way in ways.items() if kind in kinds)
+    return f"allow {allowed}; if it is only an example, put it in backticks or escape it with a backslash"

@@ -6,6 +6,7 @@ Used by pack and prepare_skill. Synchronous: async callers run it in a thread.
 """
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from kitbag.packing.references.plan import (
     CommandStep,
     EnvironmentStep,
     FilesStep,
+    FillCommand,
     KeepStep,
     MarkerStep,
     PlanStep,
@@ -43,7 +45,7 @@ from kitbag.packing.references.policy import (
 from kitbag.packing.references.shell_quoting import is_result_exit_code
 from kitbag.processes.command_runner import CommandResult, CommandRunner, ShellCommand, run_command
 from kitbag.sandbox.environment import scrub_environment
-from kitbag.text.hidden_characters import find_hidden, format_code_points, reveal_hidden
+from kitbag.text.hidden_characters import find_disguises, format_code_points, reveal_hidden
 from kitbag.text.reference_syntax import ReferenceToken, find_references
 from kitbag.text.source_files import FileProblem, SourceError
 
@@ -104,6 +106,16 @@ class ResolvedText(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[Diagnostic, ...]
     counts: ReferenceCounts
 
+    def map_source(self, substitute: Callable[[str], str]) -> str:
+        """The text with `substitute` applied to what comes from the source, never to an insertion."""
+        pieces: list[str] = []
+        at = 0
+        for insertion in self.insertions:
+            end = insertion.offset + insertion.length
+            pieces += [substitute(self.text[at : insertion.offset]), self.text[insertion.offset : end]]
+            at = end
+        return "".join([*pieces, substitute(self.text[at:])])
+
 
 class CommandFailedError(InvalidError):
     """With `strict`: a command failed, was stopped, or could not run."""
@@ -118,11 +130,15 @@ class PreparedReferences(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare_references(
-    source: ReferenceSource, values: Mapping[str, str], policy: ReferencePolicy, limits: ReferenceLimits
+    source: ReferenceSource,
+    values: Mapping[str, str],
+    policy: ReferencePolicy,
+    limits: ReferenceLimits,
+    fill: FillCommand | None = None,
 ) -> PreparedReferences:
     """Plans the text and asks the policy; then call settle_requests and apply_references. Reads and runs nothing."""
     found = find_references(source.text)
-    planned = plan_references(found.tokens, source, values, policy, limits)
+    planned = plan_references(found.tokens, source, values, policy, limits, fill)
     return PreparedReferences(
         source=source, plan=planned, diagnostics=[_diagnostic(source, note) for note in found.problems]
     )
@@ -298,9 +314,15 @@ class _Resolver:
         self._copy(text)
 
     def _insert(
-        self, token: ReferenceToken, kind: InsertionKind, origin: str, text: str, omitted_bytes: int = 0
+        self,
+        token: ReferenceToken,
+        kind: InsertionKind,
+        origin: str,
+        text: str,
+        omitted_bytes: int = 0,
+        closing: str = "",
     ) -> None:
-        """Inserts as much as the remaining total allows, and a marker for the rest."""
+        """Inserts as much as the remaining total allows, then `closing`, and a marker for the rest."""
         size = _size(text)
         over = size - self.bytes_left
         if over > 0:
@@ -308,12 +330,14 @@ class _Resolver:
             omitted_bytes += over
         self.bytes_left = max(0, self.bytes_left - size)
         self._add(kind, origin, text, omitted_bytes)
+        if closing:
+            self._mark(origin, closing)
         if over > 0:
             limit = self.limits.total_bytes
             self._warn(
                 token, "limit", f"{over} bytes omitted: the limit is {limit} bytes per text", "insert less content"
             )
-            self._mark(origin, f"{_line_break(text)}[truncated: {over} bytes omitted, the limit is {limit}]")
+            self._mark(origin, f"{_line_break(text + closing)}[truncated: {over} bytes omitted, the limit is {limit}]")
 
     def _check_still_allowed(self, kind: Literal["file", "environment"], subject: str, now: ReferenceDecision) -> None:
         """Rules may have changed since the request was settled. Raises ReferenceDeniedError."""
@@ -339,12 +363,18 @@ class _Resolver:
             self._insert(token, "environment", token.value, text)
 
     def _read(self, step: FilesStep) -> None:
+        """Each file with its path, in a fence of its own, so that its text can't be taken for the source's."""
+        inserted_before = len(self.insertions)
         for index, target in enumerate(step.targets):
-            if step.with_headings:
-                self._mark(target.resolved, f"{'' if index == 0 else _FILE_SEPARATOR}[file: {target.display_path}]\n")
+            if index:
+                self._mark(target.resolved, _FILE_SEPARATOR)
             self._read_one(step.token, target)
         for marker in step.markers:
             self._mark(step.token.value, f"\n{marker}" if step.targets else marker)
+        is_file = any(insertion.kind == "file" for insertion in self.insertions[inserted_before:])
+        line_rest = self.source.text[step.token.end :].split("\n", 1)[0]
+        if is_file and line_rest.strip():
+            self._mark(step.token.value, "\n")
 
     def _read_one(self, token: ReferenceToken, target: ReferenceTarget) -> None:
         self._check_still_allowed("file", target.requested, decide_target(self.policy, target, self.source))
@@ -362,20 +392,22 @@ class _Resolver:
             return
         self.files += 1
         text = content.text.rstrip("\n")
-        if hidden := find_hidden(text):
+        if hidden := find_disguises(text):
             message = f"{name} contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
             self._warn(token, "hidden-characters", message, "remove them")
-            text = reveal_hidden(text)
+        text = reveal_hidden(text)
         for problem in content.problems:
             self._warn(token, problem.code, f"{name}: {problem.problem}", problem.fix)
-        self._insert(token, "file", target.resolved, text, content.omitted_bytes)
+        fence = _fence(text)
+        self._mark(target.resolved, f"[file: {name}]\n{fence}{_language(name)}\n")
+        self._insert(token, "file", target.resolved, text, content.omitted_bytes, f"{_line_break(text)}{fence}")
         if content.omitted_bytes:
             used_bytes = content.size - content.omitted_bytes
             self._warn(
                 token, "limit", f"{name}: only {used_bytes} of {content.size} bytes are used", "use a shorter file"
             )
             marker = f"[truncated: first {used_bytes} of {content.size} bytes of {name}]"
-            self._mark(target.resolved, f"{_line_break(text)}{marker}")
+            self._mark(target.resolved, f"\n{marker}")
 
     def _run(self, token: ReferenceToken, command: str) -> None:
         seconds = min(self.limits.command_seconds, self.seconds_left)
@@ -440,6 +472,17 @@ class _Resolver:
 
 
 _FILE_SEPARATOR = "\n\n"
+_BACKTICKS = re.compile("`+")
+
+
+def _fence(text: str) -> str:
+    """Longer than any run of backticks in the text, which therefore can't close it."""
+    return "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
+
+
+def _language(name: str) -> str:
+    extension = os.path.splitext(name)[1][1:]
+    return extension if extension.isascii() and extension.isalnum() and len(extension) <= 10 else ""
 
 
 def _line_break(text: str) -> str:

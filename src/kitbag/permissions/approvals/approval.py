@@ -6,6 +6,7 @@ background queue and MCP implement Approver. Uses `decisions/decide`, and `sugge
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, Protocol
 
@@ -336,6 +337,4 @@ def _person_denial_reason(answer: ApprovalAnswer) -> str:
 
 
 def _new_id() -> str:
-    import secrets
-
-    return secrets.token_hex(4)
+    return os.urandom(4).hex()

@@ -217,6 +217,11 @@ class Permissions:
         copy._cached = None, copy._policy
         return copy
 
+    def excluded_by(self, tool: str) -> str:
+        """The source of the tool list that leaves out the tool: an agent's file, or `--allowed-tools`. Empty: none."""
+        missing = self._missing_tool(tool)
+        return missing.source if missing is not None else ""
+
     def has_tool(self, tool: str) -> bool:
         """Whether to advertise a tool: the agent has it, no rule denies it entirely, and the mode can use it."""
         if self._missing_tool(tool) is not None:

@@ -26,10 +26,10 @@ CAPABILITY_KINDS: Final[tuple[CapabilityKind, ...]] = (
 RESTRICTING_KINDS: Final[frozenset[CapabilityKind]] = frozenset(("mode", "tools", "setting"))
 """Kinds that can also restrict, so that removing one can allow more."""
 
-_CAPABILITY_WORDS = re.compile(
-    r"tools|hook|permission|server|mcp|sandbox|shell|approval|isolation|read.?only|den(?:y|ied)|auth|env|exec|(?<!de)script"
-    r"|command|request|card|\\",
-    re.IGNORECASE,
+# Patterns, compiled when a file needs them: most workspaces have few such files, and every start imports this.
+_CAPABILITY_WORDS = (
+    r"(?i)tools|hook|permission|server|mcp|sandbox|shell|approval|isolation|read.?only|den(?:y|ied)|auth|env|exec|(?<!de)script"
+    r"|command|request|card|\\"
 )
 _FIELD_KINDS: Final[dict[str, CapabilityKind]] = {
     "permissionmode": "mode", "permission": "mode", "permissions": "mode", "readonly": "mode", "sandboxmode": "mode",
@@ -38,22 +38,20 @@ _FIELD_KINDS: Final[dict[str, CapabilityKind]] = {
     "shell": "setting", "isolation": "setting", "auth": "setting", "env": "setting", "request": "setting",
     "agentcardurl": "server", "agentcardjson": "server",
 }  # fmt: skip
-_OTHER_CAPABILITY_FIELD = re.compile(r"hook|server|permission|tool|sandbox|command|(?<!de)script|exec")
+_OTHER_CAPABILITY_FIELD = r"hook|server|permission|tool|sandbox|command|(?<!de)script|exec"
 _BLANK = frozenset(("", "null", "~"))
 _DEFAULT_MODES = frozenset(("default", "ask"))
 _SERVER_MAPS = frozenset(("mcpServers", "mcp_servers", "servers", "mcp"))
 # What another tool runs or starts according to its settings; its own permissions don't affect Kitbag.
-_RUNNING_KEY = re.compile(
-    r"hook|server|command|helper|statusline|refresh|plugin|marketplace|notify|shell|^mcp|^env$", re.I
-)
+_RUNNING_KEY = r"(?i)hook|server|command|helper|statusline|refresh|plugin|marketplace|notify|shell|^mcp|^env$"
 _ASSIGNMENT = re.compile(r"\w+\+?=")
 # They run the first argument that is a file.
-_RUNS_A_FILE = re.compile(
+_RUNS_A_FILE = (
     r"(?:ba|da|z|k|a|fi)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua|osascript|tsx|ts-node|npx|uv|uvx|pipx|poetry|make|just"
     r"|env|sudo|doas|exec|command|nohup|setsid|time|timeout|nice|xargs|source|\."
 )
 _MAX_COMMAND_CHARACTERS = 20_000
-_WORKSPACE_VARIABLE = re.compile(r"\$\{?(?:CLAUDE_PROJECT_DIR|PWD|workspaceFolder|GEMINI_PROJECT_DIR)\}?|%CD%")
+_WORKSPACE_VARIABLE = r"\$\{?(?:CLAUDE_PROJECT_DIR|PWD|workspaceFolder|GEMINI_PROJECT_DIR)\}?|%CD%"
 
 
 class Capability(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +93,7 @@ def document_capabilities(text: str) -> tuple[list[Capability], SplitDocument]:
     """For a file with frontmatter: what its fields allow and its body would run."""
     parts = split_frontmatter(text)
     capabilities: list[Capability] = []
-    if parts.frontmatter and _CAPABILITY_WORDS.search(parts.frontmatter):
+    if parts.frontmatter and re.search(_CAPABILITY_WORDS, parts.frontmatter):
         fields = parse_frontmatter(text, [], KNOWN_FIELDS).metadata
         capabilities += field_capabilities(
             fields, lambda key: key_line(parts.frontmatter or "", key, parts.frontmatter_line)
@@ -107,7 +105,7 @@ def field_capabilities(fields: Mapping[str, YamlValue], line: Callable[[str], in
     capabilities: list[Capability] = []
     for key, value in fields.items():
         name = key.lower().replace("-", "").replace("_", "")
-        kind = _FIELD_KINDS.get(name) or ("setting" if _OTHER_CAPABILITY_FIELD.search(name) else None)
+        kind = _FIELD_KINDS.get(name) or ("setting" if re.search(_OTHER_CAPABILITY_FIELD, name) else None)
         normalized = value.strip().lower() if isinstance(value, str) else "?"
         if (
             kind is None
@@ -228,14 +226,14 @@ def _hook_group(event: str, group: object) -> list[Capability]:
 
 
 def _runs(key: str, value: object) -> bool:
-    if _RUNNING_KEY.search(key):
+    if re.search(_RUNNING_KEY, key):
         return True
     pending: list[object] = [value]
     while pending:
         one = pending.pop()
         if isinstance(one, dict):
             inner = cast("dict[str, object]", one)
-            if any(_RUNNING_KEY.search(str(name)) for name in inner):
+            if any(re.search(_RUNNING_KEY, str(name)) for name in inner):
                 return True
             pending += inner.values()
         elif isinstance(one, list):
@@ -275,7 +273,7 @@ def executed_files(capabilities: Iterable[Capability]) -> Iterator[tuple[str, ..
 
 
 def _split_words(text: str) -> list[str]:
-    text = _WORKSPACE_VARIABLE.sub(".", text[:_MAX_COMMAND_CHARACTERS])
+    text = re.sub(_WORKSPACE_VARIABLE, ".", text[:_MAX_COMMAND_CHARACTERS])
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";|&()<>\n")
     lexer.whitespace = " \t\r"
     lexer.whitespace_split = True
@@ -307,7 +305,7 @@ def _executed_words(text: str) -> list[tuple[str, ...]]:
     for part in parts:
         if part:
             groups.append((part[0],))
-            if _RUNS_A_FILE.fullmatch(os.path.basename(part[0])):
+            if re.fullmatch(_RUNS_A_FILE, os.path.basename(part[0])):
                 groups.append(tuple(word for word in part[1:] if not word.startswith("-")))
                 groups += [(inner,) for word in part[1:] for inner in _inner_words(word)]
     return groups

@@ -83,10 +83,10 @@ def _ownership_problem(path: str, home: str) -> str:
         return "it is a symbolic link" if stat.S_ISLNK(status.st_mode) else "it is not a regular file"
     if status.st_uid != os.geteuid():
         return "it is owned by another user"
-    return "other users can write to it" if status.st_mode & 0o022 else _shared_home_problem(home)
+    return "other users can write to it" if status.st_mode & 0o022 else shared_home_problem(home)
 
 
-def _shared_home_problem(home: str) -> str:
+def shared_home_problem(home: str) -> str:
     """Allows group write access only for the user's own group, a common default."""
     status = os.stat(home)
     shared = status.st_mode & 0o002 or (status.st_mode & 0o020 and status.st_gid != os.getegid())
@@ -136,7 +136,7 @@ def _parse_record(root: str, entry: object) -> TrustRecord | None:
 def update_trust_store(home: str, change: Callable[[dict[str, TrustRecord]], None]) -> str:
     """Read, change and write under a lock. Returns what was wrong with the old file, which is then set aside."""
     with private_files.hold_lock(home, _LOCK_FILE):
-        if _shared_home_problem(home):
+        if shared_home_problem(home):
             raise InvalidError(f"other users can write to {home}", f"run `chmod go-w {home}`")
         store = read_trust_store(home)
         if store.is_newer:

@@ -6,7 +6,8 @@ reported and sets `is_complete` to False. Used by `workspace_trust`; uses the li
 
 import json
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -15,6 +16,7 @@ from kitbag.errors import Diagnostic
 from kitbag.library.agent_document import is_data_file, read_document
 from kitbag.library.agents import read_agent
 from kitbag.library.discover import RootScan, scan_root
+from kitbag.library.index import load_index, scan_with_cache
 from kitbag.library.item_files import find_agent_files, find_persona_files, infer_item_name
 from kitbag.library.personas import read_persona
 from kitbag.library.scan_budget import TOO_SLOW, ScanBudget
@@ -101,14 +103,21 @@ class WorkspaceScan(NamedTuple):
     problems: tuple[str, ...]
 
 
-def scan_workspace(places: Places, limits: ReadLimits = ReadLimits()) -> WorkspaceScan:  # noqa: B008 - a NamedTuple can't be changed
-    return _WorkspaceScanner(places, limits).run()
+def scan_workspace(
+    places: Places,
+    limits: ReadLimits = ReadLimits(),  # noqa: B008 - a NamedTuple can't be changed
+    with_contents: bool = True,
+    clock: Callable[[], int] = time.time_ns,
+) -> WorkspaceScan:
+    """`with_contents`: False lists skills and commands by name, without what they would run or allow."""
+    return _WorkspaceScanner(places, BoundedReader(places, limits, clock), with_contents).run()
 
 
 class _WorkspaceScanner:
-    def __init__(self, places: Places, bounds: ReadLimits) -> None:
+    def __init__(self, places: Places, reader: BoundedReader, with_contents: bool) -> None:
         self.places = places
-        self.reader = BoundedReader(places, bounds)
+        self.with_contents = with_contents
+        self.reader = reader
         self.items: list[WorkspaceItem] = []
 
     def run(self) -> WorkspaceScan:
@@ -124,6 +133,8 @@ class _WorkspaceScanner:
             self._other_links()
         except ReadLimitError as error:
             reader.add_gap(f"{error}; the rest was not scanned")
+        if self.with_contents:
+            reader.cache.save(reader.is_complete)
         self.items.sort(key=lambda item: (WORKSPACE_ITEM_KINDS.index(item.kind), item.path))
         return WorkspaceScan(tuple(self.items), reader.is_complete, tuple(dict.fromkeys(reader.problems)))
 
@@ -132,7 +143,7 @@ class _WorkspaceScanner:
     ) -> None:
         capabilities = (
             capabilities
-            + self._files_run(capabilities, os.path.dirname(path))
+            + _hash_scripts(capabilities, os.path.dirname(path), self.reader)
             + self.reader.link_capabilities(path, name, problem)
         )
         self.items.append(
@@ -284,8 +295,13 @@ class _WorkspaceScanner:
             return read_skill(root, location, path, name, team, group, flags)
 
         budget = ScanBudget(self.reader.seconds_left)
-        budget.start()
-        scan = scan_root(root, reader, teams, self.reader.limits.folders, budget)
+        limit = self.reader.limits.folders
+        cached = load_index(self.places.kitbag_home, root) if self.reader.cache.is_usable else None
+        if cached is not None and len(cached.scan.folders) + len(cached.scan.skills) <= limit:
+            scan = scan_with_cache(root, cached, teams, budget).scan
+        else:
+            budget.start()
+            scan = scan_root(root, reader, teams, limit, budget)
         self._unseen(scan.diagnostics)
         kind: WorkspaceItemKind = "command" if root.kind == "commands" else "skill"
         self._links(scan.diagnostics, kind)
@@ -330,11 +346,14 @@ class _WorkspaceScanner:
                 self.reader.add_gap(f"{self.reader.relative(one.file)}: {one.problem}")
 
     def _skill(self, skill: Skill) -> None:
-        text, problem = self.reader.read_text(skill.path)
-        capabilities = document_capabilities(text)[0]
+        kind: WorkspaceItemKind = "command" if skill.flags & COMMAND else "skill"
+        if not self.with_contents:
+            self.items.append(WorkspaceItem(kind=kind, name=skill.full_name, path=self.reader.relative(skill.path)))
+            return
+        capabilities, problem = self.reader.document_capabilities(skill.path)
         if not skill.flags & (FLAT | COMMAND):
             capabilities += self._bundle(skill)
-        self._add("command" if skill.flags & COMMAND else "skill", skill.full_name, skill.path, capabilities, problem)
+        self._add(kind, skill.full_name, skill.path, capabilities, problem)
 
     def _bundle(self, skill: Skill) -> list[Capability]:
         """Files of a skill's directory that can run or allow something; prose and images can't."""
@@ -380,22 +399,30 @@ class _WorkspaceScanner:
         else:
             self._add("persona", persona.full_name, path, text_capabilities(persona.system_prompt_additions, 0))
 
-    # --- Files that are run -------------------------------------------------------------------------
 
-    def _files_run(self, started_by: list[Capability], directory: str) -> list[Capability]:
-        """Workspace scripts started by commands, hooks and servers; what those run in turn is unknown."""
-        scripts: list[Capability] = []
-        for words in executed_files(started_by):
-            for word in words:
-                path = self.reader.resolve_file(word, directory)
-                if path:
-                    name = self.reader.relative(path)
-                    capabilities, problem = self.reader.script_capabilities(path, name)
-                    # Bind unreadable files too: replacing one is a change.
-                    scripts += capabilities or [Capability(kind="script", text=name, note=problem)]
-                    scripts += self.reader.link_capabilities(path, name, problem)
-                    break
-        return scripts
+def hash_scripts(started_by: list[Capability], directory: str, places: Places) -> list[Capability]:
+    """The workspace scripts that commands of a file in `directory` start, hashed now. If that takes too long, one that
+    nobody approved."""
+    try:
+        return _hash_scripts(started_by, directory, BoundedReader(places, ReadLimits()))
+    except ReadLimitError as error:
+        return [Capability(kind="script", text="", note=str(error))]
+
+
+def _hash_scripts(started_by: list[Capability], directory: str, reader: BoundedReader) -> list[Capability]:
+    """Workspace scripts started by commands, hooks and servers; what those run in turn is unknown. Never cached."""
+    scripts: list[Capability] = []
+    for words in executed_files(started_by):
+        for word in words:
+            path = reader.resolve_file(word, directory)
+            if path:
+                name = reader.relative(path)
+                capabilities, problem = reader.script_capabilities(path, name, use_cache=False)
+                # Bind unreadable files too: replacing one is a change.
+                scripts += capabilities or [Capability(kind="script", text=name, note=problem)]
+                scripts += reader.link_capabilities(path, name, problem)
+                break
+    return scripts
 
 
 def _parse_configuration(text: str, name: str, is_server_map: bool) -> tuple[list[Capability], str]:

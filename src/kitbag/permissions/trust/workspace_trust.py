@@ -27,10 +27,14 @@ from kitbag.permissions.trust.store import (
     redact_texts,
     update_trust_store,
 )
-from kitbag.permissions.trust.workspace_items import WorkspaceItem, WorkspaceScan, scan_workspace
+from kitbag.permissions.trust.workspace_items import WorkspaceItem, WorkspaceScan, hash_scripts, scan_workspace
 from kitbag.settings import PERMISSION_KEYS, PermissionEntry
 
 TrustState = Literal["nothing", "trusted", "untrusted", "changed"]
+UntrustedScan = Literal["contents", "names", "nothing"]
+"""`contents`: everything, for a person who reviews it. `names`: what it contains, without what that would run, for a
+list of what is omitted. `nothing`: the state alone, where the caller knows that the workspace contains something."""
+_NAMES_LIMITS: Final = ReadLimits(seconds=2.0)
 
 
 class TrustChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,8 +91,9 @@ class WorkspaceTrust(msgspec.Struct, frozen=True, kw_only=True):
             for capability in item.capabilities
         }
 
-    def covers(self, path: str, text: str) -> bool:
-        """Whether everything that a text would run, or read from the environment, was in the file when it was scanned.
+    def covers(self, path: str, text: str, places: Places) -> bool:
+        """Whether everything that a text would run, or read from the environment, was in the file when it was scanned,
+        and the scripts that it starts are still the same bytes: called when it is about to run.
 
         Anything that changed between scan and run, or was never scanned, is not run.
         """
@@ -97,27 +102,32 @@ class WorkspaceTrust(msgspec.Struct, frozen=True, kw_only=True):
         if self.state != "trusted":
             return False
         known = {
-            (capability.kind, capability.text)
+            (capability.kind, capability.text, capability.digest)
             for item in self.items
             if path in (os.path.join(self.folder, item.path), os.path.join(self.root, item.path))
             for capability in item.capabilities
         }
-        return all((capability.kind, capability.text) in known for capability in text_capabilities(text))
+        needed = text_capabilities(text)
+        needed += hash_scripts(needed, os.path.dirname(path), places)
+        return all((capability.kind, capability.text, capability.digest) in known for capability in needed)
 
 
 def check_trust(
     places: Places,
     trusted_for_run: bool | str = False,
-    untrusted_limits: ReadLimits = ReadLimits(),  # noqa: B008
+    if_untrusted: UntrustedScan = "contents",
 ) -> WorkspaceTrust:
     """Reads only, runs nothing. `trusted_for_run`: a person trusts this run; not stored. If it is a
-    `WorkspaceTrust.fingerprint`, trust applies only while the fingerprint is the same. `untrusted_limits`: for a
-    workspace that was never trusted, where the scan only lists what is omitted."""
+    `WorkspaceTrust.fingerprint`, trust applies only while the fingerprint is the same. `if_untrusted`: what is read of
+    a workspace that was never trusted, whose items nobody may use."""
     root = os.path.realpath(places.project)
     store = _store(places, root)
     record = store.records.get(root)
-    is_known = trusted_for_run or (record is not None and record.owner == _owner(root))
-    scan = scan_workspace(places) if is_known else scan_workspace(places, untrusted_limits)
+    is_known = bool(trusted_for_run) or (record is not None and record.owner == _owner(root))
+    if not is_known and if_untrusted == "nothing":
+        return WorkspaceTrust(state="untrusted", root=root, folder=places.project, is_complete=False)
+    with_contents = is_known or if_untrusted == "contents"
+    scan = scan_workspace(places, ReadLimits() if with_contents else _NAMES_LIMITS, with_contents=with_contents)
     for_this_run = trusted_for_run is True
     trust = WorkspaceTrust(
         state="untrusted",

@@ -7,7 +7,6 @@ bounded for all: if two texts have little in common, the diff may be longer than
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Final
 
@@ -146,6 +145,8 @@ def _equal_runs(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, i
         if at >= 0:
             yield at, new_at, 1
         if next_at - at <= _MAX_MATCHER_LINES and new_next - new_at <= _MAX_MATCHER_LINES:
+            from difflib import SequenceMatcher
+
             inner = SequenceMatcher(None, old[at + 1 : next_at], new[new_at + 1 : new_next], autojunk=False)
             yield from ((at + 1 + a, new_at + 1 + b, size) for a, b, size in inner.get_matching_blocks() if size)
 

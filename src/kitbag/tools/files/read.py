@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from msgspec import Meta, structs
@@ -25,10 +25,10 @@ from kitbag.text.hidden_characters import find_hidden, reveal_hidden
 from kitbag.text.human_format import format_count
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
 from kitbag.tools.files.lines import TextLine, decode_utf8, is_binary, read_chunks, skip_lines, split_lines
-from kitbag.tools.files.notebooks import MAX_BYTES as MOST_NOTEBOOK_BYTES
-from kitbag.tools.files.notebooks import Notebook, NotebookError, decode_image
 from kitbag.tools.files.paths import authorize_path, display_path, error_to_output, missing_path_output, visible_line
-from kitbag.tools.files.pdf_text import read_pdf
+
+if TYPE_CHECKING:  # imported when such a file is read
+    from kitbag.tools.files.notebooks import Notebook
 
 MAX_LINES: Final = 2_000
 MAX_LINE_CHARS: Final = 2_000
@@ -92,6 +92,8 @@ def _read_opened(descriptor: int, path: str, arguments: ReadArguments, stop: thr
     if media_type:
         return _image_output(descriptor, path, media_type, size)
     if head.startswith(_PDF_SIGNATURE) or (path.lower().endswith(".pdf") and _PDF_SIGNATURE in head[:1024]):
+        from kitbag.tools.files.pdf_text import read_pdf
+
         return read_pdf(descriptor, path, arguments.pages, stop)
     kind = next((kind for magic, kind in _BINARY_SIGNATURES if head.startswith(magic)), "")
     if kind or is_binary(head):
@@ -109,13 +111,15 @@ def _read_opened(descriptor: int, path: str, arguments: ReadArguments, stop: thr
     return _numbered_output(window, text, path, first, size, notes, notebook)
 
 
-def _parse_notebook(descriptor: int, size: int, notes: list[str]) -> Notebook | None:
+def _parse_notebook(descriptor: int, size: int, notes: list[str]) -> "Notebook | None":
     """None if it is shown as plain text; then a note says why."""
+    from kitbag.tools.files.notebooks import MAX_BYTES, Notebook, NotebookError
+
     try:
-        if size > MOST_NOTEBOOK_BYTES:
+        if size > MAX_BYTES:
             raise NotebookError(f"it is too large ({format_size(size)})")
         with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(MOST_NOTEBOOK_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
         return Notebook(data)
     except NotebookError as error:
         os.lseek(descriptor, 0, os.SEEK_SET)
@@ -234,7 +238,7 @@ def _numbered_output(
     first: int,
     size: int,
     notes: list[str],
-    notebook: Notebook | None,
+    notebook: "Notebook | None",
 ) -> ToolOutput:
     unfinished = text.timed_out and not text.has_more
     body = _render_rows(window, first, unfinished)
@@ -255,8 +259,10 @@ def _numbered_output(
     return structs.replace(shown_text, content=(*shown_text.content, *pictures))
 
 
-def _notebook_images(notebook: Notebook, window: list[TextLine], notes: list[str]) -> list[Image]:
+def _notebook_images(notebook: "Notebook", window: list[TextLine], notes: list[str]) -> list[Image]:
     """The first images among the lines shown."""
+    from kitbag.tools.files.notebooks import decode_image
+
     found = [notebook.images[line.data] for line in window if line.data in notebook.images]
     images: list[Image] = []
     remaining_bytes = MAX_IMAGE_BYTES

@@ -15,6 +15,7 @@ from kitbag.errors import KitbagError
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 from kitbag.tools.mcp_client.server_config import ServerConfig
 from kitbag.tools.mcp_client.server_listing import MAX_PROMPTS, MAX_TOOLS, ServerListing, build_listing
+from kitbag.version import __version__
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -187,7 +188,7 @@ class ServerConnection:
             if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
                 self._on_tools_changed()
 
-        info = types.Implementation(name="kitbag", version=_kitbag_version())
+        info = types.Implementation(name="kitbag", version=__version__)
         return Client(setup.transport, client_info=info, message_handler=on_message, cache=None)
 
     def _connect_error(self, error: Exception, end_reasons: list[str], setup: TransportSetup | None) -> ServerError:
@@ -371,9 +372,3 @@ def _describe_error(error: BaseException) -> str:
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     text = getattr(error, "strerror", None) or str(error)
     return bounded_line(f"{type(error).__name__}: {text}" if text else type(error).__name__, 300)
-
-
-def _kitbag_version() -> str:
-    from importlib.metadata import version
-
-    return version("kitbag")

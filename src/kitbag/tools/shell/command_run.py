@@ -19,7 +19,6 @@ from kitbag.permissions.model import PermissionDecision, Workspace
 from kitbag.processes.command_runner import MAX_OUTPUT_BYTES, CommandResult, ProgressCallback, ShellCommand, run_command
 from kitbag.sandbox.confine import run_confined
 from kitbag.sandbox.confinement import Confinement, WriteQuestion
-from kitbag.sandbox.environment import scrub_environment
 
 T = TypeVar("T")
 _MAX_RUNNER_CHARS = 2_000
@@ -88,6 +87,8 @@ def run_agent_command(
 @lru_cache(1)
 def _scrub_environment(environment: tuple[tuple[str, str], ...]) -> dict[str, str]:
     """Cached, because it rarely changes and searching it for secrets takes time."""
+    from kitbag.sandbox.environment import scrub_environment
+
     return scrub_environment(environment)
 
 

@@ -1,0 +1,124 @@
+"""What an answer reports as missing: only in its last lines, outside fences, and only where it is meant."""
+
+import pytest
+
+from conftest import World
+from kitbag.tasks.missing_needs import Need, find_needs
+from kitbag.testing import Rule, Script, Step
+from support.boards import all_tasks
+from support.delegating import AN_AGENT, results, task
+from support.house import House
+
+pytestmark = pytest.mark.usefixtures("kitbag_home")
+FENCED = "```\nneed skill: style\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"),
+    [
+        ("I can't.\nneed skill: style", ["style"]),
+        ("need skill: style\n\nI have stopped here.\nstatus: blocked", ["style"]),
+        ("**Need skill:** `git:commit`.", ["git:commit"]),
+        ("- need skill: style (for the tabs)", ["style"]),
+        ("need skill: style - it has the rules for tabs", ["style"]),
+        ("need skill: style, tabs and team/lint", ["style", "tabs", "team/lint"]),
+        ("need skill: style\nneed skill: tabs", ["style", "tabs"]),
+        ("need skill: @style", ["@style"]),
+        ("need skill: @docs/style.md", ["@docs/style.md"]),
+        ("missing skill: style", ["style"]),
+        ("Failed: the skill `style` is not available.", ["style"]),
+        ("status: blocked - no skill named 'style'", ["style"]),
+        ("I could not format it because the style skill is missing.", ["style"]),
+        ("need file: docs/_plan.md", ["docs/_plan.md"]),
+        ("unresolved reference: @docs/plan.md", ["docs/plan.md"]),
+        (f"Done.\n{FENCED}That is how one asks.", []),
+        (f"{FENCED}need skill: tabs", ["tabs"]),
+        ("~~~\n```\nneed skill: style\n~~~\nDone.", []),
+        ("need skill: style\n" + "More.\n\n" * 10, []),
+        ("need skill: style\n" + "More.\n\n" * 9, ["style"]),
+        ("You will need skill: it is hard work.", []),
+        ("Answer with `need skill: NAME` if one is missing.\n`need skill: NAME`", []),
+        ("The skill tree is missing. All skills are listed.", []),
+        ("Error handling is fine; the skill `x` is missing tests.", []),
+        ("We need skills and patience.", []),
+        ("", []),
+    ],
+)
+def test_a_need_is_read_from_the_last_ten_lines_outside_fences(answer: str, names: list[str]) -> None:
+    assert [need.name for need in find_needs(answer)] == names
+
+
+def test_the_error_of_a_failed_run_names_what_it_lacked() -> None:
+    assert find_needs("", "no skill named 'style'") == [Need("skill", "style", True)]
+
+
+@pytest.mark.parametrize(
+    "answer", ["need skill: {}\nstatus: blocked", "Blocked: the skill `{}` is missing.", "need skill: @{}"]
+)
+def test_an_agent_is_started_anew_with_the_skill_or_the_file_that_it_names(world: World, answer: str) -> None:
+    world.skill("~/.kitbag/skills", "style", body="Use tabs.")
+    rules = [
+        Rule([Step(text="I used tabs.")], system="Use tabs"),
+        Rule([Step(text=answer.format("style"))], system=AN_AGENT),
+    ]
+    house = House(world)
+    house.ask("Ask.", steps=Script([*rules, Rule([Step(calls=(task(),)), Step(text="Done.")])]))
+    assert "I used tabs." in results(house)
+    assert [(one.status, one.warnings) for one in all_tasks(world)] == [("completed", ())]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("need skill: stile", "did you mean style?"),
+        ("Blocked: the skill `stile` is missing.", "did you mean style?"),
+        ("need skill: @no/such.md", "workspace/no does not exist"),
+        ("need skill: @stile", "did you mean style?"),
+        ("need file: ../outside/secret.md", "which it may not read"),
+        ("need skill: closed", "disable-model-invocation"),
+        ("need skill: huge", "does not fit"),
+        ("need skill: denied", "which your rules deny"),
+    ],
+)
+def test_a_need_that_can_t_be_met_ends_the_task_as_failed_and_says_why(world: World, answer: str, said: str) -> None:
+    world.skill("~/.kitbag/skills", "style", body="Use tabs.")
+    world.skill("~/.kitbag/skills", "closed", disable_model_invocation="true")
+    world.skill("~/.kitbag/skills", "huge", body="Long words. " * 500)
+    world.skill("~/.kitbag/skills", "denied")
+    world.write("~/.kitbag/settings.toml", '[budget]\nskills = 300\n[permissions]\ndeny = ["Skill(denied)"]\n')
+    world.write("../outside/secret.md", "Secret.")
+    house = House(world)
+    rules = [Rule([Step(text=answer)] * 3, system=AN_AGENT), Rule([Step(calls=(task(),)), Step(text="Done.")])]
+    house.ask("Ask.", steps=Script(rules))
+    [found] = all_tasks(world)
+    assert found.result is not None
+    assert (found.status, found.result.text) == ("failed", answer)
+    assert said in found.result.error
+    assert said in results(house)
+    assert said in house.notices(), "the person is told, too"
+
+
+def test_every_subagent_without_the_skill_tool_knows_how_to_ask_for_a_skill(world: World) -> None:
+    world.skill("~/.kitbag/skills", "style")
+    world.write("~/.kitbag/agents/all.md", "---\nname: all\ndescription: Has all.\n---\nDo it.\n")
+    rules = [Rule([Step(text="Fine.")] * 9, system=AN_AGENT), Rule([Step(text="Done.")] * 9)]
+
+    def prompts(agent: str, *only: str) -> list[str]:
+        house = House(world)
+        starts = Rule([Step(calls=(task(subagent_type=agent),)), Step(text="Done.")])
+        house.ask("Ask.", steps=Script([rules[0], starts]), only_tools=only)
+        return ["".join(block.text for block in one.system) for one in house.requests if AN_AGENT in str(one.system)]
+
+    [explore], [with_skills], [limited] = (
+        prompts("Explore", "Task", "Read"),
+        prompts("all", "Task", "Read", "Skill"),
+        prompts("all", "Task", "Read"),
+    )
+    assert "need skill: NAME" in explore
+    assert "need skill: NAME" in limited
+    assert "<available-skills>" not in limited, "it could not load them"
+    assert "need skill: NAME" not in with_skills
+    assert "<available-skills>" in with_skills
+    house = House(world)
+    house.ask("Hello.", steps=Script([rules[1]]), agent="Explore")
+    assert "need skill" not in house.prompt(), "nobody starts it anew"
