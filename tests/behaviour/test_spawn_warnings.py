@@ -139,10 +139,10 @@ def test_a_packed_task_that_breaks_its_output_contract_is_told_and_is_no_success
     with model("Never.") as server:
         point(world, server)
         done = world.run(*arguments)
-        assert (done.returncode, done.stdout) == (6, "Looks fine.\n"), done.stderr
+        assert (done.returncode, done.stdout) == (1, "Looks fine.\n"), done.stderr
         assert f"warning: {missing}" in done.stderr
         found = world.run(*arguments, "--json")
-        assert found.returncode == 6
+        assert found.returncode == 1
         assert missing in [notice["text"] for notice in json.loads(found.stdout)["notices"]]
         started = world.run(*arguments, "--background").stdout.strip()
         waited = world.run("tasks", "output", started, "--wait", "50")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, worst_first
+from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, first_diagnostics, worst_first
 from kitbag.library import index
 from kitbag.library.discover import TeamFile
 from kitbag.library.library_changes import Change, LibrarySnapshot, diff_snapshots, take_snapshot
@@ -484,7 +484,8 @@ class Registry:
             return []
         from kitbag.library.library_checks import check_persona_names
 
-        return [*self.check_file(self.persona.path), *check_persona_names(self.persona, self.skills, self.agents)]
+        unknown = check_persona_names(self.persona, self.skills, self.agents)
+        return first_diagnostics([*self.check_file(self.persona.path), *unknown])
 
     def diagnostics(self, file: str = "") -> list[Diagnostic]:
         """All diagnostics: files, settings, collisions, references to missing names. `file`: only those of this file,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kitbag.errors import Diagnostic, KitbagError
+from kitbag.errors import Diagnostic, KitbagError, first_diagnostics
 from kitbag.ledger import Entry, full_entry
 from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
@@ -109,7 +109,9 @@ def preload_skills(
         remaining -= entry.tokens
         skills[skill.full_name] = skill
         entries.append(entry)
-    return PreloadedSkills(skills=tuple(skills.values()), entries=tuple(entries), warnings=tuple(warnings))
+    return PreloadedSkills(
+        skills=tuple(skills.values()), entries=tuple(entries), warnings=tuple(first_diagnostics(warnings))
+    )
 
 
 def _render(skill: Skill, prepare: PreparePreload | None) -> tuple[RenderedSkill, tuple[Diagnostic, ...]]:

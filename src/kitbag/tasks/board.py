@@ -41,6 +41,7 @@ OWNER_ENDED: Final = "its process ended before the task did"
 MAX_INLINE_TEXT: Final = 4_000
 """Characters of an answer that the board keeps in memory."""
 RETRY: Final = "retry; it is built again from the records"
+MAX_WARNING_CHARACTERS: Final = 1_000
 _MAX_SIMILAR: Final = 200
 """Newest tasks among which a similar id is looked for."""
 _CHUNK_CHARACTERS = 500_000
@@ -368,6 +369,7 @@ class Board:
 
     async def warn(self, task_id: str, text: str) -> None:
         """Once: a restart or another process may find the same problem."""
+        text = text if len(text) <= MAX_WARNING_CHARACTERS else f"{text[: MAX_WARNING_CHARACTERS - 1]}…"
         task = self.get(task_id)
         if task is None or text not in task.warnings:
             await self.journal.write(TASKS_STREAM, "warning", {"id": task_id, "text": text})
