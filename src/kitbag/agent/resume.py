@@ -35,7 +35,7 @@ def resume(journal: Journal, session_id: str, until: int | None = None) -> Sessi
         session.warnings.append(warning)
         count += 1
     if not count:
-        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions`")
+        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list --all`")
     session.messages()
     return session
 

@@ -119,10 +119,8 @@ class AgentResources:
         """Works in a copy of the workspace."""
         self._task_prompt = ""
         self._is_resumed = bool(base_options.resume)
-        self._defers_first_write = False
         self._inbox: Inbox | None = None
         self._background_switch = BackgroundSwitch()
-        """A request follows at once; the session header and prompt are written together with it."""
         self.stop_loading = threading.Event()
         """Stops the commands of a skill that is being loaded."""
         self.busy = ""

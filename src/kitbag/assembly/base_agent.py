@@ -22,7 +22,7 @@ from kitbag.agent.model_config import ContextWindow, ModelConfig
 from kitbag.agent.resume import fork, resume
 from kitbag.agent.run import Run
 from kitbag.agent.session import Session, WriteUserRecord, new_session_id
-from kitbag.agent.session_list import newest_session
+from kitbag.agent.session_list import find_session, named_sessions, newest_session
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.agent_resources import AgentResources
 from kitbag.assembly.agent_setup import build_header, build_path_skills, build_user_messages
@@ -34,7 +34,7 @@ from kitbag.assembly.open_journal import journal_damage_notices, open_journal
 from kitbag.assembly.skill_loading import find_unusable_skills, unusable_skill_notices
 from kitbag.assembly.switch_notices import list_switches, restored_tool_notices
 from kitbag.assembly.user_permissions import load_run_permissions
-from kitbag.errors import KitbagError, UsageError
+from kitbag.errors import KitbagError, NotFoundError, UsageError
 from kitbag.events import MessageDelivered, Notice, RunEnded, RunStarted
 from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.scopes import Places, find_places
@@ -89,7 +89,8 @@ class BaseAgent(AgentResources):
         self.options = options = msgspec.structs.replace(options, workspace=self.environment.workspace.identity)
         library = self.environment.library
         self._add_diagnostics(self.environment.diagnostics)
-        self.notices += untrusted_notices(self.environment)
+        if self.session.prompt_inputs.get("trusted") is not False:  # otherwise a resumed session has shown it
+            self.notices += untrusted_notices(self.environment)
         if options.agent:
             self.definition = library.find_agent(options.agent)
         self._choose_model()
@@ -123,7 +124,12 @@ class BaseAgent(AgentResources):
         session_id = self.options.resume
         if not session_id:
             return Session(self.journal, new_session_id())
-        session = resume(self.journal, newest_session(self.journal, places.cwd) if session_id == "last" else session_id)
+        if session_id == "last":
+            session_id = newest_session(self.journal, places.cwd)
+        try:
+            session = resume(self.journal, session_id)
+        except NotFoundError:  # may be the start of an ID
+            session = resume(self.journal, find_session(named_sessions(self.journal, session_id), session_id).id)
         self.notices += [Notice(severity="warning", text=warning) for warning in session.warnings]
         return session
 
@@ -141,7 +147,7 @@ class BaseAgent(AgentResources):
             self.session = await fork(self.journal, self.session, msgspec.structs.replace(header, started=""))
             self.claim_session(self.environment.places.kitbag_home)
         elif not self._is_resumed:
-            await self.session.start(header, deferred=self._defers_first_write)
+            await self.session.start(header, deferred=True)  # no message, no session
         self.skills.session_id = self.session.id
         self.path_skills = build_path_skills(self.session, self.skills)
         self.start_recording_changes()
@@ -159,7 +165,7 @@ class BaseAgent(AgentResources):
             if name in self.session.skills:
                 await self.session.drop_skill(name, reason)
         if self.session.prompt_inputs != self.prompt.inputs():
-            await self._record_prompt(deferred=self._defers_first_write)
+            await self._record_prompt(deferred=True)
         self.apply_prompt()
 
     async def _renew_prompt(self) -> tuple[SystemBlock, ...]:

@@ -28,7 +28,7 @@ from kitbag.messages import Image
 from kitbag.runtime.agent import Agent
 from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.text.tokens import estimate_tokens
-from kitbag.views.blocks import Block, NoticeBlock, UserBlock, text_block
+from kitbag.views.blocks import Block, NoticeBlock, UserBlock, notice_block, text_block
 
 
 def chat_status(agent: Agent, used_tokens: int, background: BackgroundMonitor) -> ChatStatus:
@@ -213,10 +213,10 @@ class Chat:
 
     def show_welcome(self) -> None:
         """Shows what the user must know before the first message, and the end of a resumed session."""
-        from kitbag.chat.welcome import notice_blocks, welcome_blocks
+        from kitbag.chat.welcome import welcome_blocks
 
         notices, self.agent.notices = self.agent.notices, []
-        self.show(*welcome_blocks(self.agent), *notice_blocks(self.agent, notices))
+        self.show(*welcome_blocks(self.agent), *map(notice_block, notices))
         self.view.replay(self.agent.session)
         self.view.used_tokens = self.view.used_tokens or estimate_used_tokens(self.agent)
         self.refresh()

@@ -1,14 +1,9 @@
 """The first and last blocks of a chat: model, mode and library at the start, how to resume at the end. Used by chat."""
 
-from collections.abc import Iterable
-
-from kitbag.assembly.environment import untrusted_notices
 from kitbag.errors import KitbagError
-from kitbag.events import Notice
 from kitbag.runtime.agent import Agent
 from kitbag.text.human_format import format_count, shorten_home
-from kitbag.views import trust
-from kitbag.views.blocks import Block, LinesBlock, NoticeBlock, Span, StyledLine, notice_block, text_block
+from kitbag.views.blocks import Block, LinesBlock, NoticeBlock, Span, StyledLine, text_block
 
 
 def welcome_blocks(agent: Agent) -> list[Block]:
@@ -28,19 +23,6 @@ def welcome_blocks(agent: Agent) -> list[Block]:
 
         blocks.append(no_model_notice())
     return blocks
-
-
-def notice_blocks(agent: Agent, notices: Iterable[Notice]) -> list[Block]:
-    """Notices from opening the agent. In an untrusted workspace the user has just seen the list of omitted items, so
-    counts replace the names."""
-    if agent.environment.trust.can_load_items:
-        return [notice_block(notice) for notice in notices]
-    omitted_notices = untrusted_notices(agent.environment)
-    summary = f"omitted, because the workspace is not trusted: {trust.count_items(agent.environment.trust.items)}"
-    fix = "list the skills with /skills; restart to decide again"
-    return [
-        NoticeBlock("info", summary, fix) if notice in omitted_notices else notice_block(notice) for notice in notices
-    ]
 
 
 def goodbye_blocks(agent: Agent) -> list[Block]:

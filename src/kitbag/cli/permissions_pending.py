@@ -9,11 +9,14 @@ import click
 
 from kitbag.assembly.open_journal import open_journal
 from kitbag.cli import output
+from kitbag.cli.block_lines import block_lines
 from kitbag.cli.library_options import json_option
+from kitbag.dialogs.approver import approval_blocks
+from kitbag.dialogs.change_preview import preview_change
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import find_places
 from kitbag.permissions.approvals.approval import ApprovalAnswer
-from kitbag.permissions.approvals.question_view import GUTTER, render_approval, visible_lines
+from kitbag.permissions.approvals.question_view import GUTTER, visible_lines
 from kitbag.permissions.approvals.queue import CONTAINS_CREDENTIALS, ApprovalQueue, PendingApproval, require_person
 from kitbag.store.journal import journal_path
 
@@ -119,7 +122,7 @@ def _match_answers(waiting: PendingApproval, choice: str | None, answers: tuple[
 
 
 def _print_question(waiting: PendingApproval) -> None:
-    lines = render_approval(waiting.request, max_characters=None)
+    lines = block_lines(approval_blocks(waiting.request))
     if _is_question(waiting) and waiting.is_complete:
         lines = [lines[0], *_question_lines(waiting)]
     output.block("\n".join([*lines, f"asked at {waiting.asked_at}"]))
@@ -157,5 +160,6 @@ def _question_json(waiting: PendingApproval) -> dict[str, Any]:
         "network": question.decision.network,
         "facts": [list(fact) for fact in question.facts],
         "suggested_rule": question.suggestion,
-        "shown": render_approval(question, max_characters=None),
+        "diff": preview_change(question).diff,
+        "shown": block_lines(approval_blocks(question)),
     }

@@ -199,7 +199,7 @@ class TextOutput(RunOutput):
         if event.is_error and event.details:
             for line in event.details.rstrip().splitlines()[-_ERROR_TAIL_LINES:]:
                 self._print_dim(f"      {line[:500]}")
-        if event.is_error and event.summary.startswith(f"{event.name} is not allowed: "):
+        if is_denied(event):
             self._denied.append(event.name)
 
     def _on_run_ended(self, ended: RunEnded) -> None:
@@ -218,6 +218,11 @@ class TextOutput(RunOutput):
         output.remark(f"{output.style(severity, color, sys.stderr)}: {output.clean(self.redactor.redact_text(text))}")
         if fix:
             output.remark(f"  fix: {output.clean(self.redactor.redact_text(fix))}")
+
+
+def is_denied(event: ToolFinished) -> bool:
+    """By a rule, the mode or the user, in contrast to a call that failed."""
+    return event.is_error and event.summary.startswith(f"{event.name} is not allowed: ")
 
 
 def _format_counts(names: list[str]) -> str:

@@ -95,7 +95,7 @@ def delete_session(journal: Journal, kitbag_home: str, session_id: str) -> Prune
     journal.ensure_table(SESSION_TABLE)
     rows = journal.select("SELECT id, state, checksum FROM session_states WHERE id = ?", session_id)
     if not rows:
-        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list`")
+        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list --all`")
     group = _Group(session=read_summary(journal, rows[0]), tasks=tuple(Board(journal).of_session(session_id)))
     report = PruneReport(dry_run=False, before="")
     if not _may_delete(journal, kitbag_home, group, "", "", report):

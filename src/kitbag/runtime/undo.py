@@ -96,7 +96,9 @@ class SessionUndo:
     def _session_directory(self) -> str:
         first = next(iter(self.journal.read(STREAM_PREFIX + self.session_id, page=1)), None)
         if first is None:
-            raise NotFoundError(f"no session named {self.session_id!r}", "list sessions with `kitbag sessions`")
+            raise NotFoundError(
+                f"no session named {self.session_id!r}", "list sessions with `kitbag sessions list --all`"
+            )
         return (str(first.body.get("directory", "")) if first.kind == "session" else "") or self.places.cwd
 
     def running_notice(self) -> str:

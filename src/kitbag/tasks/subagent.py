@@ -70,7 +70,6 @@ class Subagent(BaseAgent):
         )
         self._task_prompt = reveal_hidden(request.prompt)
         self._is_resumed = False
-        self._defers_first_write = True
         self._in_worktree = definition.isolation == "worktree"
         self.may_continue: Callable[[], bool] = lambda: True
         """Checked before each side effect, when its intent is written."""

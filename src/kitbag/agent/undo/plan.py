@@ -118,7 +118,7 @@ def _read_messages(
     for record in journal.read(STREAM_PREFIX + session_id):
         reader.apply(record.seq, record.at, record.kind, record.body, journal)
     if not reader.records_read:
-        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions`")
+        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list --all`")
     reader.read_agents(journal)
     return [reader.confirm_changes(message) for _, message in sorted(reader.messages.items())]
 
