@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from chat.conversing import conversing
+from chat.conversing import Conversing, conversing
+from chat.held import model, workshop_at_home
 from chat.queue_face import QueueFace, in_a_loop
 from conftest import World
 from kitbag.chat.ui import KeyPressed
@@ -17,7 +18,10 @@ from kitbag.testing import ModelServer, Rule, Script, Step
 from support import needs
 from support.driving import chat
 from support.headless import point
+from support.talking_face import talking
+from support.workshop import Workshop
 
+__all__ = ["workshop_at_home"]
 pytestmark = pytest.mark.usefixtures("at_home")
 CTRL_B = "\x02"
 
@@ -106,3 +110,25 @@ def test_an_agent_at_the_terminal_goes_on_and_the_turn_does_not_wait(world: Worl
     last = json.dumps(server.requests[-1].body["messages"])
     assert last.count("<task-notification") == 1
     assert "The answer is 42." in last
+
+
+@in_a_loop
+async def test_an_agent_that_was_moved_goes_on_in_a_worker_when_the_chat_ends(workshop_at_home: Workshop) -> None:
+    workshop = workshop_at_home
+    slow = {"text": "Found.", "delay": 600}
+    spawn = {"calls": [{"id": "c1", "name": "Task", "arguments": {"subagent_type": "doer", "prompt": "Seek it."}}]}
+    workshop.script(spawn, {"text": "Meanwhile."}, **{"Seek it": [slow]})
+    face = QueueFace()
+    async with talking(workshop.world, face=face, model=model(workshop), mode="autonomous") as talk:
+        here = Conversing(talk, face)
+        face.do("seek it")
+        await face.until(lambda: any(workshop.records(task.id) for task in workshop.board.all()))
+        face.do(KeyPressed("background"))
+        await face.until(lambda: "Meanwhile." in face.seen())
+        [task] = workshop.board.all()
+        assert (task.status, task.background) == ("running", True)
+        assert await here.left() == 0
+    [task] = workshop.board.all()
+    assert (task.background, task.is_finished) == (True, False), task
+    workshop.until_status(task.id, "running")
+    assert workshop.task(task.id).run == 2

@@ -19,6 +19,9 @@ from kitbag.messages import Message, Text, ToolCall, ToolResult, Usage
 from kitbag.runtime.export import collect_export_info, export_json
 from kitbag.runtime.rewind import RewindScope, SessionRewind
 from kitbag.runtime.undo import SessionUndo
+from kitbag.tasks.board import Board
+from kitbag.tasks.notifications import take_notifications
+from kitbag.tasks.task import TaskRequest, TaskResult
 from support.changing import Shop, Tree
 from support.matrix import rounds
 
@@ -138,6 +141,25 @@ def test_it_survives_a_fork_and_a_fork_rewinds_what_its_origin_did(shop: Shop) -
     assert texts(resume(shop.journal, "shop"))[-1] == "Answer 2", "the original stays"
 
 
+def test_the_end_of_a_task_that_was_started_before_is_told_again(shop: Shop) -> None:
+    shop.say("Message 1")
+    board, request = Board(shop.journal), TaskRequest(agent="doer", prompt="Seek.", directory=str(shop.root))
+    for name in ("before", "after"):
+        if name == "after":
+            shop.say("Message 2")
+        shop.run(board.create(name, "agent", request, root="shop", parent="", depth=1, background=True))
+        shop.run(board.claim(board.find(name)))
+    for name in ("before", "after"):
+        shop.run(board.finish(name, 1, TaskResult(status="completed", text=f"Found {name}.")))
+        shop.run(shop.session.add_note(shop.run(take_notifications(board, "shop", ""))))
+    rewind(shop, 2)
+    told = "".join(texts(resume(shop.journal, "shop")))
+    assert "Found before." in told
+    assert "Found after." not in told, "it was started for a message that is gone"
+    undo_rewind(shop)
+    assert "".join(texts(resume(shop.journal, "shop"))).count("Found before.") == 1
+
+
 def test_an_export_has_what_the_conversation_has(shop: Shop) -> None:
     three_messages(shop)
     rewind(shop, 2)
@@ -252,8 +274,8 @@ class History:
                 place.unlink()
                 self.foreign[name] = None
             else:
-                self.foreign[name] = self._bytes()
-                place.write_bytes(self.foreign[name])
+                data = self.foreign[name] = self._bytes()
+                place.write_bytes(data)
 
 
 @pytest.mark.parametrize("batch", range(rounds(20, 1)))

@@ -10,14 +10,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from kitbag.agent.resume import find_rewinds, is_in_conversation
+from kitbag.agent.resume import find_rewinds, is_in_conversation, read_session_records, resume
 from kitbag.agent.session import REWOUND, STREAM_PREFIX
 from kitbag.agent.undo.plan import MessageChanges, UndoStep, plan_undo, read_all_messages
 from kitbag.agent.undo.restore import RestoreResult
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.messages import Text, message_from_json
 from kitbag.runtime.undo import SessionUndo, UndoPlan
-from kitbag.store.journal import JournalRecord
+from kitbag.store.journal import JournalEntry, JournalRecord
+from kitbag.tasks.board import Board
+from kitbag.tasks.notifications import notified_tasks
 
 RewindScope = Literal["both", "conversation", "files"]
 _MAX_NAMED: Final = 20
@@ -137,7 +139,23 @@ class SessionRewind:
         is_left = scope == "conversation"
         left = [step.path for step in plan.files.steps] if is_left else [path for path, _ in result.skipped]
         body = {"to": plan.target, "message": plan.message.number, "files": files, "told": _tell_model(left)}
-        self._journal.append(self._stream, REWOUND, body)
+        notes = self._find_notifications(plan)  # before the rewind drops them
+        self._journal.append_all([JournalEntry(self._stream, REWOUND, body), *notes])
+
+    def _find_notifications(self, plan: RewindPlan) -> list[JournalEntry]:
+        """What told the model, after the target, of the end of tasks that it had started before: it is told again."""
+        started_before = next(self._journal.read(None, plan.target - 1, page=1)).at
+        tasks = Board(self._journal).of_session(self._session_id)
+        known = {task.id for task in tasks if task.created < started_before}
+        if plan.undoes_rewind:  # what it restores has some of them
+            for _, message in resume(self._journal, self._session_id, plan.target - 1).recorded_messages():
+                known.difference_update(notified_tasks(message.text))
+        return [
+            JournalEntry(self._stream, "note", record.body)
+            for record in read_session_records(self._journal, self._session_id)
+            if record.seq > plan.target and record.kind == "note"
+            if known.intersection(notified_tasks(message_from_json(record.body["message"]).text))
+        ]
 
     def message_text(self, message: MessageChanges) -> str:
         """As the user wrote it, to be edited and sent again."""
