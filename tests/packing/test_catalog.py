@@ -161,6 +161,7 @@ def test_the_table_is_that_of_the_seed() -> None:
         "| Skill | Description | Use When |\n"
         "|-------|-------------|----------|\n"
         "| code_review | Review code. | PR reviews |\n\n"
+        "**Instructions**: Before starting a complex task, load the relevant skill(s) to get detailed guidance.\n\n"
         "(1 of 1 skills are described.)"
     )
 
