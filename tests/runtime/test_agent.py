@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kitbag.agent.loop import Limits
+from kitbag.agent.turn_limits import Limits
 from kitbag.assembly.run_options import Options
 from kitbag.errors import KitbagError, NotFoundError, UsageError
 from kitbag.events import Compacted, RunStarted, SkillLoaded

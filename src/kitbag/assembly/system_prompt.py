@@ -78,7 +78,7 @@ class SystemPrompt(msgspec.Struct, frozen=True, kw_only=True):
             estimate_tokens,
             environment,
             self.task,
-            has_skill_tool="Skill" in self.tools,
+            tools=self.tools,
             can_restart=bool(self.task),
             prepare=prepare,
         )

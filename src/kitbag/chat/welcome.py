@@ -31,6 +31,9 @@ def goodbye_blocks(agent: Agent) -> list[Block]:
         return []
     blocks: list[Block] = [text_block(f"resume with: kitbag --resume {agent.session.id}", "dim")]
     try:
+        if pending := len(agent.inbox.pending()):
+            waiting = f"{format_count(pending, 'message')} not sent yet; resuming the session sends what waits"
+            blocks.append(text_block(waiting, "dim"))
         unfinished = agent.delegation.unfinished() if agent.delegation is not None else []
     except KitbagError as error:  # an error must not keep the user from exiting
         return [*blocks, NoticeBlock("warning", f"can't list running background tasks: {error.problem}", error.fix)]

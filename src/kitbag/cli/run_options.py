@@ -34,7 +34,7 @@ def check_options(options: dict[str, Any]) -> None:
 
 
 def build_run_options(options: dict[str, Any]) -> "Options":
-    from kitbag.agent.loop import Limits
+    from kitbag.agent.turn_limits import Limits
     from kitbag.assembly.run_options import Options
 
     return Options(

@@ -20,6 +20,7 @@ from kitbag.events import (
     Discarded,
     Event,
     MessageAdded,
+    MessageDelivered,
     Notice,
     Retrying,
     RunEnded,
@@ -46,6 +47,7 @@ _EVENT_TYPES: Final = {
     "TextDelta": "text",
     "ThinkingDelta": "thinking",
     "MessageAdded": "message",
+    "MessageDelivered": "delivered",
     "ToolStarted": "tool_start",
     "ToolProgress": "tool_progress",
     "ToolFinished": "tool_end",
@@ -143,6 +145,8 @@ class TextOutput(RunOutput):
                 self._last_text = message.text if message.role == "assistant" and message.calls else ""
                 for line in self._last_text.strip().splitlines():
                     self._print_dim(line)
+            case MessageDelivered():
+                self._print_dim(f"> {event.text}")
             case ToolStarted():
                 self._print_dim(f"  {event.title}")
                 self._titles[event.call_id], self._last_call_id = event.title, event.call_id

@@ -15,6 +15,10 @@ from kitbag.settings import ITEM_STATES
 
 if TYPE_CHECKING:
     from kitbag.library.registry import Registry
+    from kitbag.library.routing.skill_search import SkillMatch
+
+_MAX_INDEX_SECONDS = 5.0
+"""How long a search waits for the bodies of new skills to be indexed."""
 
 
 @click.group(cls=CommandGroup)
@@ -178,20 +182,29 @@ def _claim(registry: "Registry", skill: Skill, used: bool) -> dict[str, Any]:
 @library_options
 @json_option
 def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """Search skills by name, description and tags."""
+    """Search skills by a message or by words: names, descriptions, tags, triggers and instructions."""
     from kitbag.library.routing.skill_search import search_skills as find
 
     registry = open_registry(dirs, team, persona)
-    hits = find(registry, " ".join(query), most)
+    hits = find(registry, " ".join(query), most, wait=_MAX_INDEX_SECONDS)
     if as_json:
-        return output.as_json([{**skill_to_json(hit.skill, hit.visibility), "score": hit.score} for hit in hits])
+        return output.as_json([_match_to_json(hit) for hit in hits])
     output.table(
-        ("NAME", "SCOPE", "DESCRIPTION"),
-        [(h.skill.full_name, origin(h.skill), h.skill.summary) for h in hits],
+        ("NAME", "SCOPE", "WHY", "DESCRIPTION"),
+        [(h.skill.full_name, origin(h.skill), h.reason, h.skill.summary) for h in hits],
     )
     if not hits:
         output.remark("no matches")
     return None
+
+
+def _match_to_json(match: "SkillMatch") -> dict[str, Any]:
+    return {
+        **skill_to_json(match.skill, match.visibility),
+        "score": match.score,
+        "probability": match.probability,
+        "reason": match.reason,
+    }
 
 
 @command.command()

@@ -1,4 +1,4 @@
-"""`kitbag tasks`: lists, shows, watches, stops and resumes agents' tasks and background commands."""
+"""`kitbag tasks`: lists, shows, watches, steers, stops and resumes agents' tasks and background commands."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ async def _ensure_hosted(board: Board) -> None:
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """List, watch, stop and resume background tasks."""
+    """List, watch, steer, stop and resume background tasks."""
 
 
 @command.command("list")
@@ -214,6 +214,24 @@ def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
             for result in stopped
         ]
     )
+
+
+@command.command()
+@click.argument("task_id", metavar="ID")
+@click.argument("text")
+@json_option
+def send(task_id: str, text: str, as_json: bool) -> None:
+    """Send TEXT to a running agent, which gets it after its running tool calls."""
+    from kitbag.tasks.send import send_to_task
+
+    with open_board() as board:
+        task = board.find(task_id)
+        sent = interruption.run_interruptible(send_to_task(board, task, text))
+        interruption.run_interruptible(_ensure_hosted(board))
+    if as_json:
+        return output.as_json({"id": task.id, "message": sent.to_json()})
+    output.echo(f"sent to {output.clean(task.agent)} {task.id}; it gets the message after its running tool calls")
+    return None
 
 
 @command.command()

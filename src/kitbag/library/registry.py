@@ -6,7 +6,7 @@ Used by packing, assembly and the interfaces; uses index, names, scopes, visibil
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, first_diagnostics, worst_first
@@ -109,6 +109,16 @@ class Registry:
     @property
     def personas(self) -> "Namespace[Persona]":
         return self._load_personas().namespace
+
+    @property
+    def manifest_entries(self) -> "Mapping[str, ManifestEntry]":
+        """By the path of the skill."""
+        self._load_skills()
+        return self._manifest
+
+    @property
+    def uses_index(self) -> bool:
+        return self._use_index
 
     def manifest_entry(self, skill: Skill) -> "ManifestEntry | None":
         return self._manifest.get(skill.path)

@@ -117,7 +117,7 @@ class TerminalUI:
             show=self.show,
             hint=self._show_hint,
             is_working=lambda: is_working(self._live),
-            has_queued=lambda: bool(self._live.queued),
+            has_queued=lambda: bool(self._live.queued or self._live.steering),
             clock=clock,
         )
         self._forms = FormQueue(self.show, self._changed, clock, lambda: bool(self._line.buffer.text.strip()))

@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 
-from kitbag.library.routing.skill_search import stem_words
+from kitbag.library.routing.light_stems import light_stems
 from kitbag.messages import Message, Part, Text, ToolCall, Usage
 from kitbag.models.offline.agents import explore_calls, is_question, match_agents, task_calls
 from kitbag.models.offline.collect import next_collect_step
@@ -170,7 +170,7 @@ def _answer(conversation: OfflineConversation, keywords: set[str], unclear: Uncl
     ]
     rare = uncovered_words(conversation, keywords)
     hits = matching_lines(conversation, rare, only_rare=rare != keywords)
-    hits.sort(key=lambda hit: (is_config_path(hit.path), -len(stem_words(hit.text) & keywords)))
+    hits.sort(key=lambda hit: (is_config_path(hit.path), -len(light_stems(hit.text) & keywords)))
     if hits:
         rows = "\n".join(_format_hit(hit) for hit in hits[:_MAX_HITS])
         more = f"\n- and {len(hits) - _MAX_HITS} more lines" if len(hits) > _MAX_HITS else ""

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from kitbag.library.routing.agent_search import find_paths
-from kitbag.library.routing.skill_search import stem_words
+from kitbag.library.routing.light_stems import light_stems
 from kitbag.messages import ToolCall
 from kitbag.models.offline.conversation import GrepHit, OfflineConversation, ToolStep, is_config_path, parse_hits
 
@@ -27,7 +27,7 @@ _FILES, _READ_LINES, _RECORD_LINES, _MOST_NAMED, _MOST_WORDS, _RARE_FILES = 2, 1
 def search_words(conversation: OfflineConversation, keywords: set[str]) -> list[str]:
     """Words of the request as written, longest first: short words match too much."""
     names = _NAME.findall(conversation.prompt)
-    words = [word.strip(".-/") for word in names if stem_words(word) & keywords and len(word) > 3]
+    words = [word.strip(".-/") for word in names if light_stems(word) & keywords and len(word) > 3]
     return sorted(dict.fromkeys(words), key=len, reverse=True)[:_MOST_WORDS]
 
 
@@ -89,7 +89,7 @@ def matching_lines(conversation: OfflineConversation, keywords: set[str], *, onl
 
 def _with_rare_words(hits: list[GrepHit], keywords: set[str]) -> list[GrepHit]:
     """Without words that many files contain: those say nothing about the request."""
-    stems = [stem_words(hit.text) & keywords for hit in hits]
+    stems = [light_stems(hit.text) & keywords for hit in hits]
     files: dict[str, set[str]] = {}
     for hit, words in zip(hits, stems, strict=True):
         for word in words:
@@ -136,8 +136,8 @@ def _best_files(hits: Iterable[GrepHit], keywords: set[str]) -> list[tuple[str, 
     covered: dict[str, set[str]] = {}
     lines: dict[str, tuple[int, int]] = {}
     for hit in hits:
-        path, shared = hit.path, stem_words(hit.text) & keywords
-        covered.setdefault(path, stem_words(os.path.basename(path)) & keywords).update(shared)
+        path, shared = hit.path, light_stems(hit.text) & keywords
+        covered.setdefault(path, light_stems(os.path.basename(path)) & keywords).update(shared)
         if len(shared) > lines.get(path, (-1, 0))[0]:
             lines[path] = (len(shared), hit.line)
     order = sorted(covered, key=lambda path: (is_config_path(path), -len(covered[path]), -lines[path][0], path))

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from kitbag.library.routing.agent_search import find_paths
-from kitbag.library.routing.skill_search import stem_words
+from kitbag.library.routing.light_stems import light_stems
 from kitbag.models.offline.agents import is_question
 from kitbag.models.offline.conversation import OfflineConversation, find_blocks
 from kitbag.models.offline.search import issue_numbers
@@ -31,7 +31,7 @@ def uncovered_words(conversation: OfflineConversation, keywords: set[str]) -> se
     texts = [step.text for step in conversation.steps_of("Skill") if not step.is_error]
     message = conversation.message
     texts += [message[start:end] for start, end in find_blocks(message, "skill-invocation")]
-    return keywords - stem_words("\n".join(texts)) if texts else keywords
+    return keywords - light_stems("\n".join(texts)) if texts else keywords
 
 
 def quote_skill(name: str, block: str, keywords: AbstractSet[str]) -> str:
@@ -71,8 +71,8 @@ def _score(body: str, section: MarkdownSection, keywords: AbstractSet[str]) -> i
     heading, _, text = whole.partition("\n") if section.level else ("", "", whole)
     if not text.strip():
         return 0
-    in_heading = stem_words(heading) & keywords if section.level > 1 else frozenset[str]()
-    return 2 * len(in_heading) + len(stem_words(text) & keywords)
+    in_heading = light_stems(heading) & keywords if section.level > 1 else frozenset[str]()
+    return 2 * len(in_heading) + len(light_stems(text) & keywords)
 
 
 def _first_lines(text: str, most: int) -> str:
