@@ -173,7 +173,7 @@ def check_words(words: list[str]) -> None:
     command: click.Command = cli
     context = click.Context(cli, info_name="kitbag", **cli.context_settings)
     while True:
-        if command is cli and words and words[-1] in ("-p", "--print"):
+        if command is cli and words and words[-1] in ("-p", "--print", "-r", "--resume"):  # may stand last
             words = [*words, "-"]
         values, words, _ = command.make_parser(context).parse_args([*words])
         if not (isinstance(command, click.Group) and words and "prompt" not in values):

@@ -132,8 +132,12 @@ def test_agents_in_the_background_are_held_to_it_too(world: World) -> None:
     bring(world)
     seen = asyncio.run(ask_for_trust(AnsweringFace("o"), world.places())).fingerprint
     assert parse_options(serialize_options(Options(trust_workspace=seen))).trust_workspace == seen
-    assert check_trust(world.places(), seen).covers(f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`touch $CANARY`")
-    assert not check_trust(world.places(), seen).covers(f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`evil`")
+    assert check_trust(world.places(), seen).covers(
+        f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`touch $CANARY`", world.places()
+    )
+    assert not check_trust(world.places(), seen).covers(
+        f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`evil`", world.places()
+    )
 
 
 def test_enter_alone_trusts_nothing(world: World) -> None:

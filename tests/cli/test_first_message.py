@@ -20,6 +20,7 @@ def offline(world: World) -> World:
         (("--", "doctr"), "doctr"),
         (("--model", "offline", "two words"), "two words"),
         (("--", "-x is an option"), "-x is an option"),
+        (("--", "--permission-mode=autonomous"), "--permission-mode=autonomous"),
     ],
 )
 def test_a_message_starts_the_chat(offline: World, words: tuple[str, ...], message: str) -> None:

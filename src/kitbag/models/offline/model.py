@@ -151,11 +151,13 @@ def _answer(conversation: OfflineConversation, keywords: set[str], unclear: Uncl
         sections.append(
             f"Nothing was changed or run. Without a model, only these prompts work, exactly as written:\n\n{forms}"
         )
+    # Who asks for work gets the start of the skill, which says how it is done.
+    asked = keywords if is_answerable(conversation) else frozenset[str]()
     for step in conversation.steps_of("Skill"):
         if step.text and not step.is_error:
-            sections.append(quote_skill(str(step.call.arguments.get("skill", "")), step.text, keywords))
+            sections.append(quote_skill(str(step.call.arguments.get("skill", "")), step.text, asked))
     if "<skill-invocation" in conversation.message:
-        sections.append(quote_skill("you asked for", conversation.message, keywords))
+        sections.append(quote_skill("you asked for", conversation.message, asked))
     sections += [
         f"From {step.path}:\n\n{code_block(step.text)}"
         for step in conversation.steps_of("Read")

@@ -3,6 +3,7 @@
 Used by offline.model, for the answer and to decide whether files have more to say.
 """
 
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from kitbag.library.routing.agent_search import find_paths
@@ -33,7 +34,7 @@ def uncovered_words(conversation: OfflineConversation, keywords: set[str]) -> se
     return keywords - light_stems("\n".join(texts)) if texts else keywords
 
 
-def quote_skill(name: str, block: str, keywords: set[str]) -> str:
+def quote_skill(name: str, block: str, keywords: AbstractSet[str]) -> str:
     """The best sections in their order, or the start if none shares a word."""
     skill_block = block[max(block.find("<skill-invocation"), 0) :]
     body = skill_block.partition("\n\n")[2].partition("</skill-invocation>")[0].strip()
@@ -44,7 +45,7 @@ def quote_skill(name: str, block: str, keywords: set[str]) -> str:
     return f"The skill {name} says:\n\n{quoted}{more}"
 
 
-def _choose_pieces(body: str, keywords: set[str]) -> list[str]:
+def _choose_pieces(body: str, keywords: AbstractSet[str]) -> list[str]:
     sections = [one for one in parse_sections(body) if body[one.start : one.end].strip()]
     scores = {one.start: _score(body, one, keywords) for one in sections}
     best = sorted((one for one in sections if scores[one.start]), key=lambda one: (-scores[one.start], one.start))
@@ -63,7 +64,7 @@ def _choose_pieces(body: str, keywords: set[str]) -> list[str]:
     return [piece for _, piece in sorted(pieces)]
 
 
-def _score(body: str, section: MarkdownSection, keywords: set[str]) -> int:
+def _score(body: str, section: MarkdownSection, keywords: AbstractSet[str]) -> int:
     """A heading counts twice, but not the title: it says what the skill is about, which is why it was loaded. A section
     that has nothing but its heading has nothing to say."""
     whole = body[section.start : section.end]
