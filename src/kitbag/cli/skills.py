@@ -203,7 +203,7 @@ def _match_to_json(match: "SkillMatch") -> dict[str, Any]:
         **skill_to_json(match.skill, match.visibility),
         "score": match.score,
         "probability": match.probability,
-        "reason": match.reason,
+        "why": match.reason,
     }
 
 
