@@ -109,6 +109,51 @@ def test_names_are_completed_while_one_types_and_taken_by_tab() -> None:
     at_terminal(scene, completer=Commands())
 
 
+def test_enter_takes_the_marked_completion_or_the_only_one() -> None:
+    class Files(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+            word = document.text_before_cursor.split(" ")[-1]
+            for name in ("@core.py", "@api.py", "@app.py", "/help", "/exit", "/export"):
+                if word and name.startswith(word):
+                    yield Completion(name, -len(word), display_meta=f"about {name}")
+
+    async def scene(shown: Seen) -> None:
+        shown.type("see @cor")
+        await shown.until_seen("about @core.py")
+        shown.type(ENTER)  # takes the only one
+        await shown.until_seen("> see @core.py")
+        shown.type(ENTER)
+        assert await shown.next() == Submitted(text="see @core.py")
+        shown.type("see @a")
+        await shown.until_seen("about @app.py")
+        shown.type(DOWN)
+        await shown.until_seen("› @api.py")
+        shown.type(ENTER, " now", ENTER)  # takes the marked one
+        assert await shown.next() == Submitted(text="see @api.py now")
+        shown.type("/he")
+        await shown.until_seen("about /help")
+        shown.type(ENTER)  # a command runs at once
+        assert await shown.next() == Submitted(text="/help")
+        shown.type("/export ap", ENTER)  # an argument may be a new name
+        assert await shown.next() == Submitted(text="/export ap")
+
+    at_terminal(scene, completer=Files())
+
+
+def test_a_mention_that_matches_nothing_is_reported_before_the_message_is_sent() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("see @cor", ENTER)
+        await shown.until_seen("no file or agent matches @cor; press Enter again", "> see @cor")
+        shown.type("e.py", ENTER)
+        assert await shown.next() == Submitted(text="see @core.py")
+        shown.type("see @cor", ENTER)
+        await shown.until_seen("> see @cor", "press Enter again")
+        shown.type(ENTER)
+        assert await shown.next() == Submitted(text="see @cor")
+
+    at_terminal(scene, missing_mentions=lambda text: ["@cor"] if text.endswith("@cor") else [])
+
+
 def test_an_ordinary_word_opens_no_menu() -> None:
     async def scene(shown: Seen) -> None:
         shown.type("help me")

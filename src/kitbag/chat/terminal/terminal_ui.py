@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -87,9 +87,10 @@ class TerminalUI:
         environment: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
         bell: bool = True,
+        missing_mentions: Callable[[str], Sequence[str]] = lambda text: (),
     ) -> None:
         """Draws nothing before the first call of show, draw, next, ask or open. `bell`: rings for a user who is
-        away."""
+        away. `missing_mentions`: the `@names` of a message that match nothing."""
         self.redact: Callable[[str], str] = lambda text: text
         self._cleaner = Cleaner(lambda text: self.redact(text))  # noqa: PLW0108 - the chat replaces it later
         self._renderer = renderer
@@ -119,6 +120,7 @@ class TerminalUI:
             is_working=lambda: is_working(self._live),
             has_queued=lambda: bool(self._live.queued),
             clock=clock,
+            missing_mentions=missing_mentions,
         )
         self._forms = FormQueue(self.show, self._changed, clock, lambda: bool(self._line.buffer.text.strip()))
         self._panels = PanelRunner(self.show, self._changed)
