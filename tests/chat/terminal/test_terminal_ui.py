@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
+import pyte
 import pytest
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -454,6 +455,60 @@ def test_a_resize_leaves_one_picture() -> None:
         assert [text.count(one) for one in ("kept", "working", "queued: later", "> some text", "─")] == [1, 1, 1, 1, 40]
 
     at_terminal(scene)
+
+
+class RewrappingScreen(pyte.HistoryScreen):
+    """Rewraps when it becomes narrower, as tmux does: a row is as wide as what it held since it was empty."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self.used: dict[int, int] = {}
+        super().__init__(columns, lines, history=5000, ratio=0.5)
+
+    def draw(self, data: str) -> None:
+        super().draw(data)
+        self.used[self.cursor.y] = max(self.used.get(self.cursor.y, 0), self.cursor.x)
+
+    def erase_in_line(self, how: int = 0, private: bool = False) -> None:
+        super().erase_in_line(how, private)
+        if how == 0 and self.cursor.x == 0:
+            self.used[self.cursor.y] = 0
+
+    def erase_in_display(self, how: int = 0, *rest: Any, **private: Any) -> None:
+        super().erase_in_display(how, *rest, **private)
+        self.used = {row: width for row, width in self.used.items() if row <= self.cursor.y}
+
+    def resize(self, lines: int | None = None, columns: int | None = None) -> None:
+        assert columns is not None
+        pieces: list[dict[int, Any]] = []
+        cursor = 0
+        for row in range(self.lines):
+            if row == self.cursor.y:
+                cursor = len(pieces)
+            for start in range(0, max(self.used.get(row, 0), 1), columns):
+                pieces.append({at: self.buffer[row][start + at] for at in range(columns)})
+        super().resize(lines, columns)
+        for row, cells in enumerate(pieces[: self.lines]):
+            self.buffer[row].clear()
+            self.buffer[row].update(cells)
+        self.cursor.y, self.used = cursor, {}
+
+
+def test_a_terminal_that_rewraps_shows_nothing_twice_when_it_narrows_while_text_streams() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.screen = RewrappingScreen(100, 40)
+        shown.use_screen_anew()
+        words = [f"w{at:03}" for at in range(64)]
+        shown.terminal.show(VerbatimBlock("kept"))
+        for count in range(10, len(words), 6):  # the rule moves down, row by row
+            live = LiveState(activity="writing", tail=" ".join(words[:count]))
+            shown.terminal.draw(live, ChatStatus(model="model-x"))
+            await shown.until_seen(words[count - 1])
+        await shown.resize(70, 40)
+        await shown.until(lambda: "─" * 70 in shown.rows())
+        text = shown.text()
+        assert [text.count(one) for one in ("kept", "w000", "w050", "writing", "model-x")] == [1] * 5
+
+    at_terminal(scene, columns=100, rows=40, environment={"TMUX": "x"})
 
 
 def test_control_l_draws_everything_again() -> None:

@@ -15,7 +15,7 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import Layout
 from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.renderer import CPR_Support, Renderer
-from prompt_toolkit.styles import Style
+from prompt_toolkit.styles import BaseStyle, Style
 
 QUERY_KEYBOARD: Final = "\x1b[?u"
 """Only terminals that distinguish Shift-Enter from Enter respond to this."""
@@ -52,9 +52,16 @@ def is_reflowing_terminal(environment: Mapping[str, str]) -> bool:
 class InlineRenderer(Renderer):
     reflows = False
     """The terminal rewraps lines when it becomes narrower: the last frame then takes more rows."""
+    keeps_erased_width = False
+    """tmux rewraps a row at the widest text it ever held, even where that was erased since."""
     has_extended_keys = False
     """The terminal reported the extended keyboard protocol."""
     _keyboard_is_on = False
+
+    def __init__(self, style: BaseStyle, output: Output) -> None:
+        self._widest: dict[int, int] = {}
+        """The greatest width of each row since it was erased."""
+        super().__init__(style, output)
 
     def print_above(self, text: str) -> None:
         """Prints where the application is drawn; the caller redraws it below in the same write."""
@@ -67,12 +74,20 @@ class InlineRenderer(Renderer):
         self.output.write_raw(_END_UPDATE)
         self.output.flush()
 
-    def erase_after_resize(self) -> None:
+    def erase_if_resized(self) -> None:
+        """A frame may be due before the signal of a new size arrives."""
+        if self._last_size is not None and self.output.get_size() != self._last_size:
+            self._erase_after_resize()
+
+    def _erase_after_resize(self) -> None:
         """Erases the last frame after the terminal was resized."""
         rows = self._cursor_pos.y
         columns = self.output.get_size().columns
         if self.reflows and self._last_size is not None and columns < self._last_size.columns:
-            rows = sum(-(-max(self._row_width(row), 1) // columns) for row in range(rows))
+            widths = [
+                self._widest.get(row, 0) if self.keeps_erased_width else self._row_width(row) for row in range(rows)
+            ]
+            rows = sum(-(-max(width, 1) // columns) for width in widths)
             rows += self._cursor_pos.x // columns
         self._erase_up(rows)
 
@@ -99,6 +114,8 @@ class InlineRenderer(Renderer):
         self.output.enable_autowrap()
         self._cursor_pos = Point(x=0, y=0)
         self._last_screen = None
+        self._last_size = None
+        self._widest = {}
         self._last_style = None
 
     def render(self, app: Application[Any], layout: Layout, is_done: bool = False) -> None:
@@ -106,6 +123,9 @@ class InlineRenderer(Renderer):
             self.output.write_raw(_KEYBOARD_ON)
             self._keyboard_is_on = True
         super().render(app, layout, is_done)
+        if self.keeps_erased_width and self._last_screen is not None:
+            for row in range(self._last_screen.height):
+                self._widest[row] = max(self._widest.get(row, 0), self._row_width(row))
 
     def reset(self, _scroll: bool = False, leave_alternate_screen: bool = True) -> None:
         if self._keyboard_is_on:
@@ -145,6 +165,9 @@ class InlineApplication(Application[None]):
         )
         self.inline_renderer = InlineRenderer(self._merged_style, self.output)
         self.inline_renderer.reflows = is_reflowing_terminal(environment)
+        self.inline_renderer.keeps_erased_width = bool(environment.get("TMUX")) or environment.get(
+            "TERM", ""
+        ).startswith("tmux")
         # The cursor position is not needed, and a late response would be taken for keys.
         self.inline_renderer.cpr_support = CPR_Support.NOT_SUPPORTED
         self.renderer = self.inline_renderer
@@ -162,6 +185,8 @@ class InlineApplication(Application[None]):
 
     def _redraw(self, render_as_done: bool = False) -> None:
         try:
+            if self.can_draw:
+                self.inline_renderer.erase_if_resized()
             printed = self._take_printed(self.output.get_size().columns) if self.can_draw else ""
             if printed:
                 self.inline_renderer.print_above(printed)
@@ -175,5 +200,4 @@ class InlineApplication(Application[None]):
 
     def _on_resize(self) -> None:
         if self.can_draw:
-            self.inline_renderer.erase_after_resize()
             self._redraw()
