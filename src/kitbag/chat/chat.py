@@ -170,6 +170,10 @@ class Chat:
         await asyncio.wait([foreground])
         return True
 
+    def interrupt(self) -> None:
+        """As Esc does."""
+        self._events.put_nowait(KeyPressed("cancel"))
+
     async def flush(self) -> None:
         """Waits until the UI has received all events of the current run."""
         if self._run is not None:

@@ -130,7 +130,9 @@ class TerminalUI:
 
     def _make_application(self, input_: Input | None, output: Output | None, environment: Mapping[str, str]) -> None:
         register_basic_sequences()
-        cleaners = TextCleaners(text=self._cleaner.text, line=self._cleaner.line, tail=self._tail)
+        cleaners = TextCleaners(
+            text=self._cleaner.text, line=self._cleaner.line, tail=self._tail, blocks=self._block_lines
+        )
         self._layout = ChatLayout(
             line=self._line,
             forms=self._forms,
@@ -176,6 +178,9 @@ class TerminalUI:
         return (
             [[], *lines] if lines and len(lines) < height and self._get_renderer().needs_gap(above, started) else lines
         )
+
+    def _block_lines(self, blocks: tuple[Block, ...], width: int) -> list[FragmentLine]:
+        return parse_ansi_lines(self._render_all(None, blocks, width))
 
     def _render(self, block: Block, width: int) -> str:
         try:
