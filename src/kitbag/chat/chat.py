@@ -418,10 +418,12 @@ class Chat:
 
     def _toggle_details(self) -> None:
         self.view.details_open = not self.view.details_open
-        if not self.view.details_open:
-            self.show(text_block("details collapsed", "dim"))
-            return
-        self.show(*(self.view.details() or [text_block("details expanded", "dim")]))
+        if self.view.details_open:
+            self.ui.unfold(self.view.details())
+            self.ui.hint("details expanded; press Ctrl-O again to collapse them")
+        else:
+            self.ui.fold()
+            self.ui.hint("details collapsed")
 
     async def _cycle_mode(self) -> None:
         from kitbag.chat.commands.mode import cycle_mode

@@ -5,7 +5,7 @@ LiveState, ChatStatus, Panel and forms (dialogs/form), and gets user actions bac
 callers do not.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -139,6 +139,19 @@ class ChatUI(Protocol):
 
     def show(self, *blocks: Block) -> None:
         """Appends blocks to the scrollback."""
+        ...
+
+    def hint(self, text: str) -> None:
+        """Shows a text for a moment; a UI that redraws keeps no line of it."""
+        ...
+
+    def unfold(self, expanded: Sequence[Block]) -> None:
+        """Shows the thinking and the tool results on the screen in full; `expanded`: those that contain more than what
+        was shown. A UI that redraws nothing shows `expanded`."""
+        ...
+
+    def fold(self) -> None:
+        """Collapses again what is still on the screen."""
         ...
 
     def draw(self, live: LiveState, status: ChatStatus) -> None:

@@ -17,7 +17,16 @@ from chat.seen_terminal import DOWN, ENTER, ESCAPE, UP, Seen, seen, started
 from kitbag.chat.ui import ChatStatus, ExitRequested, KeyPressed, LiveState, RunningCall, Submitted
 from kitbag.errors import InvalidError
 from kitbag.messages import Image
-from kitbag.views.blocks import DiffBlock, NoticeBlock, ReplyBlock, ToolBlock, UserBlock, VerbatimBlock, text_block
+from kitbag.views.blocks import (
+    DiffBlock,
+    NoticeBlock,
+    ReplyBlock,
+    ThinkingBlock,
+    ToolBlock,
+    UserBlock,
+    VerbatimBlock,
+    text_block,
+)
 from support.waiting import TEST_TIMEOUT
 
 
@@ -453,6 +462,35 @@ def test_a_resize_leaves_one_picture() -> None:
         await shown.until(lambda: shown.text().count("model-x") == 1)
         text = shown.text()
         assert [text.count(one) for one in ("kept", "working", "queued: later", "> some text", "─")] == [1, 1, 1, 1, 40]
+
+    at_terminal(scene)
+
+
+def test_details_are_shown_in_full_and_folded_again_in_place() -> None:
+    call = ToolBlock(name="Read", title="a.py", summary="60 lines", is_error=False, seconds=0.2)
+    full = ToolBlock(
+        name="Read", title="a.py", summary="60 lines", is_error=False, seconds=0.2, is_open=True, details="x\ny"
+    )
+    thought = ThinkingBlock("first idea\nsecond idea", 2.0)
+    diff = "--- a\n+++ b\n@@ -0,0 +1,30 @@\n" + "\n".join(f"+new {at}" for at in range(30)) + "\n"
+    edit = ToolBlock(name="Edit", title="b.py", summary="30 lines", is_error=False, seconds=0.1, details=diff)
+
+    async def scene(shown: Seen) -> None:
+        shown.terminal.show(UserBlock("hello"), thought, call, edit, ReplyBlock("done"))
+        await shown.until_seen("done", "Ctrl-O")
+        before = shown.text()
+        shown.terminal.unfold([full])
+        await shown.until(lambda: "new 29" in shown.all())
+        everything = shown.all()
+        assert all(text in everything for text in ("first idea", "second idea", "  x", "  y", "new 0", "done"))
+        assert everything.count("hello") == 1
+        shown.terminal.hint("for a moment")
+        shown.terminal.fold()
+        await shown.until(lambda: "Ctrl-O" in shown.text())
+        assert before.split("\n")[:-2] == shown.text().split("\n")[:-2]
+        shown.terminal.draw(LiveState(), ChatStatus(model="model-x"))
+        shown.pass_time()
+        await shown.until_gone("for a moment")
 
     at_terminal(scene)
 

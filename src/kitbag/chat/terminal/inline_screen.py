@@ -92,9 +92,8 @@ class InlineRenderer(Renderer):
         self._erase_up(rows)
 
     def clear_screen(self) -> None:
-        self._erase_up(self._cursor_pos.y)
-        self.output.erase_screen()
         self.output.cursor_goto(0, 0)
+        self._erase_up(0)
 
     def _row_width(self, row: int) -> int:
         if self._last_screen is None:

@@ -49,6 +49,7 @@ _DRAW_SHARE: Final = 4
 _MAX_FRAME_INTERVAL: Final = 0.25
 _KEPT_BLOCKS: Final = 200
 """Blocks kept to redraw the screen (Ctrl-L)."""
+_HINT_SECONDS: Final = 4.0
 _EXIT_HANGUP: Final = 129
 _EXIT_SIGTERM: Final = 143
 
@@ -102,6 +103,10 @@ class TerminalUI:
         self._exit: ExitRequested | None = None
         self._unprinted: list[Block] = []
         self._printed: deque[Block] = deque(maxlen=_KEPT_BLOCKS)
+        self._folded: dict[int, Block] = {}
+        """What unfolded blocks were, by their identity in `_printed`."""
+        self._first_unfolded: int | None = None
+        """Index in `_printed` from which everything is printed again."""
         self._clears_screen = False
         self._last_frame = self._frame_cost = 0.0
         self._next_frame: asyncio.TimerHandle | None = None
@@ -232,11 +237,44 @@ class TerminalUI:
         if self._clears_screen:
             self._clears_screen = False
             self._app.inline_renderer.clear_screen()
-            rows = self._app.output.get_size().rows
-            repeated = "".join(self._render_all(None, self._printed, width).splitlines(keepends=True)[-rows:])
+            repeated = self._render_screen(width)
         else:
             repeated = ""
         return repeated + self._render_new(width)
+
+    def _render_screen(self, width: int) -> str:
+        """As much as fits, and all of what was unfolded."""
+        first, self._first_unfolded = self._first_unfolded, None
+        if first is not None:
+            return self._render_all(None, list(self._printed)[first:], width)
+        rows = self._app.output.get_size().rows
+        return "".join(self._render_all(None, self._printed, width).splitlines(keepends=True)[-rows:])
+
+    def hint(self, text: str) -> None:
+        self._show_hint(text, _HINT_SECONDS)
+        self._draw_soon()
+
+    def unfold(self, expanded: Sequence[Block]) -> None:
+        from kitbag.chat.terminal.folding import unfold_blocks
+
+        blocks = list(self._printed)
+        size = self._app.output.get_size()
+        first, left = len(blocks), size.rows
+        while first and left > 0:
+            first -= 1
+            left -= self._render(blocks[first], size.columns).count("\n")
+        unfolded = unfold_blocks(blocks[first:], expanded)
+        self._folded = dict(zip(map(id, unfolded), blocks[first:], strict=True))
+        self._printed = deque([*blocks[:first], *unfolded], maxlen=_KEPT_BLOCKS)
+        self._first_unfolded = first
+        self._redraw_screen()
+
+    def fold(self) -> None:
+        from kitbag.chat.terminal.folding import fold_block
+
+        folded = [self._folded.get(id(block)) or fold_block(block) for block in self._printed]
+        self._printed, self._folded = deque(folded, maxlen=_KEPT_BLOCKS), {}
+        self._redraw_screen()
 
     def _render_new(self, width: int) -> str:
         above = self._printed[-1] if self._printed else None
