@@ -59,6 +59,7 @@ docs: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python bench/scan.py
+	$(BIN)/python bench/routing.py
 	$(BIN)/python bench/pack.py
 	$(BIN)/python bench/permissions.py
 	$(BIN)/python bench/tools.py
@@ -69,6 +70,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python bench/stopping.py
 	$(BIN)/python bench/hostile.py
 	$(BIN)/python bench/redaction.py
+	$(BIN)/python bench/audit.py
 	$(BIN)/python bench/mcp.py
 	$(BIN)/python bench/mcp_http.py
 	$(BIN)/python bench/savings.py

@@ -2,9 +2,12 @@
 
     python bench/savings.py
 
-Each row is a run of the real program against the scripted model on loopback, in a copy of the sample workspace; the
-figures are from the ledger that `kitbag context --json` prints. Skills of ten in the last part: the same with a library
-of ten skills of ordinary size.
+Each row is a run of the real program against the scripted model on loopback. Two measures:
+
+- the stricter one: every token of prompt, tools, skills and messages, from the ledger that `kitbag context --json`
+  prints, in a copy of the sample workspace;
+- the design's: 1.3 tokens per word of the system prompt and the loaded skills, without tools and messages, in a library
+  like the design's of ten skills that take 12,000 tokens with everything loaded.
 """
 
 import json
@@ -36,7 +39,8 @@ SCENARIOS: list[tuple[str, str, list[Step]]] = [
 ]  # fmt: skip
 
 
-def ask(workspace: Path, home: Path, request: str, steps: list[Step]) -> dict[str, Any]:
+def ask(workspace: Path, home: Path, request: str, steps: list[Step]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The context afterwards, and the last request."""
     with ModelServer(Script([Rule(steps)])) as server:
         environment = {**os.environ, **server.environment(), "HOME": str(home), "KITBAG_HOME": str(home / ".kitbag")}
 
@@ -56,8 +60,9 @@ def ask(workspace: Path, home: Path, request: str, steps: list[Step]) -> dict[st
             return done.stdout
 
         run("-p", request, "--model", "anthropic/claude-sonnet-4-5", "--trust-workspace")
+        last = server.requests[-1].body
         found: dict[str, Any] = json.loads(run("context", "--json"))
-        return found
+        return found, last
 
 
 def at_start(found: dict[str, Any]) -> int:
@@ -79,7 +84,7 @@ def sample(base: Path) -> None:
     (workspace / ".git").mkdir()
     home.mkdir()
     print("sample workspace         all at start     Kitbag    saved   design   (tokens: prompt, tools, skills, talk)")
-    first = ask(workspace, home, "Hello.", loads())
+    first, _ = ask(workspace, home, "Hello.", loads())
     fixed = at_start(first) - first["skills"]["listed"]
     everything = fixed + first["skills"]["possible"]
     row("start", everything, at_start(first))
@@ -89,9 +94,51 @@ def sample(base: Path) -> None:
     )
     print(f"  of that, {len(skills['each'])} skills alone: {alone} (goal: at most 10%)")
     for name, request, steps in SCENARIOS:
-        found = ask(workspace, home, request, steps)
+        found, _ = ask(workspace, home, request, steps)
         talk = found["tokens"] - at_start(found) - found["skills"]["loaded"]
         row(name, everything + talk, found["tokens"])
+
+
+DESIGN_SKILLS = (
+    "ado_basics", "git_ops", "telemetry", "code_review", "security_analysis", "incident_investigation",
+    "ado_pr_management", "pyspark_optimization", "python_review", "rca",
+)  # fmt: skip
+DESIGN_WORDS = 875
+"""Of each skill, so that ten of them and the prompt take about 12,000 tokens."""
+DESIGN_SCENARIOS: list[tuple[str, str, list[Step]]] = [
+    ("start", "Hello.", loads()),
+    ("simple query", "What is two plus two?", loads()),
+    ("code review", "Review this change.", loads("code_review")),
+    ("multi-skill task", "Review this change for security and open a pull request.",
+     loads("code_review", "security_analysis", "ado_pr_management")),
+]  # fmt: skip
+
+
+def words(text: str) -> float:
+    """Tokens as the design's own script counts them."""
+    return len(text.split()) * 1.3
+
+
+def as_designed(base: Path) -> None:
+    workspace, home = base / "design", base / "design-home"
+    (workspace / ".git").mkdir(parents=True)
+    home.mkdir()
+    body = " ".join(("Read the change as a whole before you judge a line of it.",) * (DESIGN_WORDS // 13)) + "\n"
+    for name in DESIGN_SKILLS:
+        folder = workspace / ".kitbag" / "skills" / name
+        folder.mkdir(parents=True)
+        head = f"---\nname: {name}\ndescription: Guides {name.replace('_', ' ')} of the team, step by step.\n---\n"
+        (folder / "SKILL.md").write_text(head + body)
+    print(
+        "\nas the design counts     all at start     Kitbag    saved   design   (1.3 per word: system prompt, skills)"
+    )
+    for name, request, steps in DESIGN_SCENARIOS:
+        _, last = ask(workspace, home, request, steps)
+        prompt = "".join(block["text"] for block in last["system"])
+        catalog = prompt[prompt.index("<available-skills>") : prompt.index("</available-skills>")]
+        loaded = json.dumps(last["messages"]).count("<skill-invocation ") * words(body)
+        everything = words(prompt) - words(catalog) + len(DESIGN_SKILLS) * words(body)
+        row(name, round(everything), round(words(prompt) + loaded))
 
 
 def ten(base: Path) -> None:
@@ -105,7 +152,7 @@ def ten(base: Path) -> None:
         (folder / "SKILL.md").write_text(
             head + "Read the change before you judge it, and say what you left out.\n" * 60
         )
-    found = ask(workspace, home, "Hello.", loads())
+    found, _ = ask(workspace, home, "Hello.", loads())
     listed, possible = found["skills"]["listed"], found["skills"]["possible"]
     print(
         f"\nten skills at start: {listed:,} tokens listed beside {possible:,} with all loaded:"
@@ -117,6 +164,7 @@ def main() -> None:
     base = Path(tempfile.mkdtemp(prefix="kitbag-savings-"))
     try:
         sample(base)
+        as_designed(base)
         ten(base)
     finally:
         shutil.rmtree(base, ignore_errors=True)

@@ -12,7 +12,7 @@ fulfilled, and each has an exit code:
     └── UntrustedItemError 13   the workspace is not trusted (library/untrusted_items)
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 Severity = Literal["error", "warning", "info"]
@@ -40,6 +40,15 @@ class Diagnostic(NamedTuple):
 def worst_first(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Sorts by severity and location, without duplicates; the order is deterministic."""
     return sorted(set(diagnostics), key=lambda d: (SEVERITIES.index(d.severity), *d[2:], d.code))
+
+
+def first_diagnostics(diagnostics: Sequence[Diagnostic], limit: int = 10) -> list[Diagnostic]:
+    """For a start, which must not be flooded by one file; `kitbag doctor` lists all."""
+    if len(diagnostics) <= limit:
+        return list(diagnostics)
+    last = diagnostics[-1]
+    more = f"{len(diagnostics) - limit} more problems"
+    return [*diagnostics[:limit], last._replace(line=0, problem=more, fix="run `kitbag doctor` to list them")]
 
 
 class KitbagError(Exception):

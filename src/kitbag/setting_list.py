@@ -70,6 +70,15 @@ SETTINGS: tuple[Setting, ...] = (
         description="default persona (`--persona`)",
     ),
     Setting(
+        key="routing.vectors",
+        kind="text",
+        default="",
+        description=(
+            "directory of a BERT-style sentence encoder for ranking skills by meaning, or `off`; empty: the one that "
+            "`kitbag setup semantic` installs"
+        ),
+    ),
+    Setting(
         key="catalog.descriptions",
         kind="budget",
         default="8000",

@@ -430,3 +430,77 @@ def json_text(value: Any) -> str:
         return value
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return "\n".join(filter(None, map(json_text, parts)))
+
+
+PRINTED_SKILL = """\
+# src/triagent/skills/omnia-data/support/incident_investigation.md
+---
+name: incident_investigation
+display_name: "Incident Investigation"
+description: "Investigate production incidents with telemetry analysis and RCA"
+version: "1.0.0"
+subagents:
+  - investigation-reporter  # Associated subagent
+tools:
+  - mcp__azure-devops__search_work_items
+  - mcp__triagent__generate_kusto_query
+---
+
+# Investigation Instructions
+...
+"""
+PRINTED_REPORTER = """\
+# src/triagent/skills/omnia-data/support/_subagents/investigation-reporter.yaml
+name: investigation-reporter
+description: "Create detailed incident RCA reports with root cause analysis and recommendations. Use for production incidents requiring formal documentation."
+prompt: |
+  You are an incident investigation specialist. When investigating:
+  1. Gather telemetry data from Application Insights
+  2. Identify the root cause using timeline analysis
+  3. Document findings in RCA format
+  4. Provide actionable recommendations
+tools:
+  - Read
+  - Grep
+  - Glob
+  - mcp__triagent__generate_kusto_query
+  - mcp__azure-devops__create_work_item
+model: sonnet
+"""
+
+
+def test_the_files_of_the_design_work_as_printed(world: World, decides: Callable[..., ModelServer]) -> None:
+    team = ".kitbag/skills/omnia-data"
+    world.write(f"{team}/support/incident_investigation.md", PRINTED_SKILL)
+    world.write(f"{team}/support/_subagents/investigation-reporter.yaml", PRINTED_REPORTER)
+    world.write(f"{team}/_persona_support.yaml", "name: support\nskills: [incident_investigation]\n")
+    report = call("Task", subagent_type="investigation-reporter", prompt="Incident 123.", description="d")
+    server = decides(
+        call("Skill", skill="incident_investigation"),
+        report,
+        "Done.",
+        **{"incident investigation specialist": ["RCA."]},
+    )
+
+    async def work(agent: Agent) -> Told:
+        return await tell(agent, "Investigate.")
+
+    options = Options(
+        directory=str(world.workspace),
+        model=MODEL,
+        team="omnia-data",
+        persona="support",
+        mode="plan",
+        trust_workspace=True,
+    )
+
+    async def opened() -> Told:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(options=options) as agent:
+            return await work(agent)
+
+    told = asyncio.run(opened())
+    assert "omnia-data/incident_investigation" in listed(told.prompt, "available-skills")
+    assert "omnia-data/investigation-reporter" in listed(told.prompt, "available-agents")
+    assert told.loaded == ["omnia-data/incident_investigation"]
+    assert "4. Provide actionable recommendations" in system_of(server, 2)
+    assert told.text == "Done."

@@ -10,8 +10,10 @@ import pytest
 from behaviour.acting import MODES
 from conftest import World
 from kitbag.messages import Text, ToolResult
+from kitbag.models.provider import ModelRequest
+from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest
 from kitbag.store.api_keys import store_key
-from kitbag.testing import Step
+from kitbag.testing import Rule, Script, Step
 from support.house import House
 from support.servers import Answer, Server, redirect, reply
 
@@ -94,7 +96,8 @@ def test_D45_a_search_needs_a_rule_too(house: House, servers: list[Server], mode
     server = start(servers, reply(b'{"results": [{"url": "https://a.example/", "title": "Found"}]}'))
     more = f'search.url = "http://127.0.0.1:{server.port}"'
     allow(house, more=more)
-    assert "WebSearch is not allowed" in told(house, "WebSearch", mode, query="zebra")
+    problem = "WebSearch is not available in this run" if mode == "plan" else "WebSearch is not allowed"
+    assert problem in told(house, "WebSearch", mode, query="zebra")
     assert server.heads == []
     allow(house, "WebSearch", more=more)
     assert "1. Found\n" in told(house, "WebSearch", mode, query="zebra")
@@ -111,6 +114,54 @@ def test_D45_an_agent_that_explores_uses_the_web_under_the_same_rules(house: Hou
     allow(house, "WebFetch(domain:127.0.0.1)", opened=opened)
     house.ask("Go", steps=[call, "Done."], agent="Explore")
     assert len(server.heads) == 1
+
+
+class _Person:
+    """Allows everything, and keeps what it was asked."""
+
+    one_at_a_time = True
+
+    def __init__(self) -> None:
+        self.asked: list[ApprovalRequest] = []
+
+    async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
+        self.asked.append(question)
+        return ApprovalAnswer(choice="allow")
+
+
+@pytest.mark.parametrize("agent", ["Explore", "Plan"])
+def test_a_read_only_agent_asks_before_it_uses_the_web_and_knows_if_it_cannot(
+    house: House, servers: list[Server], agent: str
+) -> None:
+    server = start(servers)
+    url = f"http://127.0.0.1:{server.port}/"
+    allow(house, opened=(f"127.0.0.1:{server.port}",))
+    fetch = Step(calls=(("c1", "WebFetch", json.dumps({"url": url})),))
+    delegate = Step(
+        calls=(("c2", "Task", json.dumps({"subagent_type": agent, "prompt": "Look.", "description": "d"})),)
+    )
+    script = Script(
+        [Rule([fetch, Step(text="Done.")] * 2, system="## Your Task"), Rule([delegate, Step(text="Fine.")] * 2)]
+    )
+
+    def child_of(approver: _Person | None) -> ModelRequest:
+        house.ask("Go", steps=script, approver=approver)
+        return next(one for one in house.requests if "## Your Task" in "".join(block.text for block in one.system))
+
+    alone = child_of(None)
+    assert not {"WebFetch", "WebSearch"} & {tool.name for tool in alone.tools}
+    assert "The web is not available in this run" in alone.system[0].text
+    assert server.heads == []
+    person = _Person()
+    accompanied = child_of(person)
+    assert {"WebFetch", "WebSearch"} <= {tool.name for tool in accompanied.tools}
+    assert "WebFetch and WebSearch may need the user's approval" in accompanied.system[0].text
+    assert "WebFetch" in [question.tool for question in person.asked]
+    assert len(server.heads) == 1
+    allow(house, "WebFetch(domain:example.com)")
+    by_rule = child_of(None)
+    assert {tool.name for tool in by_rule.tools} >= {"WebFetch"}
+    assert "WebSearch" not in {tool.name for tool in by_rule.tools}
 
 
 SECRET = "tk-9f3Kx72mQp8LwZ4vR6nB1"

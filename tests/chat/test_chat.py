@@ -136,18 +136,6 @@ def test_esc_cancels_the_work_and_keeps_what_was_done(world: World) -> None:
             assert "one" in json.dumps(server.requests[-1].body["messages"])
 
 
-def test_what_is_typed_meanwhile_is_queued_shown_and_sent_after(world: World) -> None:
-    with ModelServer(script(Step(text="First.", delay=1.0), "Second.")) as server:
-        point(world, server)
-        with chat(world) as driven:
-            driven.say("question one")
-            driven.until(lambda: server.requests)
-            driven.say("question two")
-            driven.until_seen("queued")
-            driven.until_seen("First.", "Second.")
-    assert "question two" in said_to(server)
-
-
 def test_the_mode_changes_with_shift_tab(world: World) -> None:
     world.write("a.txt", "one\n")
     edit = calls("Edit", "c2", file_path="a.txt", old_string="one", new_string="two")

@@ -34,6 +34,8 @@ def test_low_findings_exit_0_unless_strict(world: World) -> None:
     world.skill(".kitbag/skills", "s", body=f"Never run `{PIPE}`.")
     assert world.run("audit").returncode == 0
     assert world.run("audit", "--strict").returncode == 1
+    assert world.run("audit", "--fail-on", "low").returncode == 1
+    assert world.run("audit", "--fail-on", "high").returncode == 0
 
 
 @pytest.mark.parametrize(

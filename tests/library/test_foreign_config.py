@@ -1,6 +1,7 @@
 """What other tools' settings would run is named, and nothing of it runs."""
 
 import json
+import subprocess
 
 import pytest
 
@@ -66,3 +67,14 @@ def test_names_from_a_file_can_t_add_lines_to_the_report(world: World) -> None:
     assert "\n" not in note.problem
     assert len(note.problem) < 400
     assert note.problem.endswith("and 47 more")
+
+
+def test_folders_of_the_former_layout_are_reported_with_the_command_that_moves_them(world: World) -> None:
+    world.write(".gen/agents/ml-engineer.md", "---\nname: ml-engineer\ndescription: d\n---\nx\n")
+    world.write("~/.gen/agents/mine.md", "---\nname: mine\ndescription: d\n---\nx\n")
+    assert "not read" in world.run("doctor").stdout
+    problems = [one for one in check_foreign_config(world.places()) if one.code == "not-read"]
+    assert [one.file for one in problems] == [f"{world.workspace}/.gen/agents", f"{world.home}/.gen/agents"]
+    for one in problems:
+        subprocess.run(one.fix.removeprefix("run: "), shell=True, check=True)
+    assert {"ml-engineer", "mine"} <= {agent.name for agent in world.registry().agents}

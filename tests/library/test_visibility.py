@@ -400,3 +400,28 @@ def test_an_agent_whose_tools_name_one_skill_sees_only_that(tmp_path: Path) -> N
     here = str(tmp_path / "ws")
     registry = Registry(scopes.Places(here, str(tmp_path), str(tmp_path / "home"), (here,)))
     assert [skill.name for skill, _ in registry.visible_skills(registry.find_agent("a"))] == ["open"]
+
+
+def test_core_skills_of_a_persona_narrow_the_core_folders(world: World) -> None:
+    for name in ("ado_basics", "git_ops", "telemetry"):
+        world.write(f".kitbag/skills/core/{name}.md", f"---\nname: {name}\ndescription: d\n---\nx\n")
+    world.skill(".kitbag/skills/core", "folder")
+    world.write(".kitbag/skills/ops/core/tickets.md", "---\nname: tickets\ndescription: d\n---\nx\n")
+    world.write(".kitbag/skills/ops/core/reports.md", "---\nname: reports\ndescription: d\n---\nx\n")
+    world.skill(".kitbag/skills", "ordinary")
+    world.write(".kitbag/skills/ops/_persona_support.yaml", "core_skills: [ado_basics, telemetry, tickets]\n")
+    world.write(".kitbag/skills/ops/_persona_plain.yaml", "description: no core_skills\n")
+
+    def listed(**selection: str) -> set[str]:
+        pairs = world.registry(**selection).visible_skills()
+        return {skill.name for skill, _ in pairs if skill.root.scope == "project"}
+
+    everything = {"ado_basics", "git_ops", "telemetry", "folder", "ordinary"}
+    assert listed() == everything
+    assert listed(team="ops", persona="plain") == {*everything, "tickets", "reports"}
+    assert listed(team="ops", persona="support") == {"ado_basics", "telemetry", "tickets", "ordinary"}
+    registry = world.registry(team="ops", persona="support")
+    verdict = registry.evaluate(registry.find_skill("git_ops"))
+    assert (verdict.model, verdict.searchable, verdict.reason) == (
+        True, False, "not a core skill of support: load it as git_ops",
+    )  # fmt: skip

@@ -134,3 +134,10 @@ def test_an_agent_with_the_skill_tool_gets_a_catalog_after_its_preloads(world: W
     text, _ = prompt(world)
     assert text.index("Always wash hands.") < text.index("- other: Another one.") < text.index("## Additional")
     assert "- rules:" not in text
+
+
+def test_a_file_that_names_hundreds_of_unknown_skills_floods_nobody(world: World) -> None:
+    agent(world, f"[{', '.join(f'none{at}' for at in range(300))}]")
+    _, warnings = prompt(world)
+    assert len(warnings) == 11
+    assert warnings[-1] == "290 more problems"

@@ -28,7 +28,10 @@ def library(world: World) -> World:
 def test_what_the_words_speak_for_is_suggested(library: World) -> None:
     block = suggest_skills(library.registry(), "the users query is slow, which index do we need in postgres?", "")
     assert block.splitlines()[:2] == ["<suggested-skills>", "Keyword matches for this message:"]
-    assert block.splitlines()[2] == f"- postgres-tuning: {SKILLS['postgres-tuning']}"
+    assert (
+        block.splitlines()[2]
+        == f"- postgres-tuning: {SKILLS['postgres-tuning']} [matches postgres, slow, query, index]"
+    )
     assert block.endswith("\n</suggested-skills>")
 
 

@@ -9,6 +9,7 @@ from kitbag.agent.ask_model import RetryPolicy
 from kitbag.assembly.run_options import Options
 from kitbag.events import Event, Notice, RunEnded
 from kitbag.models.provider import ModelRequest
+from kitbag.permissions.approvals.approval import Approver
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Rule, Script, Scripted, Step
 from support.waiting import TEST_TIMEOUT
@@ -24,17 +25,26 @@ class House:
         self.session = ""
         self.agent: Agent | None = None
 
-    def ask(self, *requests: str, steps: Any = ("Fine.",) * 20, model: str = "", **options: Any) -> RunEnded:
-        return asyncio.run(self._ask(requests, steps, model, options))
+    def ask(
+        self,
+        *requests: str,
+        steps: Any = ("Fine.",) * 20,
+        model: str = "",
+        approver: Approver | None = None,
+        **options: Any,
+    ) -> RunEnded:
+        return asyncio.run(self._ask(requests, steps, model, approver, options))
 
-    async def _ask(self, requests: tuple[str, ...], steps: Any, model: str, options: dict[str, Any]) -> RunEnded:
+    async def _ask(
+        self, requests: tuple[str, ...], steps: Any, model: str, approver: Approver | None, options: dict[str, Any]
+    ) -> RunEnded:
         script = steps if isinstance(steps, Script) else Script([Rule([_step(step) for step in steps])])
         self.model, self.events = Scripted(script), []
         given = Options(directory=str(self.world.workspace), **options)
         ended: RunEnded | None = None
         async with asyncio.timeout(TEST_TIMEOUT):
             patience = RetryPolicy(first_wait=0.001)
-            async with Agent(model, options=given, provider=self.model, patience=patience) as agent:
+            async with Agent(model, options=given, provider=self.model, approver=approver, patience=patience) as agent:
                 self.agent, self.session = agent, agent.session.id
                 for request in requests:
                     async with agent.run(request) as run:

@@ -23,6 +23,7 @@ from kitbag.tasks.delegation import TaskDelegation
 from kitbag.tasks.reports import build_report
 from kitbag.tasks.task import TaskRequest, TaskResult
 from kitbag.tasks.worker import Worker
+from kitbag.tasks.worker_process import wait_until_finished
 from kitbag.testing import ModelServer, Rule, Script, Scripted, Step
 from kitbag.tools.delegation import DelegationRequest, TaskReport
 from kitbag.tools.task import render_report
@@ -271,7 +272,7 @@ def test_agents_start_agents_only_so_deep(world: World) -> None:
 
 
 def test_what_agents_spend_counts_against_the_limits_of_the_one_that_started_them(world: World) -> None:
-    from kitbag.agent.loop import Limits
+    from kitbag.agent.turn_limits import Limits
     from kitbag.messages import Usage
 
     spends = Step(text="Found.", usage=Usage(input=5_000, output=100))
@@ -393,7 +394,9 @@ class TestResuming:
 
         return asyncio.run(opened())
 
-    def test_what_ran_in_front_goes_on_in_the_background(self, world: World) -> None:
+    def test_what_ran_in_front_goes_on_in_the_background_and_what_was_fetched_is_not_told_again(
+        self, world: World
+    ) -> None:
         async def work(_: Agent, delegated: TaskDelegation) -> Any:
             done = await delegated.start(DelegationRequest(agent="Explore", prompt="Find."), lambda _: None)
             more = DelegationRequest(agent="Explore", prompt="More.", background=True, resume=done.id)
@@ -403,14 +406,14 @@ class TestResuming:
 
         status, text, news = self.use(world, work)
         assert (status, text) == ("completed", "Second.")
-        assert "Second." in news
+        assert news == ""
 
     def test_what_ran_in_the_background_and_goes_on_in_front_is_not_told_twice(self, world: World) -> None:
         async def work(_: Agent, delegated: TaskDelegation) -> Any:
             begun = await delegated.start(
                 DelegationRequest(agent="Explore", prompt="Find.", background=True), lambda _: None
             )
-            await delegated.report(begun.id, TEST_TIMEOUT)
+            await wait_until_finished(delegated.board, str(world.home / ".kitbag"), begun.id, TEST_TIMEOUT)
             first = await delegated.take_notifications()
             report = await delegated.start(
                 DelegationRequest(agent="Explore", prompt="More.", resume=begun.id), lambda _: None

@@ -4,6 +4,7 @@
 examine_item, run and lockfile.
 """
 
+import itertools
 import os
 import re
 from typing import Final, NamedTuple
@@ -14,6 +15,7 @@ from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.file_checks import is_binary, read_link_target
 from kitbag.audit.file_content import FileContent
 from kitbag.audit.findings import AuditFile, AuditItem
+from kitbag.audit.patterns import LineMatches
 from kitbag.audit.regions import MAX_TOKENS, AuditedText
 from kitbag.audit.urls import FoundUrl
 from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS
@@ -205,7 +207,7 @@ class CapabilityCollector:
             name = match["name"].rstrip("./")
             if name.lower() not in _KEYWORDS and len(self.programs) < _MAX_ENTRIES:
                 self.programs.add(name)
-        if source.content.kind == "markdown":
+        if source.content.kind == "markdown" and (source.has(" tool") or source.has("mcp__") or "`" in source.text):
             for match in _MENTIONED.finditer(source.text):
                 self.mentioned_tools.add(match["code"] or match["tool"] or match["server"])
 
@@ -240,18 +242,10 @@ class CapabilityCollector:
         )
 
     def _add_environment(self, source: AuditedText, shell: str) -> None:
-        names: set[str] = set()
-        is_other_script = source.content.kind == "script" and source.language != "shell"
-        for text in (
-            shell,
-            source.text if is_other_script and any(source.has(word) for word in _ENVIRONMENT_WORDS) else "",
-        ):
-            for number, match in enumerate(_ENVIRONMENT.finditer(text)):
-                if number >= _MAX_ENTRIES:
-                    break
-                name = next(value for value in match.groups() if value)
-                if match["shell"] is None or text is shell:
-                    names.add(name)
+        names = {_variable(match) for match in itertools.islice(_ENVIRONMENT.finditer(shell), _MAX_ENTRIES)}
+        if source.content.kind == "script" and source.language != "shell":
+            found = LineMatches(source, _ENVIRONMENT, _ENVIRONMENT_WORDS).found[:_MAX_ENTRIES]
+            names |= {_variable(match) for _, _, match in found if match["shell"] is None}
         assigned = set(_ASSIGNED.findall(shell)) if names else set[str]()
         self.environment |= {
             name for name in names if name not in _ORDINARY and name not in assigned and not name.startswith("CLAUDE_")
@@ -274,6 +268,10 @@ class CapabilityCollector:
             links=tuple(sorted(self.links)),
             binaries=tuple(sorted(self.binaries)),
         )
+
+
+def _variable(match: "re.Match[str]") -> str:
+    return next(value for value in match.groups() if value)
 
 
 def _shell_code(source: AuditedText) -> list[str]:

@@ -14,6 +14,7 @@ from kitbag.audit.file_checks import FileRemark
 from kitbag.audit.file_content import FileContent
 from kitbag.audit.findings import AuditItem, Severity
 from kitbag.audit.shell_checks import find_unpinned_package
+from kitbag.audit.urls import foreign_hosts
 from kitbag.library.agent_document import AgentDocument, read_document
 from kitbag.library.dialects.permission_modes import normalize_mode
 from kitbag.library.dialects.tool_lists import ToolAccess, parse_tools
@@ -170,6 +171,11 @@ def _allows_all(value: YamlValue | None) -> bool:
     return False
 
 
+def _rate_hooks(commands: tuple[str, ...]) -> Severity | None:
+    """A hook that contacts a stranger on every event is no formatter."""
+    return "high" if any(foreign_hosts(command) for command in commands) else None
+
+
 def _check_hooks(document: AgentDocument, remarks: list[tuple[int, FileRemark]]) -> tuple[str, ...]:
     key, value = document.take("hooks")
     if not value:
@@ -178,7 +184,9 @@ def _check_hooks(document: AgentDocument, remarks: list[tuple[int, FileRemark]])
     remarks.append(
         (
             document.find_line(key),
-            FileRemark(rule="declared-hooks", severity=None, excerpt=f"{key}: {'; '.join(commands)}"[:400]),
+            FileRemark(
+                rule="declared-hooks", severity=_rate_hooks(commands), excerpt=f"{key}: {'; '.join(commands)}"[:400]
+            ),
         )
     )
     return commands
@@ -263,7 +271,7 @@ def read_settings_file(content: FileContent) -> DeclaredSettings | None:
     declared = fields.get("hooks")
     if declared and not isinstance(declared, str):
         hooks = _find_commands(declared)
-        note("hooks", "declared-hooks", None, f"hooks: {'; '.join(hooks)}")
+        note("hooks", "declared-hooks", _rate_hooks(hooks), f"hooks: {'; '.join(hooks)}")
     servers: tuple[str, ...] = ()
     for key in ("mcpServers", "servers", "mcp", "lspServers"):
         if as_map(fields.get(key)):

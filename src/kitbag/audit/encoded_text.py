@@ -18,7 +18,7 @@ _MAX_DECODED: Final = 65536
 _BUDGET: Final = 1 << 20
 _MIN_REPORTED: Final = 400
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])(?:[A-Za-z0-9+/_-]{40,}+(?:[ \t\"'\\+,]{0,6}\n[ \t\"'+]{0,40})?+)++={0,2}")
-_HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-fA-F]{2}){40,}+(?![0-9A-Za-z])|(?:\\x[0-9a-fA-F]{2}){20,}+")
+_HEX = re.compile(r"(?:\\x[0-9a-fA-F]{2}){20,}+")
 _HARMLESS_BEFORE = load_expression("encoded_text.harmless_before")
 _ACTS = load_expression("encoded_text.acts")
 
@@ -55,7 +55,8 @@ def find_encoded_payloads(source: AuditedText) -> ScanResult:
 
 def _find_blobs(text: str) -> list[tuple[int, int]]:
     spans = [(match.start(), match.end()) for match in _BASE64.finditer(text)]
-    spans += [(match.start(), match.end()) for match in _HEX.finditer(text)]
+    if "\\x" in text:
+        spans += [(match.start(), match.end()) for match in _HEX.finditer(text)]
     return sorted(set(spans))
 
 
@@ -63,11 +64,12 @@ def _describe_payload(encoded: str) -> str:
     """Describes the decoded content; empty if nothing in it is recognized."""
     for decoded in _decode_all(encoded):
         magic = detect_magic(decoded)
-        if magic in PROGRAMS:
+        if magic in PROGRAMS and magic != "WebAssembly program":
             return f"decodes to: {magic}"
-        text = decoded[:_MAX_DECODED].decode("utf-8", "replace")
-        readable = sum(char.isprintable() or char in "\n\t\r" for char in text[:2000])
-        if readable * 10 >= len(text[:2000]) * 9 and (match := _ACTS.search(text)):
+        # Random bytes, such as a hash read as base64, are not text.
+        text = decoded[:_MAX_DECODED].decode("ascii", "replace")
+        readable = sum((char.isprintable() and char.isascii()) or char in "\n\t\r" for char in text[:2000])
+        if readable * 50 >= len(text[:2000]) * 49 and (match := _ACTS.search(text)):
             excerpt = text[max(0, match.start() - 30) : match.end() + 50]
             return f"decodes to: {' '.join(excerpt.split())}"
     return ""

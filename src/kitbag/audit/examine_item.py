@@ -5,12 +5,22 @@ Used by run. Only reads; never runs anything, connects anywhere or follows links
 
 import hashlib
 import os
-import re
 from typing import Final
 
 import msgspec
 
-from kitbag.audit import encoded_text, exfiltration, hidden_text, patterns, persistence, shell_checks
+from kitbag.audit import (
+    aliases,
+    encoded_text,
+    exfiltration,
+    hidden_text,
+    instructions,
+    joined_strings,
+    package_names,
+    patterns,
+    persistence,
+    shell_checks,
+)
 from kitbag.audit.capability_checks import find_undeclared
 from kitbag.audit.capability_manifest import CapabilityCollector, CapabilityManifest
 from kitbag.audit.declarations import ItemDeclarations, read_declarations, read_settings_file
@@ -30,7 +40,7 @@ from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import load_rules
 from kitbag.audit.severity import RatedFinding, rate_hit
 from kitbag.audit.suppressions import apply_suppressions, find_suppressions
-from kitbag.audit.urls import check_urls, find_urls
+from kitbag.audit.urls import check_urls, find_urls, is_ordinary_host
 from kitbag.audit.warning_context import instructs_to_act
 from kitbag.library.plugins.fingerprint import active_content
 from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
@@ -39,10 +49,11 @@ from kitbag.text.reference_syntax import find_references
 TEXT_BUDGET: Final = 200 << 20
 """Bytes of text that one audit examines."""
 _MAX_PER_RULE: Final = 20
+_FEW_FILES: Final = 12
 _MAX_HITS: Final = 600
-_FIXTURES = re.compile(r"(?:^|/)(?:tests?|__tests__|fixtures?|testdata|test-data|samples?|corpus)/", re.IGNORECASE)
+_FIXTURES = load_expression("examine_item.fixtures")
+_RUNS_FILE = load_expression("examine_item.runs_file")
 _ABOUT_SECURITY = load_expression("examine_item.about_security")
-_WORD = re.compile(r"[\w.-]+")
 
 
 class FileRecord(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -93,9 +104,12 @@ class _Examination:
         """Files that already have a finding about being partly unread."""
         self.signs: list[exfiltration.ExfiltrationSign] = []
         self.sign_lines: dict[str, list[tuple[int, str, int]]] = {}
-        self.mentioned_files: dict[str, set[str]] = {}
-        """For each text, the names of the item's other files that it mentions."""
-        self.file_names = {os.path.basename(entry.relative) for entry in item.files}
+        self.started_files: dict[str, set[str]] = {}
+        """For each text, the names of the item's other files that it runs or tells the agent to follow."""
+        self.fixtures = {os.path.basename(entry.relative) for entry in item.files if _FIXTURES.search(entry.relative)}
+        self.names_stranger = False
+        """A script names a host that is neither local nor well known."""
+        self.short_texts: list[tuple[FileContent, str]] = []
         self.is_about_security = _ABOUT_SECURITY.search(f"{self.declared.name} {self.declared.description}") is not None
 
     def run(self) -> ExaminedItem:
@@ -200,6 +214,10 @@ class _Examination:
         relative = source.content.entry.relative
         addresses, too_many = find_urls(source.text)
         self.collector.add_text(source, addresses)
+        if source.content.kind in ("script", "config"):
+            self.names_stranger |= any(not is_ordinary_host(address.host) for address in addresses)
+        elif relative != self.item.main_file:
+            self.short_texts.append((source.content, source.text))
         signs, exhausted = exfiltration.find_signs(source)
         self.signs += signs
         for sign in signs:
@@ -213,6 +231,9 @@ class _Examination:
             shell_checks.find_executed_downloads(source),
             shell_checks.find_unpinned_installs(source),
             persistence.find_persistent_writes(source),
+            instructions.find_dangerous_instructions(source),
+            joined_strings.find_joined_code(source),
+            aliases.find_alias_chains(source),
             hidden_text.find_hidden_characters(source),
             encoded_text.find_encoded_payloads(source),
             check_urls(source, addresses),
@@ -226,8 +247,8 @@ class _Examination:
         hits += (
             hidden_text.find_hidden_instructions(source)
             + hidden_text.find_mixed_words(source)
-            + exfiltration.find_send_instructions(source)
             + exfiltration.find_leaked_credentials(source, addresses)
+            + package_names.find_imitated_packages(source)
         )
         exhausted_rules = {rule for scan in scans for rule in scan.exhausted}
         exhausted_rules |= {"secret-exfiltration"} if exhausted else set()
@@ -236,9 +257,9 @@ class _Examination:
             reason = f"too many matches to examine for {', '.join(sorted(exhausted_rules))}"
             self.unread.append(UnreadPath(self._location(relative), reason))
         self._rate_hits(source, hits)
-        self.mentioned_files[relative] = (
-            self.file_names.intersection(_WORD.findall(source.text)) if len(self.file_names) > 1 else set()
-        )
+        if any(source.has(name.lower()) for name in self.fixtures):
+            started = (match["name"] for match in _RUNS_FILE.finditer(source.text))
+            self.started_files[relative] = self.fixtures.intersection(started)
 
     def _rate_hits(self, source: AuditedText, hits: list[patterns.RuleHit]) -> None:
         suppressions = find_suppressions(source)
@@ -279,7 +300,7 @@ class _Examination:
 
     def _check_across_files(self) -> None:
         """Checks that need all files of the item."""
-        pairs = exfiltration.pair_signs(self.signs)
+        pairs = exfiltration.pair_signs(self.signs, self.names_stranger and len(self.item.files) <= _FEW_FILES)
         for pair in pairs:
             row, line = self._sign_line(pair.secret)
             same_file = pair.send.file == pair.secret.file
@@ -301,6 +322,8 @@ class _Examination:
                 self._add_remarks(
                     sign.file, line, [FileRemark(rule="secret-access", severity=None, excerpt=row, note=sign.text)]
                 )
+        for file, hit, excerpt in instructions.find_split_instructions(self.short_texts):
+            self._add_remarks(file, 1, [FileRemark(rule=hit.rule, severity="high", excerpt=excerpt, note=hit.note)])
         for reference in self.collector.references:
             if reference.leaves:
                 secret = exfiltration.is_secret_target(reference.target)
@@ -340,13 +363,13 @@ class _Examination:
         if finding.severity != "high" or not _FIXTURES.search(relative) or finding.rule == "hidden-characters":
             return finding
         name = os.path.basename(relative)
-        if any(name in words for file, words in self.mentioned_files.items() if file != relative):
+        if any(name in words for file, words in self.started_files.items() if file != relative):
             return finding
         return msgspec.structs.replace(
             finding,
             severity=cap_severity("high", "medium"),
             confidence="low",
-            note=finding.note or "in a test fixture that nothing references",
+            note=finding.note or "in a test, a fixture or documentation that nothing runs",
         )
 
 

@@ -10,9 +10,9 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from kitbag.audit.expressions import load_expression, load_word_table, load_words
-from kitbag.audit.patterns import LineMatches, RuleHit, command_window, text_window
-from kitbag.audit.regions import PROSE_ROLES, AuditedText
-from kitbag.audit.urls import FoundUrl, find_hosts, is_local_host
+from kitbag.audit.patterns import LineMatches, RuleHit, command_window
+from kitbag.audit.regions import PROSE_ROLES, AuditedText, RegionRole
+from kitbag.audit.urls import FoundUrl, find_hosts, is_local_host, is_ordinary_host
 from kitbag.audit.warning_context import is_warned_about
 
 SignStrength = Literal["strong", "weak"]
@@ -21,20 +21,25 @@ _STRONG = load_expression("exfiltration.strong")
 _STRONG_WORDS: Final = load_words("exfiltration.strong_words")
 _WEAK = load_expression("exfiltration.weak")
 _WEAK_WORDS: Final = (".env", ".npmrc", ".pypirc", ".kube/config", ".docker/config", ".pem")
-_DUMP = load_expression("exfiltration.dump")
-_DUMP_WORDS: Final = ("env", "export -p", "declare -x", "set")
+_DUMP_SHELL = load_expression("exfiltration.dump_shell")
+_DUMP_SHELL_WORDS: Final = ("env", "export -p", "declare -x", "set")
+_DUMP_CODE = load_expression("exfiltration.dump_code")
+_DUMP_CODE_WORDS: Final = ("environ", "process.env", "env.to_h")
 _USES = load_expression("exfiltration.uses")
 _SEND = load_expression("exfiltration.send")
 _SEND_WORDS: Final = load_words("exfiltration.send_words")
-_SEND_INSTRUCTION = load_expression("exfiltration.send_instruction")
-_READ_INSTRUCTION = load_expression("exfiltration.read_instruction")
+_UPLOADS = load_expression("exfiltration.uploads")
+_PIPED = load_expression("exfiltration.piped")
+_READS = load_expression("exfiltration.reads")
 _ENV_SECRET = load_expression("exfiltration.env_secret")
-_NAMED_SECRET = re.compile(
-    f"{_STRONG.pattern}|{_WEAK.pattern}|\\benvironment variables\\b|\\bapi keys?\\b", re.IGNORECASE
-)
-_NAMED_WORDS: Final = (*_STRONG_WORDS, *_WEAK_WORDS, "environment variables", "api key")
 _TOOLS: Final = {"gh": "GITHUB_TOKEN", "gcloud": "GOOGLE_APPLICATION"}
 """Programs that print a token, and the variable that would hold it."""
+_MAX_SCRIPT: Final = 20_000
+_ABROAD_WITHOUT_URL = re.compile(
+    r"\b(?:nc|ncat|netcat)\s|@[\w.-]+:|\bgist\s+create\b|\bs3://|\b(?:dig|nslookup|host)\s|gethostbyname|create_connection"
+    r"|[\w.+-]+@[\w-]+\.\w|dns\.|--mirror|HTTPS?Connection|\.sendall|\.request\("
+)
+_CHAT_HOSTS: Final = frozenset(("discord.com", "discordapp.com", "hooks.slack.com", "api.telegram.org"))
 _PROVIDERS: Final = load_word_table("exfiltration.providers")
 
 
@@ -42,7 +47,8 @@ _PROVIDER_WORDS: Final = (*(prefix.lower() for prefix in _PROVIDERS), "auth toke
 _SECRETS: Final[tuple[tuple["re.Pattern[str]", tuple[str, ...], SignStrength], ...]] = (
     (_STRONG, _STRONG_WORDS, "strong"),
     (_WEAK, _WEAK_WORDS, "weak"),
-    (_DUMP, _DUMP_WORDS, "strong"),
+    (_DUMP_SHELL, _DUMP_SHELL_WORDS, "strong"),
+    (_DUMP_CODE, _DUMP_CODE_WORDS, "strong"),
 )
 
 
@@ -59,16 +65,23 @@ class ExfiltrationSign(msgspec.Struct, frozen=True, kw_only=True):
     runs: bool
     """In a script or a command, not only in an example."""
     text: str
+    foreign: bool
+    """For a send: to a host that is neither local nor well known. For a secret: its content is read."""
 
 
 def find_signs(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
     """Where code reads secrets and sends data; True if there were too many places to examine."""
     signs: list[ExfiltrationSign] = []
     exhausted = False
+    is_program = source.content.kind == "script" and source.language not in ("shell", "powershell", "")
     for regex, needed, strength in _SECRETS:
+        if regex is _DUMP_SHELL and is_program:
+            continue
         matches = LineMatches(source, regex, needed)
         exhausted |= matches.exhausted
         for start, _, match in matches.found[:MAX_SIGNS]:
+            if regex is _DUMP_SHELL and not _is_shell(source, start):
+                continue
             if not _USES.search(source.text[max(0, start - 80) : start]):
                 signs += _make_sign(source, "secret", strength, start, match[0])
     matches = LineMatches(source, _SEND, _SEND_WORDS)
@@ -79,29 +92,56 @@ def find_signs(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
     return signs, exhausted or matches.exhausted
 
 
+def _is_shell(source: AuditedText, start: int) -> bool:
+    role, language = source.role_at(start)
+    return language in ("shell", "powershell", "") or role in ("command", "config", "inline")
+
+
 def _make_sign(
     source: AuditedText, kind: Literal["secret", "send"], strength: SignStrength, start: int, text: str
 ) -> list[ExfiltrationSign]:
     """Empty if the text only mentions it."""
-    role, _ = source.role_at(start)
-    begin, _ = source.line_text_at(start)
+    role, language = source.role_at(start)
+    begin, row = source.line_text_at(start)
     if role in PROSE_ROLES or is_warned_about(source.context_at(start), start - begin):
         return []
+    before = row[: start - begin]
+    if (
+        kind == "secret"
+        and role == "script"
+        and language not in ("shell", "powershell")
+        and _in_docstring(before, text)
+    ):
+        return []
     region = source.region_at(start)
-    block = region.start if region is not None else -1
-    runs = role in ("command", "script", "config")
     return [
         ExfiltrationSign(
             kind=kind,
-            strength=strength,
+            strength="strong" if strength == "weak" and (_UPLOADS.search(before) or _PIPED.search(row)) else strength,
             file=source.content.entry.relative,
             start=start,
             line=source.line_at(start),
-            block=block,
-            runs=runs,
+            block=region.start if region is not None else -1,
+            runs=role in ("command", "script", "config"),
             text=text.strip()[:80],
+            foreign=_sends_abroad(source, start, role) if kind == "send" else "env" in text or bool(_READS.search(row)),
         )
     ]
+
+
+def _in_docstring(before: str, text: str) -> bool:
+    """A path in a program is a string; without a quote or a call before it, it is prose."""
+    return "(" not in text and not any(char in before for char in "\"'`(")
+
+
+def _sends_abroad(source: AuditedText, start: int, role: RegionRole) -> bool:
+    window = command_window(source, start)[1]
+    hosts = find_hosts(window)
+    if not hosts and role in ("script", "config"):
+        hosts = find_hosts(source.text) if len(source.text) <= _MAX_SCRIPT else ()
+    if not hosts:
+        return bool(_ABROAD_WITHOUT_URL.search(window))
+    return any(not is_ordinary_host(host) or host in _CHAT_HOSTS for host in hosts)
 
 
 def is_secret_target(path: str) -> bool:
@@ -114,54 +154,39 @@ class ExfiltrationPair(NamedTuple):
     severity: Literal["high", "medium"]
 
 
-def pair_signs(signs: list[ExfiltrationSign]) -> list[ExfiltrationPair]:
-    """Matching reads and sends of one item, one pair per file that reads a secret."""
-    sends = [sign for sign in signs if sign.kind == "send"][: 2 * MAX_SIGNS]
+def pair_signs(signs: list[ExfiltrationSign], names_stranger: bool) -> list[ExfiltrationPair]:
+    """Matching reads and sends of one item, one pair per file that reads a secret. `names_stranger`: another script
+    may hold the host that a send gets from a variable."""
+    sends = [
+        msgspec.structs.replace(sign, foreign=sign.foreign or (names_stranger and "://" not in sign.text))
+        for sign in signs
+        if sign.kind == "send"
+    ][: 2 * MAX_SIGNS]
     pairs: dict[str, ExfiltrationPair] = {}
     for secret in [sign for sign in signs if sign.kind == "secret" and sends][: 10 * MAX_SIGNS]:
-        pair = _best_pair(secret, sends)
+        pair = _best_pair(secret, sends, names_stranger)
         known = pairs.get(secret.file)
         if pair is not None and (known is None or (known.severity == "medium" and pair.severity == "high")):
             pairs[secret.file] = pair
     return [pairs[file] for file in sorted(pairs)]
 
 
-def _best_pair(secret: ExfiltrationSign, sends: list[ExfiltrationSign]) -> ExfiltrationPair | None:
+def _best_pair(
+    secret: ExfiltrationSign, sends: list[ExfiltrationSign], reads_elsewhere: bool
+) -> ExfiltrationPair | None:
     same_block = [send for send in sends if send.file == secret.file and send.block == secret.block]
+    abroad = [send for send in same_block if send.foreign]
     if secret.strength == "weak":
         same_line = [send for send in same_block if send.line == secret.line]
         return ExfiltrationPair(secret, same_line[0], "medium") if same_line else None
     if same_block:
-        return ExfiltrationPair(secret, min(same_block, key=lambda send: abs(send.start - secret.start)), "high")
+        nearest = min(abroad or same_block, key=lambda send: abs(send.start - secret.start))
+        is_certain = bool(abroad) and (secret.foreign or nearest.line == secret.line)
+        return ExfiltrationPair(secret, nearest, "high" if is_certain else "medium")
     running = [send for send in sends if send.runs]
-    if secret.runs and running:
-        return ExfiltrationPair(secret, running[0], "high")
-    return ExfiltrationPair(secret, sends[0], "medium")
-
-
-def find_send_instructions(source: AuditedText) -> list[RuleHit]:
-    """Sentences that ask for a secret file to be read and sent."""
-    hits: list[RuleHit] = []
-    for start, end, _ in LineMatches(source, _NAMED_SECRET, _NAMED_WORDS).found[:MAX_SIGNS]:
-        role, language = source.role_at(start)
-        if role not in PROSE_ROLES and not (role == "code" and language in ("", "text")):
-            continue
-        _, window = text_window(source, start)
-        if not _SEND_INSTRUCTION.search(window) or not _READ_INSTRUCTION.search(window):
-            continue
-        hosts = [host for host in find_hosts(window) if not is_local_host(host)]
-        if hosts:
-            hits.append(
-                RuleHit(
-                    rule="secret-exfiltration",
-                    start=start,
-                    end=end,
-                    severity=None,
-                    confidence="medium",
-                    note=f"sent to {hosts[0]}",
-                )
-            )
-    return hits
+    if secret.runs and running and (secret.foreign or reads_elsewhere) and any(send.foreign for send in sends):
+        return ExfiltrationPair(secret, next((send for send in running if send.foreign), running[0]), "high")
+    return ExfiltrationPair(secret, sends[0], "medium") if secret.foreign else None
 
 
 def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> list[RuleHit]:

@@ -12,6 +12,7 @@ def _document() -> dict[str, dict[str, dict[str, Any]]]:
     return tomllib.loads(files("kitbag.audit").joinpath("expressions.toml").read_text("utf-8"))
 
 
+@functools.cache
 def load_expression(name: str) -> "re.Pattern[str]":
     """`module.name`, compiled."""
     module, _, key = name.partition(".")
@@ -20,6 +21,7 @@ def load_expression(name: str) -> "re.Pattern[str]":
     return re.compile(entry["regex"], flags)
 
 
+@functools.cache
 def load_words(name: str) -> tuple[str, ...]:
     """`module.name`, in file order."""
     module, _, key = name.partition(".")

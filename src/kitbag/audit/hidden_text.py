@@ -73,7 +73,7 @@ def find_hidden_characters(source: AuditedText) -> ScanResult:
 def rate_hidden_characters(line: str, found: list[tuple[int, int]]) -> Severity | None:
     """None if a writing system needs the characters."""
     severities: list[Severity] = []
-    offsets = {at for at, _ in found}
+    offsets = {at for at, point in found if point in _ZERO_WIDTH or point >= 0xFE00}
     for at, point in found:
         if at + 1 in offsets and at + 2 in offsets and at + 3 in offsets:
             return "high"  # a run of them can encode text
@@ -104,7 +104,7 @@ def _is_word(char: str) -> bool:
 
 def find_mixed_words(source: AuditedText) -> list[RuleHit]:
     hits: list[RuleHit] = []
-    if source.text.isascii():
+    if not source.has_mixed_words:
         return hits
     for match in MIXED_WORD.finditer(source.text):
         if len(hits) >= _MAX_LINES:

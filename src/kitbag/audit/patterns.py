@@ -4,6 +4,7 @@ Searches for words first, and applies the expression only to lines around them; 
 amount of text and reports if it reached the limit. Used by examine_item; uses regions and rules.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -13,6 +14,7 @@ import msgspec
 from kitbag.audit.findings import Confidence, Severity, cap_severity
 from kitbag.audit.regions import EXAMPLE_ROLES, PROSE_ROLES, AuditedText, RegionRole
 from kitbag.audit.rules import RulePattern, load_patterns
+from kitbag.audit.word_index import index_words
 from kitbag.library.names import confusable_skeleton
 from kitbag.text.hidden_characters import remove_hidden
 
@@ -47,10 +49,20 @@ def scan_patterns(source: AuditedText) -> ScanResult:
     hits: list[RuleHit] = []
     exhausted: list[str] = []
     for pattern in load_patterns():
-        words = [word for word in pattern.words if source.has(word)]
+        words = words_in(source, pattern.words)
+        if pattern.also and not any(source.has(word) for word in pattern.also):
+            continue
         if words and not _search_pattern(source, pattern, words, hits):
             exhausted.append(pattern.rule)
     return ScanResult(hits, exhausted)
+
+
+_cores = functools.cache(index_words)
+
+
+def words_in(source: AuditedText, words: tuple[str, ...]) -> list[str]:
+    """Those of the words that the text contains."""
+    return [] if source.has_none(_cores(words)) else [word for word in words if source.has(word)]
 
 
 def _search_pattern(source: AuditedText, pattern: RulePattern, words: list[str], hits: list[RuleHit]) -> bool:
@@ -58,7 +70,7 @@ def _search_pattern(source: AuditedText, pattern: RulePattern, words: list[str],
     examined = 0
     is_prose = pattern.where in ("text", "prose")
     after = -1
-    for offset in _occurrences(source.lower, words):
+    for offset in occurrences(source.lower, words):
         if offset < after:
             continue
         begin, window = text_window(source, offset) if is_prose else command_window(source, offset)
@@ -90,7 +102,7 @@ def _search_pattern(source: AuditedText, pattern: RulePattern, words: list[str],
     return True
 
 
-def _occurrences(text: str, words: list[str]) -> Iterator[int]:
+def occurrences(text: str, words: list[str]) -> Iterator[int]:
     """Offsets of any of the words, from left to right."""
     if len(words) == 1:
         word, at = words[0], text.find(words[0])
@@ -119,9 +131,9 @@ class LineMatches:
         self.found: list[LineMatch] = []
         """In order."""
         self.exhausted = False
-        present = [word for word in words if source.has(word)]
+        present = words_in(source, words)
         examined, after = 0, -1
-        for offset in _occurrences(source.lower, present) if present else ():
+        for offset in occurrences(source.lower, present) if present else ():
             if offset < after:
                 continue
             begin, row = source.line_text_at(offset)
@@ -198,11 +210,16 @@ def text_window(source: AuditedText, offset: int) -> tuple[int, str]:
     return begin, window.replace("**", "  ").replace("__", "  ")
 
 
+def is_instruction_role(role: RegionRole, language: str) -> bool:
+    """Whether a model reads the text as instructions."""
+    return role in PROSE_ROLES or (role == "code" and language in _TEXT_CODE)
+
+
 def _applies_to_role(role: RegionRole, language: str, where: str) -> bool:
     if where == "any":
         return True
     if where == "prose":
         return role in ("prose", "comment", "table")
     if where == "text":
-        return role in PROSE_ROLES or (role == "code" and language in _TEXT_CODE) or role == "config"
+        return is_instruction_role(role, language) or role == "config"
     return role != "prose" and role != "frontmatter"

@@ -56,6 +56,13 @@ _TELLS = re.compile(
     r"\b(?:append|add|write|insert|put|save|copy|symlink|install|register|inject|modify|edit|update)\b[^.\n]{0,160}$",
     re.IGNORECASE,
 )
+_PLANTED = re.compile(
+    r"\b(?:do\s+not|don'?t|never)\s+(?:mention|tell|explain|reveal|show)\b|\b(?:before|after)\s+(?:each|every)\s+(?:answer|message|reply)"
+    r"|\balways\s+(?:add|install|send|run|include|approve|use)\b[^\n]{0,80}(?:https?://|password|\bfrom\b)|\bsend\b[^\n]{0,80}https?://",
+    re.IGNORECASE,
+)
+"""Instructions that a script writes for later sessions and that work against the user."""
+_WRITES = re.compile(r">>|\.write\(|write_(?:text|bytes)\(|(?:append|write)File|\.open\(\s*[\"']a")
 _ORDINARY = load_expression("persistence.ordinary")
 _NOT_ORDINARY = re.compile(
     r"curl|wget|base64|/dev/tcp|\bnc\s|https?://|\bpython\d?\s+-c|ANTHROPIC_|OPENAI_|_PROXY|LD_PRELOAD|PROMPT_COMMAND",
@@ -86,7 +93,10 @@ def _check_match(source: AuditedText, target: _WriteTarget, start: int, end: int
         how = "written"
     else:
         how = "written" if _is_written_later(source, window[:at]) else ""
-    severity = _severity(target, role, how, window) if how else None
+    nearby = source.text[max(0, start - _NEAR) : end + _NEAR]
+    if not how and role == "script" and target.rule == "agent-memory-write" and _WRITES.search(nearby):
+        how = "written" if _PLANTED.search(nearby) else ""  # through the variable of a loop
+    severity = _severity(target, role, how, window, nearby) if how else None
     return [RuleHit(rule=target.rule, start=start, end=end, severity=severity)] if severity is not None else []
 
 
@@ -113,11 +123,13 @@ def _is_written_later(source: AuditedText, before: str) -> bool:
     return later.search(source.text) is not None
 
 
-def _severity(target: _WriteTarget, role: RegionRole, how: str, window: str) -> Severity | None:
+def _severity(target: _WriteTarget, role: RegionRole, how: str, window: str, nearby: str) -> Severity | None:
     runs = role in ("command", "script", "config")
     if target.rule == "agent-memory-write":
         if how == "instructed" or role in ("prose", "inline", "table"):
             return None
+        if runs and _PLANTED.search(nearby):
+            return "high"
         return "medium" if runs else "low"
     if how == "instructed":
         return "medium" if target.is_strong else "low"

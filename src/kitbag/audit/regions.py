@@ -13,6 +13,7 @@ import msgspec
 
 from kitbag.audit.expressions import load_words
 from kitbag.audit.file_content import FileContent
+from kitbag.audit.word_index import find_cores, index_size, index_words, is_indexed, parts_of
 from kitbag.library.names import confusable_skeleton
 from kitbag.text.frontmatter import split_frontmatter
 from kitbag.text.reference_syntax import ReferenceToken, find_references
@@ -50,6 +51,7 @@ MIXED_WORD = re.compile(
     rf"[A-Za-z][{_CYRILLIC}][A-Za-z]|\b[{_CYRILLIC}]{{1,2}}[A-Za-z]{{2}}|[A-Za-z]{{2}}[{_CYRILLIC}]{{1,2}}\b"
 )
 _LOOK_ALIKES: Final = str.maketrans({letter: confusable_skeleton(letter) for letter in _CYRILLIC})
+_CYRILLIC_LETTER = re.compile(f"[{_CYRILLIC}]")
 _TICKS = re.compile(r"`+")
 _COMMENT_LINE = re.compile(r"[ \t]*(?:#(?!!)|//|--(?!\S)|/?\*|;|<!--|::|@?rem\b|\"\"\"|''')", re.IGNORECASE)
 MAX_TOKENS: Final = 2000
@@ -83,12 +85,16 @@ class AuditedText:
 
     __slots__ = (
         "_headings",
+        "_index_size",
+        "_present",
         "_starts",
         "_words",
         "body_start",
         "content",
         "frontmatter",
+        "has_mixed_words",
         "lower",
+        "plain",
         "regions",
         "text",
         "tokens",
@@ -98,8 +104,15 @@ class AuditedText:
         self.content = content
         self.text = text
         self.lower = text.lower() if len(text.lower()) == len(text) else text
-        if not text.isascii() and MIXED_WORD.search(text):
+        self.has_mixed_words = (
+            not text.isascii() and _CYRILLIC_LETTER.search(text) is not None and MIXED_WORD.search(text) is not None
+        )
+        self.plain = text.translate(_LOOK_ALIKES) if self.has_mixed_words else text
+        """The text with look-alike letters replaced; offsets are the same."""
+        if self.has_mixed_words:
             self.lower = self.lower.translate(_LOOK_ALIKES)
+        self._index_size = index_size()
+        self._present = find_cores(self.lower)
         self.tokens: list[ReferenceToken] = []
         self.frontmatter = ""
         self.body_start = 0
@@ -168,8 +181,20 @@ class AuditedText:
         """Whether the text contains a lowercase word; cached, because many detectors ask for the same words."""
         known = self._words.get(word)
         if known is None:
-            known = self._words[word] = word in self.lower
+            parts = parts_of(word)
+            if all(is_indexed(part, self._index_size) for part in parts):
+                known = self._present.issuperset(parts) and (parts[0] == word or word in self.lower)
+            else:
+                index_words((word,))
+                known = word in self.lower
+            self._words[word] = known
         return known
+
+    def has_none(self, cores: frozenset[str]) -> bool:
+        """Whether none of the words with these cores, from `index_words`, can be in the text."""
+        if not self._present.isdisjoint(cores):
+            return False
+        return self._index_size == index_size() or all(is_indexed(core, self._index_size) for core in cores)
 
     def region_at(self, offset: int) -> TextRegion | None:
         at = bisect.bisect_right(self._starts, offset) - 1

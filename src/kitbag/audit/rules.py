@@ -54,6 +54,24 @@ class RulePattern(msgspec.Struct, frozen=True, kw_only=True):
     confidence: Confidence
     max_example_severity: Severity
     """The maximum severity in an example, which may never run."""
+    also: tuple[str, ...]
+    """Words of which one must be elsewhere in the file."""
+
+
+class RuleCombination(msgspec.Struct, frozen=True, kw_only=True):
+    """Expressions that are dangerous in one paragraph."""
+
+    rule: str
+    parts: tuple[str, ...]
+    """Names of expressions (`instructions.NAME`) that must all match."""
+    without: tuple[str, ...]
+    """Names of expressions that must not match."""
+    near: int
+    """How many characters the parts may be apart."""
+    foreign: bool
+    """The paragraph must name a host that is neither local nor well known."""
+    severity: Severity
+    note: str
 
 
 @functools.cache
@@ -85,6 +103,24 @@ def load_patterns() -> tuple[RulePattern, ...]:
                     severity=cast("Severity", pattern.get("severity", raw["severity"])),
                     confidence=cast("Confidence", pattern.get("confidence", raw["confidence"])),
                     max_example_severity=cast("Severity", pattern.get("example", "high")),
+                    also=tuple(cast("list[str]", pattern.get("also", []))),
                 )
             )
     return tuple(loaded)
+
+
+@functools.cache
+def load_combinations() -> tuple[RuleCombination, ...]:
+    return tuple(
+        RuleCombination(
+            rule=str(raw["id"]),
+            parts=tuple(cast("list[str]", combination["parts"])),
+            without=tuple(cast("list[str]", combination.get("without", []))),
+            near=cast("int", combination.get("near", 600)),
+            foreign=bool(combination.get("foreign", False)),
+            severity=cast("Severity", combination.get("severity", "high")),
+            note=str(combination.get("note", "")),
+        )
+        for raw in _load_document()
+        for combination in cast("list[dict[str, object]]", raw.get("combination", []))
+    )

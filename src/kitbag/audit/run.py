@@ -10,7 +10,7 @@ import msgspec
 
 from kitbag.audit.examine_item import ExaminedItem, ReadBudget, add_fingerprints, examine_item
 from kitbag.audit.find_items import find_items
-from kitbag.audit.findings import FAILING_SEVERITIES, SEVERITIES, AuditFinding, AuditItem, UnreadPath, finding_sort_key
+from kitbag.audit.findings import SEVERITIES, AuditFinding, AuditItem, Severity, UnreadPath, finding_sort_key
 from kitbag.audit.name_checks import NamedItem, check_names, is_builtin
 from kitbag.audit.rules import load_rules
 from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
@@ -92,8 +92,9 @@ def fallback_name(item: AuditItem) -> str:
     return stem.removesuffix(".agent").removesuffix(".chatmode")
 
 
-def has_failures(findings: list[AuditFinding], strict: bool = False) -> bool:
-    return any(strict or finding.severity in FAILING_SEVERITIES for finding in findings)
+def has_failures(findings: list[AuditFinding], fail_on: Severity = "medium") -> bool:
+    """Whether a finding is at least as severe."""
+    return any(SEVERITIES.index(finding.severity) <= SEVERITIES.index(fail_on) for finding in findings)
 
 
 def count_findings(report: AuditReport, findings: list[AuditFinding]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from kitbag.audit.patterns import RuleHit, command_window
 from kitbag.audit.regions import AuditedText, TextContext
 from kitbag.audit.rules import load_rules
 from kitbag.audit.urls import only_known_installers
-from kitbag.audit.warning_context import ORDERS, is_warned_about
+from kitbag.audit.warning_context import ORDERS, instructs_to_act, is_warned_about
 from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
 
 _LOOKBACK: Final = 3000
@@ -83,7 +83,7 @@ _NEGATED = re.compile(
 )
 _STARTS_NEGATED = re.compile(r"do\s+not|don|never|must|avoid|refrain|no\s", re.IGNORECASE)
 _RUNS_ITSELF = re.compile(r"\b(?:exec|eval)\s*\(|new\s+Function|\batob\(|vm\.run|dup2|pty\.spawn|rmtree|b64decode|_0x")
-_QUOTED = re.compile(r"[\"'`“‘«][^\"'`“”‘’«»\n]{0,40}$")
+_PLACEHOLDER_URL = re.compile(r"https?://(?:[<{\[$]|(?:your|my)[-_.]?\w|[\w.-]*\byour[-_]?\w)", re.IGNORECASE)
 
 
 class RatedFinding(NamedTuple):
@@ -144,12 +144,18 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
             return ("low", "described as harmful") if hit.rule == "instruction-override" else "none"
         if context.role == "script-comment":
             return "medium", "in a script comment"
-        if context.role not in ("comment", "config") and (_QUOTED.search(line[:column]) or context.role == "code"):
+        if context.role not in ("comment", "config") and (_is_quoted(line[:column]) or context.role == "code"):
             return ("low" if is_warned_about(context, column) else "medium"), "quoted"
     if is_warned_about(context, column):
         return "low", "described as harmful"
     if hit.rule == "pipe-to-shell" and only_known_installers(command_window(source, hit.start)[1]):
         return "medium", "installer of a well-known project, but its content can change at any time"
+    if hit.rule in ("pipe-to-shell", "download-and-run") and _PLACEHOLDER_URL.search(
+        command_window(source, hit.start)[1]
+    ):
+        return "medium", "placeholder host"
+    if hit.rule == "safety-off" and context.role in ("inline", "prose", "table", "frontmatter"):
+        return ("medium" if instructs_to_act(context) else "low"), "mentioned"
     if hit.rule in _SHELL_RULES and context.language == "shell" and is_printed(source, hit.start):
         return "low", "printed or searched for, not run"
     if (
@@ -161,6 +167,15 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
     if context.role == "config" and source.content.kind == "config" and hit.rule in _SHELL_RULES and _is_listing(line):
         return "medium", "in a data file"
     return ""
+
+
+def _is_quoted(before: str) -> bool:
+    """Whether a quotation is open at the end of the text."""
+    if any(before.count(mark) % 2 for mark in '`"'):
+        return True
+    if any(before.count(left) > before.count(right) for left, right in ("“”", "‘’", "«»", "„“")):
+        return True
+    return re.search(r"(?:^|[\s(:,])'[^']{0,60}$", before) is not None
 
 
 def _mitigate_text_in_code(source: AuditedText, hit: RuleHit) -> _Mitigation:

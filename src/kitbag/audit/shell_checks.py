@@ -8,8 +8,10 @@ import re
 from typing import Final
 
 from kitbag.audit.expressions import load_expression, load_words
+from kitbag.audit.findings import Severity
 from kitbag.audit.patterns import MAX_EXAMINED, LineMatches, RuleHit, ScanResult, command_window, deobfuscate
 from kitbag.audit.regions import PROSE_ROLES, AuditedText
+from kitbag.audit.urls import foreign_hosts
 
 # The program at the end of a pipeline, after wrappers such as `sudo -E env A=1`.
 _SINK = load_expression("shell_checks.sink")
@@ -44,6 +46,15 @@ def find_pipes_to_shell(source: AuditedText) -> ScanResult:
         if plain != row[0] and (sink := _SINK.search(plain)) is not None and _reads_code(sink):
             hits += _check_pipeline(source, start, end, _pipeline_before(plain[: sink.start()]))
     return ScanResult(hits, ["pipe-to-shell"] if disguised.exhausted else [])
+
+
+def pipes_into_shell(command: str) -> bool:
+    """Whether a command line feeds fetched or decoded text to an interpreter."""
+    return any(
+        _reads_code(sink)
+        and (_FETCH.search(before := _pipeline_before(command[: sink.start()])) or _DECODE.search(before))
+        for sink in _SINK.finditer(command.replace('"$SHELL"', "sh").replace("$SHELL", "sh"))
+    )
 
 
 def _check_pipeline(source: AuditedText, start: int, end: int, left: str) -> list[RuleHit]:
@@ -86,7 +97,9 @@ _FETCHED = load_expression("shell_checks.fetched")
 _FETCH_WORDS: Final = load_words("shell_checks.fetch_words")
 _EVALUATED = load_expression("shell_checks.evaluated")
 _DERIVED = re.compile(
-    r"^[ \t]*(?:const |let |var )?(?P<name>[A-Za-z_]\w{0,40}) ?= ?(?P<from>[A-Za-z_]\w{0,40})\b", re.MULTILINE
+    r"^[ \t]*(?:const |let |var )?(?P<name>[A-Za-z_]\w{0,40}) ?= ?"
+    r"(?:(?:compile|str|bytes|eval)\()?(?P<from>[A-Za-z_]\w{0,40})\b",
+    re.MULTILINE,
 )
 _EVALUATE_WORDS: Final = load_words("shell_checks.evaluate_words")
 _IS_DECODED = re.compile(r"64|hex|atob|decompress|marshal")
@@ -117,15 +130,17 @@ def find_evaluated_values(source: AuditedText) -> ScanResult:
     return ScanResult(hits, ["pipe-to-shell"] if fetched.exhausted or evaluated.exhausted else [])
 
 
-# --- Downloaded files that are run later ------------------------------------------------------------------------------
+# --- Downloaded and decoded files that are run later ------------------------------------------------------------------
 
 _SAVED = load_expression("shell_checks.saved")
+_DECODED_FILE = load_expression("shell_checks.decoded_file")
 _OUTPUT = re.compile(
     r"(?:(?:^|\s)-\w*[oO]|--output|--output-document|-outfile)[= ]?\s*[\"']?(?P<file>(?!http)[^\s\"';|&-][^\s\"';|&]*)"
     r"|>\s*[\"']?(?P<redirect>[^\s\"';|&>]+)",
     re.IGNORECASE,
 )
 _URL_NAME = load_expression("shell_checks.url_name")
+_CHECKED = load_expression("shell_checks.checked")
 _LOOKAHEAD = 1500
 
 
@@ -137,16 +152,59 @@ def find_executed_downloads(source: AuditedText) -> ScanResult:
         if not name or "://" not in match[0]:
             continue
         after = source.text[end if match["path"] else start : end + _LOOKAHEAD]
-        base = re.escape(name.rsplit("/", 1)[-1])
-        runs = re.compile(
-            rf"(?:(?<![\w.-])(?:ba|z|da|k)?sh\s+(?:-\w+\s+)*|\bpython[\d.]*\s+|\bnode\s+|\bjava\s+-jar\s+|(?<!\S)\.\s+|\bsource\s+"
-            rf"|\bchmod\s+\S+\s+|\bdpkg\s+-i\s+|\brpm\s+-\w+\s+|\binstaller\s+-pkg\s+|\bos\.system\(\s*|\bsubprocess\.\w+\(\s*\[?\s*"
-            rf"|\bos\.chmod\(\s*|\./)[\"']?(?:[\w.~$/{{}}-]{{0,80}}/)?{base}(?![\w-])|(?:^|[;&|]\s*)(?:sudo\s+)?[\"']?[~/.$][\w.~$/{{}}-]{{0,80}}/{base}(?![\w-])",
-            re.MULTILINE,
-        )
-        if runs.search(after):
-            hits.append(RuleHit(rule="download-and-run", start=start, end=end))
-    return ScanResult(hits, ["download-and-run"] if matches.exhausted or len(matches.found) > _MAX_MATCHES else [])
+        if _runs_file(name, after):
+            is_foreign = bool(foreign_hosts(match[0])) and not _CHECKED.search(after)
+            severity: Severity = "high" if is_foreign else "medium"
+            hits.append(RuleHit(rule="download-and-run", start=start, end=end, severity=severity))
+    decoded = LineMatches(source, _DECODED_FILE, ("base64", "xxd", "openssl", "gunzip", "zcat"))
+    for start, end, match in decoded.found[:_MAX_MATCHES]:
+        if _runs_file(match["file"], source.text[end : end + _LOOKAHEAD]):
+            note = f"decoded to {match['file']}, which runs below"
+            hits.append(RuleHit(rule="decode-to-shell", start=start, end=end, note=note))
+    exhausted = matches.exhausted or decoded.exhausted or len(matches.found) > _MAX_MATCHES
+    return ScanResult(hits + _find_program_drops(source), ["download-and-run"] if exhausted else [])
+
+
+def _runs_file(name: str, after: str) -> bool:
+    base = re.escape(name.rsplit("/", 1)[-1])
+    runs = re.compile(
+        rf"(?:(?<![\w.-])(?:ba|z|da|k)?sh\s+(?:-\w+\s+)*|\bpython[\d.]*\s+|\bnode\s+|\bjava\s+-jar\s+|(?<!\S)\.\s+|\bsource\s+"
+        rf"|\bchmod\s+\S+\s+|\bdpkg\s+-i\s+|\brpm\s+-\w+\s+|\binstaller\s+-pkg\s+|\bos\.system\(\s*|\bsubprocess\.\w+\(\s*\[?\s*"
+        rf"|\bos\.chmod\(\s*|\./)[\"']?(?:[\w.~$/{{}}-]{{0,80}}/)?{base}(?![\w-])|(?:^|[;&|]\s*)(?:sudo\s+)?[\"']?[~/.$][\w.~$/{{}}-]{{0,80}}/{base}(?![\w-])",
+        re.MULTILINE,
+    )
+    return runs.search(after) is not None
+
+
+_DECODES = load_expression("shell_checks.decodes")
+_DOWNLOADS = load_expression("shell_checks.downloads")
+_WRITES_PROGRAM = load_expression("shell_checks.writes_program")
+_MAKES_EXECUTABLE = load_expression("shell_checks.makes_executable")
+_STARTS = load_expression("shell_checks.starts")
+_DECODE_WORDS: Final = ("b64decode(", "unhexlify(", "fromhex(", "atob(", "base64'", 'base64"', "'hex'", '"hex"')
+_DOWNLOAD_WORDS: Final = ("urlretrieve", "requests.get", "urlopen", "https.get", "http.get", "fetch(")
+_START_WORDS: Final = ("os.system", "os.popen", "os.exec", "startfile", "subprocess", "popen", "exec", "spawn")
+_EXECUTABLE_WORDS: Final = ("s_iexec", "s_ixusr", "s_irwxu", "chmod", "mode:")
+_WRITE_WORDS: Final = ("writefile", "open(", "writestream", "file.write", "path(")
+
+
+def _find_program_drops(source: AuditedText) -> list[RuleHit]:
+    """A program in another language that writes decoded or downloaded data to a file and starts it."""
+    if source.content.kind != "script" or source.language == "shell":
+        return []
+    decoded = LineMatches(source, _DECODES, _DECODE_WORDS).found
+    downloaded = LineMatches(source, _DOWNLOADS, _DOWNLOAD_WORDS).found
+    if not (decoded or downloaded) or not LineMatches(source, _STARTS, _START_WORDS).found:
+        return []
+    executable = LineMatches(source, _MAKES_EXECUTABLE, _EXECUTABLE_WORDS).found
+    if decoded and (executable or LineMatches(source, _WRITES_PROGRAM, _WRITE_WORDS).found):
+        start, end, _ = decoded[0]
+        return [RuleHit(rule="decode-to-shell", start=start, end=end, note="written to a file and run")]
+    if downloaded and executable and not _CHECKED.search(source.text):
+        severity: Severity = "high" if foreign_hosts(source.text) else "medium"
+        start, end, _ = downloaded[0]
+        return [RuleHit(rule="download-and-run", start=start, end=end, severity=severity)]
+    return []
 
 
 def _saved_name(match: "re.Match[str]") -> str:
@@ -193,6 +251,18 @@ def find_unpinned_installs(source: AuditedText) -> ScanResult:
     return ScanResult(hits, ["unpinned-install"] if matches.exhausted or len(matches.found) > _MAX_MATCHES else [])
 
 
+def find_installed_packages(source: AuditedText) -> list[tuple[int, int, str, str]]:
+    """Start, end, tool and name of every package that a command installs or runs."""
+    found: list[tuple[int, int, str, str]] = []
+    for start, end, match in LineMatches(source, _INSTALL, _INSTALL_WORDS).found[:_MAX_MATCHES]:
+        if source.role_at(start)[0] not in ("prose", "script-comment"):
+            names = (
+                re.split(r"[@=<>\[~!]", name, maxsplit=1)[0] for name in _package_words(match["tool"], match["rest"])
+            )
+            found += [(start, end, match["tool"], name) for name in names if name and _is_package(name)]
+    return found
+
+
 def find_unpinned_package(command: str) -> str:
     """The package that a command installs or runs without a pinned version; empty if there is none."""
     match = _INSTALL.search(command)
@@ -200,6 +270,16 @@ def find_unpinned_package(command: str) -> str:
 
 
 def _first_unpinned(tool: str, rest: str) -> str:
+    for package in _package_words(tool, rest):
+        if not _is_package(package) or package.startswith((".", "/", "~", "$", "{", "<", "git+", "http")):
+            continue
+        if not _is_pinned(tool, package):
+            return package
+    return ""
+
+
+def _package_words(tool: str, rest: str) -> list[str]:
+    """The arguments that name packages; none if hashes are required."""
     # In JSON the arguments are a list after a key.
     arguments = [word for word in re.split(r"[\s\"',]+", re.sub(r"\"\w+\"\s*:\s*\[?", " ", rest)) if word]
     packages: list[str] = []
@@ -213,18 +293,13 @@ def _first_unpinned(tool: str, rest: str) -> str:
             break
         elif word.startswith("-"):
             if word == "--require-hashes":
-                return ""
+                return []
             skip = word in _TAKES_VALUE
         else:
             packages.append(word)
             if tool in _RUNNERS:
                 break
-    for package in packages:
-        if not _is_package(package) or package.startswith((".", "/", "~", "$", "{", "<", "git+", "http")):
-            continue
-        if not _is_pinned(tool, package):
-            return package
-    return ""
+    return packages
 
 
 def _is_package(word: str) -> bool:

@@ -6,6 +6,7 @@ Used by examine_item for findings and the manifest, and by exfiltration, severit
 import functools
 import ipaddress
 import re
+import unicodedata
 from typing import Final
 
 import msgspec
@@ -14,11 +15,15 @@ from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.findings import Severity
 from kitbag.audit.patterns import RuleHit, ScanResult
 from kitbag.audit.regions import AuditedText
+from kitbag.library.names import confusable_skeleton
 
 MAX_URLS: Final = 2000
 _URL = load_expression("urls.url")
+_SCHEME = re.compile(r"\b(?:https?|ftp|wss?|stratum\+tcp|tcp)\Z", re.IGNORECASE)
+_MAX_SCHEME: Final = 12
 _TRAILING = ".,;:!?)*_"
 _PLACEHOLDER = re.compile(r"\.\.\.|…|<|\$|\{|your|xxx|example|placeholder|token", re.IGNORECASE)
+_PLACEHOLDER_HOST = re.compile(r"(?:^|[.-])(?:your|my)[-_]?\w|^(?:domain|host|server|company|mysite|mydomain)\.\w+$")
 _WEBHOOK = re.compile(
     r"/api/(?:v\d+/)?webhooks/\d{5,}/[\w-]{8,}|/services/T\w{6,}/B\w{6,}/\w{8,}|/bot\d{6,}:[\w-]{20,}"
 )
@@ -36,8 +41,18 @@ _INSTALLERS: Final = frozenset(load_words("urls.installers"))
 _INSTALLER_PATHS: Final = (
     "https://raw.githubusercontent.com/Homebrew/install/",
     "https://raw.githubusercontent.com/nvm-sh/nvm/",
+    "https://raw.githubusercontent.com/helm/helm/",
+    "https://raw.githubusercontent.com/ohmyzsh/ohmyzsh/",
+    "https://raw.githubusercontent.com/rancher/k3d/",
+    "https://raw.githubusercontent.com/k3d-io/k3d/",
+    "https://raw.githubusercontent.com/pyenv/pyenv-installer/",
+    "https://raw.githubusercontent.com/aquasecurity/trivy/",
+    "https://raw.githubusercontent.com/anchore/",
+    "https://raw.githubusercontent.com/golangci/golangci-lint/",
 )
+_KNOWN_HOSTS: Final = frozenset(load_words("urls.known"))
 _IMITATED: Final = load_words("urls.imitated")
+_IMITATED_NAMES: Final = frozenset(name.rsplit(".", 1)[0] for name in _IMITATED)
 
 
 class FoundUrl(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,12 +68,18 @@ def find_urls(text: str) -> tuple[list[FoundUrl], bool]:
     urls: list[FoundUrl] = []
     if "://" not in text:
         return urls, False
-    for match in _URL.finditer(text):
-        if len(urls) >= MAX_URLS:
-            return urls, True
-        address = _parse_url(match.start(), match[0])
-        if address is not None:
-            urls.append(address)
+    at, after = text.find("://"), 0
+    while at >= 0:
+        scheme = _SCHEME.search(text, max(after, at - _MAX_SCHEME), at)
+        match = _URL.match(text, scheme.start()) if scheme else None
+        if match is not None:
+            if len(urls) >= MAX_URLS:
+                return urls, True
+            after = match.end()
+            address = _parse_url(match.start(), match[0])
+            if address is not None:
+                urls.append(address)
+        at = text.find("://", max(at + 3, after))
     return urls, False
 
 
@@ -96,6 +117,20 @@ def only_known_installers(text: str) -> bool:
         and (address.host in _INSTALLERS or address.url.startswith(_INSTALLER_PATHS))
         for address in urls
     )
+
+
+def is_known_host(host: str) -> bool:
+    """Whether a well-known vendor or public registry runs the host."""
+    return host in _INSTALLERS or _is_subdomain(host, _KNOWN_HOSTS)
+
+
+def foreign_hosts(text: str) -> list[str]:
+    """Hosts in a text that are neither local, nor placeholders, nor run by a well-known vendor."""
+    return [host for host in find_hosts(text) if not is_ordinary_host(host)]
+
+
+def is_ordinary_host(host: str) -> bool:
+    return is_local_host(host) or is_known_host(host) or _PLACEHOLDER_HOST.search(host) is not None
 
 
 def is_local_host(host: str) -> bool:
@@ -168,7 +203,8 @@ def _classify_url(address: FoundUrl) -> tuple[str, Severity, str]:
     if _is_subdomain(host, _URL_SHORTENERS):
         return "short-url", "medium", host
     if not host.isascii() or any(part.startswith("xn--") for part in host.split(".")):
-        return "deceptive-url", "high", "letters from another alphabet in the host name"
+        imitates = not _IMITATED_NAMES.isdisjoint(_plain_letters(host).split("."))
+        return "deceptive-url", "high" if imitates else "low", "letters from another alphabet in the host name"
     for imitated in _IMITATED:
         if (
             f"{imitated}." in f"{host}."
@@ -179,6 +215,15 @@ def _classify_url(address: FoundUrl) -> tuple[str, Severity, str]:
             if len(after) != 2:  # google.com.au
                 return "deceptive-url", "high", f"looks like {imitated}"
     return "", "info", ""
+
+
+def _plain_letters(host: str) -> str:
+    try:
+        shown = host.encode("ascii").decode("idna") if host.isascii() else host
+    except UnicodeError:
+        shown = host
+    decomposed = unicodedata.normalize("NFKD", shown)
+    return confusable_skeleton("".join(char for char in decomposed if not unicodedata.combining(char)))
 
 
 def _starts_part(host: str, known: str) -> bool:
@@ -194,7 +239,7 @@ def _classify_ip(host: str) -> tuple[str, Severity, str] | None:
             return "address-url", "high", "obfuscated IP address"
         return None
     if host == "169.254.169.254" or host == "fd00:ec2::254":
-        return "address-url", "high", "cloud metadata service, which hands out credentials"
+        return "address-url", "low", "cloud metadata service, which hands out credentials"
     if is_local_host(host) or host in _WELL_KNOWN_IPS:
         return "", "info", ""
     return "address-url", "high", str(address)

@@ -11,7 +11,7 @@ from kitbag.cli.headless import STATUS_CODES
 from kitbag.cli.library_options import json_option, library_options
 from kitbag.cli.pack_options import ALLOW_OPTIONS, pack_options, parse_budgets, parse_names, parse_pairs
 from kitbag.cli.tasks import open_board
-from kitbag.errors import InvalidError, UsageError
+from kitbag.errors import UsageError
 from kitbag.events import Notice
 from kitbag.library.scopes import find_places
 from kitbag.tools.delegation import DelegationRequest, PackSelection, TaskReport
@@ -58,8 +58,8 @@ from kitbag.tools.delegation import DelegationRequest, PackSelection, TaskReport
 def run(name: str, prompt: str, **options: Any) -> None:
     """Run an agent in the foreground or background.
 
-    In the foreground, progress goes to stderr and the answer to stdout. Exit codes are the same as for -p;
-    6: the result of a packed task does not meet its output requirements.
+    In the foreground, progress goes to stderr and the answer to stdout. Exit codes are the same as for -p, and 1 if the
+    result of a packed task does not meet its output requirements.
     """
     if not prompt and not options["pack"]:
         raise UsageError("no prompt", "usage: kitbag agents run NAME 'PROMPT'")
@@ -159,5 +159,5 @@ def _exit_code(report: TaskReport) -> int:
     if not report.is_finished:
         return 0
     if report.violations:
-        return InvalidError.exit_code
+        return 1
     return {**STATUS_CODES, "interrupted": 7}.get(report.status, 7)

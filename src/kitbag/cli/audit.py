@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from kitbag.audit.capability_manifest import CapabilityManifest
-from kitbag.audit.findings import FAILING_SEVERITIES, SEVERITIES, AuditFinding
+from kitbag.audit.findings import FAILING_SEVERITIES, SEVERITIES, AuditFinding, Severity
 from kitbag.audit.lockfile import ItemChange, compare_with_lock, read_lock
 from kitbag.audit.rules import NEVER_SUPPRESSED, load_rules
 from kitbag.audit.run import CAUTION, AuditReport, count_findings, has_failures, item_name, report_to_json, run_audit
@@ -62,7 +62,7 @@ def manifest_lines(manifest: CapabilityManifest) -> list[str]:
 
 _STYLES = {"high": "red", "medium": "yellow", "low": "cyan", "info": "dim"}
 _EXIT_CODES = """\b
-Exit codes: 0 no findings (or only low and info), 1 findings, 2 the audit failed.
+Exit codes: 0 no finding of --fail-on or worse, 1 findings, 2 the audit failed.
 
 \b
 To suppress a finding, add a comment with the rule ID and a reason:
@@ -91,7 +91,14 @@ Hidden text can't be suppressed. Suppressed findings of high severity are still 
     is_flag=True,
     help="Include info findings, suppressed findings and the capabilities of every item.",
 )
-@click.option("--strict", is_flag=True, help="Exit 1 for low and info findings as well.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(SEVERITIES),
+    default="medium",
+    show_default=True,
+    help="Exit 1 for findings of this severity or worse.",
+)
+@click.option("--strict", is_flag=True, help="Exit 1 for every finding, like --fail-on info.")
 def command(
     paths: tuple[str, ...],
     as_json: bool,
@@ -99,6 +106,7 @@ def command(
     lock: str | None,
     rule_id: str | None,
     show_all: bool,
+    fail_on: Severity,
     strict: bool,
 ) -> None:
     """Find dangerous content in skills, agents and plugins without running anything.
@@ -128,7 +136,7 @@ def command(
         output.as_json({**report_to_json(report, findings), **more})
     else:
         _print_report(report, findings, changes, show_all)
-    sys.exit(1 if has_failures(findings, strict) else 0)
+    sys.exit(1 if has_failures(findings, "info" if strict else fail_on) else 0)
 
 
 def _explain(rule_id: str, as_json: bool) -> None:

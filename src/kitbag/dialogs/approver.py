@@ -30,8 +30,6 @@ _RULE_EXAMPLE: Final = "Bash(make test:*)"
 class ApprovalStyle(msgspec.Struct, frozen=True, kw_only=True):
     """What differs between UIs. The meaning of an answer does not."""
 
-    shows_diff: bool = True
-    """Show what Edit and Write would change as a diff instead of their arguments."""
     asks_why: bool = False
     """After `no`, ask for a reason; otherwise that is a choice of its own."""
     leaving_interrupts: bool = False
@@ -98,7 +96,7 @@ def approval_form(
     question: ApprovalRequest, style: ApprovalStyle = DEFAULT_STYLE, *, can_allow: bool = True, can_wait: bool = False
 ) -> Form:
     view = build_approval_view(question, MAX_ARGUMENT_CHARACTERS)
-    changes = preview_change(question) if style.shows_diff else NO_PREVIEW
+    changes = preview_change(question)
     options = [*(_allow_options(question) if can_allow else ()), FormOption(key="n", label="deny")]
     if not style.asks_why:
         options.append(FormOption(key="w", label="deny and give a reason", continues=True))
@@ -208,6 +206,11 @@ def _rule_problem(text: str) -> str:
 
 
 # What is shown
+
+
+def approval_blocks(question: ApprovalRequest) -> tuple[Block, ...]:
+    """The whole request, with what Edit and Write would change as a diff."""
+    return _request_blocks(build_approval_view(question, max_characters=None), preview_change(question))
 
 
 def _is_in_diff(name: str, value: list[str]) -> bool:

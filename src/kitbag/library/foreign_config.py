@@ -1,8 +1,9 @@
-"""Reports hooks, servers and commands in other tools' settings files, which Kitbag does not run.
+"""Reports what other tools read and Kitbag does not: hooks, servers and commands in their settings, `.gen` folders.
 
 Used by `kitbag doctor`. Reads a fixed list of files, up to a size limit; unreadable files are reported."""
 
 import os
+import shlex
 from typing import Any, cast
 
 from kitbag.errors import Diagnostic
@@ -34,6 +35,7 @@ _IGNORED_KEYS = {
 }
 _SERVER_KEYS = frozenset(("mcpServers", "servers", "mcp"))
 _TRUSTED_SERVERS = ("MCP servers are started only in a trusted workspace", "run `kitbag servers list` to see them")
+_FORMER_FOLDERS = ("agents", "skills", "commands", "personas")
 _MAX_BYTES = 1 << 20
 
 
@@ -61,7 +63,26 @@ def check_foreign_config(places: Places) -> list[Diagnostic]:
                     fix="set variables in your environment",
                 )
             )
-    return diagnostics
+    return diagnostics + _check_former_folders(places)
+
+
+def _check_former_folders(places: Places) -> list[Diagnostic]:
+    """Folders of `.gen`, the layout from before Kitbag, which are not read."""
+    targets = {directory: os.path.join(directory, ".kitbag") for directory in places.project_dirs}
+    targets[places.user_home] = places.kitbag_home
+    return [
+        Diagnostic(
+            severity="warning",
+            code="not-read",
+            file=folder,
+            line=0,
+            problem="not read: Kitbag reads .kitbag instead of .gen",
+            fix=f"run: mkdir -p {shlex.quote(target)} && mv {shlex.quote(folder)} {shlex.quote(target)}/",
+        )
+        for directory, target in targets.items()
+        for name in _FORMER_FOLDERS
+        if os.path.isdir(folder := os.path.join(directory, ".gen", name))
+    ]
 
 
 def _check_file(path: str, boundary: PathBoundary) -> list[Diagnostic]:

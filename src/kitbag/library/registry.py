@@ -6,10 +6,10 @@ Used by packing, assembly and the interfaces; uses index, names, scopes, visibil
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, worst_first
+from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, first_diagnostics, worst_first
 from kitbag.library import index
 from kitbag.library.discover import TeamFile
 from kitbag.library.library_changes import Change, LibrarySnapshot, diff_snapshots, take_snapshot
@@ -109,6 +109,16 @@ class Registry:
     @property
     def personas(self) -> "Namespace[Persona]":
         return self._load_personas().namespace
+
+    @property
+    def manifest_entries(self) -> "Mapping[str, ManifestEntry]":
+        """By the path of the skill."""
+        self._load_skills()
+        return self._manifest
+
+    @property
+    def uses_index(self) -> bool:
+        return self._use_index
 
     def manifest_entry(self, skill: Skill) -> "ManifestEntry | None":
         return self._manifest.get(skill.path)
@@ -484,7 +494,8 @@ class Registry:
             return []
         from kitbag.library.library_checks import check_persona_names
 
-        return [*self.check_file(self.persona.path), *check_persona_names(self.persona, self.skills, self.agents)]
+        unknown = check_persona_names(self.persona, self.skills, self.agents)
+        return first_diagnostics([*self.check_file(self.persona.path), *unknown])
 
     def diagnostics(self, file: str = "") -> list[Diagnostic]:
         """All diagnostics: files, settings, collisions, references to missing names. `file`: only those of this file,

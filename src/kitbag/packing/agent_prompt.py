@@ -7,7 +7,7 @@ Used by `kitbag agents show --prompt` and by assembly; uses preload, catalog and
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -15,6 +15,7 @@ from kitbag.errors import Diagnostic
 from kitbag.ledger import Entry, Ledger, full_entry
 from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
+from kitbag.library.skills import Skill
 from kitbag.packing.catalog import catalog_budget, render_skills
 from kitbag.packing.git_state import read_git_state
 from kitbag.packing.preload import PreparePreload, preload_skills, skills_budget
@@ -65,17 +66,18 @@ def compose_agent_prompt(
     environment: EnvironmentInfo,
     task: str = "",
     *,
-    has_skill_tool: bool | None = None,
+    tools: Collection[str] | None = None,
     can_restart: bool = True,
     prepare: PreparePreload | None = None,
+    find_denial: Callable[[Skill], str] = lambda skill: "",
 ) -> AgentPrompt:
-    """`has_skill_tool`: by default, what the agent's own list of tools says. `can_restart`: a caller restarts it with
-    the skill that it asks for. `prepare`: resolves the references of preloaded skills; without it, their commands stay
-    text."""
-    if has_skill_tool is None:
-        has_skill_tool = agent.tools.allows("Skill")
-    preloads = preload_skills(agent, registry, skills_budget(agent, registry), count, prepare)
+    """`tools`: names of those that it gets, if known. `can_restart`: a caller restarts it with the skill that it asks
+    for. `prepare`: resolves the references of preloaded skills; without it, their commands stay text.
+    `find_denial`: why rules deny a skill, or empty."""
+    has_skill_tool = "Skill" in tools if tools is not None else agent.tools.allows("Skill")
+    preloads = preload_skills(agent, registry, skills_budget(agent, registry), count, prepare, find_denial)
     title, description = MODE_DESCRIPTIONS[agent.permission_mode]
+    description += _describe_web(agent, tools)
     body = reveal_hidden(agent.body()).strip()
     scope = agent.root.scope
 
@@ -107,6 +109,16 @@ def compose_agent_prompt(
     if task:
         entries.append(part("task", "task", f"\n## Your Task\n{task.strip()}\n"))
     return AgentPrompt(ledger=Ledger(tuple(entries)), warnings=preloads.warnings)
+
+
+def _describe_web(agent: AgentFile, tools: Collection[str] | None) -> str:
+    """What a read-only agent must know about the web, which it may be unable to use."""
+    web = [name for name in ("WebFetch", "WebSearch") if agent.tools.allows(name)]
+    if agent.permission_mode != "plan" or not web or tools is None:
+        return ""
+    if not any(name in tools for name in web):
+        return " The web is not available in this run: nobody can approve its use, and no rule allows it."
+    return f" {' and '.join(web)} may need the user's approval."
 
 
 def _read_prompt_file(name: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kitbag.errors import Diagnostic, KitbagError
+from kitbag.errors import Diagnostic, KitbagError, first_diagnostics
 from kitbag.ledger import Entry, full_entry
 from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
@@ -46,8 +46,10 @@ def preload_skills(
     limit: int,
     count: Callable[[str], int],
     prepare: PreparePreload | None = None,
+    find_denial: Callable[[Skill], str] = lambda skill: "",
 ) -> PreloadedSkills:
-    """`prepare`: resolves references; without it, commands stay text."""
+    """`prepare`: resolves references; without it, commands stay text. `find_denial`: why rules deny a skill, or
+    empty."""
     prepare = prepare or (_reading_prepare(registry) if agent.skills else None)
     skills: dict[str, Skill] = {}
     entries: list[Entry] = []
@@ -83,6 +85,9 @@ def preload_skills(
                 "make it available, or remove it from `skills:`",
             )
             continue
+        if denial := find_denial(skill):
+            warn(name, f"your rules deny it: {denial}", "change the rule, or remove it from `skills:`")
+            continue
         delivery, problems = _render(skill, prepare)
         if any(problem.severity == "error" for problem in delivery.problems):
             warnings += problems
@@ -109,7 +114,9 @@ def preload_skills(
         remaining -= entry.tokens
         skills[skill.full_name] = skill
         entries.append(entry)
-    return PreloadedSkills(skills=tuple(skills.values()), entries=tuple(entries), warnings=tuple(warnings))
+    return PreloadedSkills(
+        skills=tuple(skills.values()), entries=tuple(entries), warnings=tuple(first_diagnostics(warnings))
+    )
 
 
 def _render(skill: Skill, prepare: PreparePreload | None) -> tuple[RenderedSkill, tuple[Diagnostic, ...]]:

@@ -10,7 +10,7 @@ import msgspec
 from kitbag.errors import Diagnostic, InvalidError, KitbagError
 from kitbag.library.names import slugify
 from kitbag.library.registry import Registry
-from kitbag.library.routing.skill_search import search_skills, stem_words
+from kitbag.library.routing.skill_search import search_skills
 from kitbag.library.routing.triggers import MAX_TRIGGER_TEXT, compile_trigger, is_regex_trigger
 from kitbag.library.skill_files import SkillDetails, read_skill_details
 from kitbag.library.skills import Skill
@@ -22,6 +22,8 @@ MAX_SELECTED = 3
 _MAX_REQUIRED = 20
 _MIN_SHARED_WORDS = 2
 """A single shared word may be coincidence."""
+_MAX_INDEX_SECONDS = 60.0
+"""A pack waits for the search index, so that the same task always gets the same skills."""
 _WORD = re.compile(r"\w+")
 
 
@@ -184,12 +186,11 @@ def _select_automatically(task: PackTask, index: TriggerIndex) -> list[SelectedS
             for skill in index.skills_mentioned_in(text)
         ]
     if not hits:
-        matches = search_skills(index.registry, task.title, MAX_SELECTED)
-        title_words = stem_words(task.title)
+        text = f"{task.title}\n{task.description}"
         hits = [
-            SelectedSkill(skill=hit.skill, reason=f"search score {hit.score}")
-            for hit in matches
-            if len(title_words & stem_words(f"{hit.skill.full_name} {hit.skill.summary}")) >= _MIN_SHARED_WORDS
+            SelectedSkill(skill=hit.skill, reason=f"search: {hit.reason}")
+            for hit in search_skills(index.registry, text, MAX_SELECTED, wait=_MAX_INDEX_SECONDS)
+            if hit.is_confident and len(hit.words) >= _MIN_SHARED_WORDS
         ]
     unique = {hit.skill.full_name: hit for hit in reversed(hits)}
     return [unique[name] for name in dict.fromkeys(hit.skill.full_name for hit in hits)][:MAX_SELECTED]

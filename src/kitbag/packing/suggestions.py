@@ -4,8 +4,9 @@ changes; and to a tool result: skills for the file. The prompt before them stays
 Used by assembly at each message and by tools.path_skills; uses library.routing.
 """
 
+import re
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kitbag.library.library_changes import Change
 from kitbag.library.registry import Registry
@@ -13,40 +14,66 @@ from kitbag.library.skills import Skill, is_path_activated
 from kitbag.packing.catalog import catalog_budget, render_entry
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 
+if TYPE_CHECKING:
+    from kitbag.library.routing.skill_search import SkillMatch
+
 MAX_SUGGESTIONS: Final = 5
+_MAX_FOR_LONG_MESSAGE, _LONG_MESSAGE = 8, 800
+"""A message of so many characters may have several needs."""
+_MAX_CHARACTERS: Final = 2_400
+_SEARCHED: Final = 40
 _OPENING: Final = "<suggested-skills>"
 _CLOSING: Final = "</suggested-skills>"
-_LEADING_CHARACTERS, _TRAILING_CHARACTERS = 1_500, 500
-"""Characters of a message that are searched: people ask first, or after what they pasted."""
-_MIN_SCORE_SHARE = 0.4
-"""Minimum score, as a share of the best score."""
+_MIN_PROBABILITY_SHARE, _MIN_SHARE_OF_OTHERS = 0.3, 0.6
+"""Minimum probability, as a share of the best one: for a skill that covers another need, and for others."""
+_MIN_NEW_SHARE: Final = 0.4
+"""A skill covers another need if so much of what it matches is matched by no skill before it."""
+_BODY_SHARE: Final = 0.4
+_REASON = re.compile(r" \[[^\[\]]*\]$")
 _MAX_CHANGES = 20
 
 
 def suggest_skills(library: Registry, message: str, catalog: str, known: Collection[str] = ()) -> str:
-    """The block, or an empty string. `message`: what the user typed; `catalog`: the one in the prompt; `known`: names
-    of skills that are loaded or were suggested before."""
+    """The block, or an empty string. `message`: what the user typed; `catalog`: the one in the prompt and what was
+    suggested before; `known`: names of skills that are loaded."""
     max_length = catalog_budget(library.settings).entry
-    described = frozenset(catalog.splitlines())
+    described = frozenset(form for line in catalog.splitlines() for form in (line, _REASON.sub("", line)))
     if _describes_all(library, described, max_length):
         return ""
     from kitbag.library.routing.skill_search import search_skills
 
-    searched = (
-        message
-        if len(message) <= _LEADING_CHARACTERS + _TRAILING_CHARACTERS
-        else f"{message[:_LEADING_CHARACTERS]} {message[-_TRAILING_CHARACTERS:]}"
-    )
-    hits = [hit for hit in search_skills(library, searched, MAX_SUGGESTIONS * 3) if hit.is_confident]
-    lines = [
-        render_entry(hit.skill)
-        for hit in hits
-        if hit.score >= hits[0].score * _MIN_SCORE_SHARE
-        and hit.skill.full_name not in known
-        and not is_path_activated(hit.skill)
-        and render_entry(hit.skill, max_length) not in described
-    ]
-    return _block("Keyword matches for this message:", lines[:MAX_SUGGESTIONS])
+    hits = search_skills(library, message, _SEARCHED)
+    best = max((hit.probability for hit in hits if hit.is_confident), default=2.0)
+    lines: list[str] = []
+    left = _MAX_CHARACTERS
+    most = MAX_SUGGESTIONS if len(message) < _LONG_MESSAGE else _MAX_FOR_LONG_MESSAGE
+    for hit in cover_needs(hits, best):
+        if hit.skill.full_name in known or is_path_activated(hit.skill):
+            continue
+        entry = render_entry(hit.skill)
+        if described.isdisjoint((entry, render_entry(hit.skill, max_length))):
+            line = f"{entry} [{_escape(hit.reason)}]"
+            left -= len(line)
+            if lines and (left < 0 or len(lines) >= most):
+                break
+            lines.append(line)
+    return _block("Keyword matches for this message:", lines)
+
+
+def cover_needs(hits: "Sequence[SkillMatch]", best: float) -> "list[SkillMatch]":
+    """First the skills that each match something in the message that no better one matches, then the others, if they
+    are nearly as probable as the best one."""
+    covered: set[str] = set()
+    first: list[SkillMatch] = []
+    others: list[SkillMatch] = []
+    for hit in hits:
+        weights = {word: _BODY_SHARE * weight for word, weight in hit.body_words.items()} | hit.words
+        new = sum(weight for word, weight in weights.items() if word not in covered)
+        is_new = new >= _MIN_NEW_SHARE * sum(weights.values())
+        if hit.probability >= best * (_MIN_PROBABILITY_SHARE if is_new else _MIN_SHARE_OF_OTHERS):
+            (first if is_new else others).append(hit)
+            covered.update(weights)
+    return [*first, *others]
 
 
 def suggest_skills_for_file(skills: Sequence[Skill]) -> str:

@@ -252,6 +252,8 @@ def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Tas
             return msgspec.structs.replace(task, stop_requested=not task.is_finished or task.stop_requested)
         case "warning":
             return msgspec.structs.replace(task, warnings=(*task.warnings, str(body["text"]))[-_MAX_WARNINGS:])
+        case "moved":
+            return task if task.is_finished else msgspec.structs.replace(task, background=True)
         case "notified":
             return msgspec.structs.replace(task, notified=True)
         case "ended":
@@ -313,7 +315,8 @@ JOURNAL_DAMAGED: Final = "the journal was damaged, so its outcome is unknown; ch
 PRUNED: Final = "its prompt, answer and output were deleted (store.retention_days, or kitbag store prune)"
 _MAX_WARNINGS: Final = 20
 RECORD_KINDS: Final = (
-    "created", "begun", "queued", "waiting", "answered", "session", "stop", "warning", "notified", "ended", "pruned",
+    "created", "begun", "queued", "waiting", "answered", "session", "stop", "warning", "moved", "notified", "ended",
+    "pruned",
 )  # fmt: skip
 _CREATED_FIELDS: Final = ("id", "kind", "agent", "description", "root", "parent", "depth", "background", "directory")
 

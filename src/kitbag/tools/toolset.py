@@ -33,9 +33,10 @@ class AbstractToolset(Protocol):
 class Toolset:
     """Keeps the order of its tools, so that the specs sent are the same in every turn."""
 
-    def __init__(self, tools: Iterable[Tool[Any]], permissions: Permissions) -> None:
+    def __init__(self, tools: Iterable[Tool[Any]], permissions: Permissions, can_ask: bool = True) -> None:
+        """`can_ask`: a person can answer now."""
         all_tools = tuple(tools)
-        self._tools = {tool.name: tool for tool in all_tools if permissions.has_tool(tool.name)}
+        self._tools = {tool.name: tool for tool in all_tools if permissions.has_tool(tool.name, can_ask)}
         self._hidden = {tool.name for tool in all_tools if tool.name not in self._tools}
         self._specs = tuple(tool.spec for tool in self._tools.values())
 

@@ -10,7 +10,8 @@ import weakref
 import pytest
 
 from conftest import World
-from kitbag.library.routing.skill_search import search_skills, stem_words
+from kitbag.library.routing.skill_search import search_skills
+from kitbag.library.routing.terms import stem_words
 from support.cost import processor_limit
 from support.routing_set import REQUESTS, SKILLS
 from support.waiting import TEST_TIMEOUT

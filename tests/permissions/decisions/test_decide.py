@@ -313,7 +313,7 @@ def test_the_web_needs_a_rule_or_an_answer(tmp_path: Path) -> None:
         made = permissions(
             tmp_path, mode, allow=("WebFetch(domain:docs.python.org)",), deny=("WebFetch(domain:evil.com)",)
         )
-        wanted = "ask" if mode in ASKING else "deny"
+        wanted = "ask" if mode in (*ASKING, "plan") else "deny"
         for url in ("https://docs.python.org/3/", "HTTPS://DOCS.PYTHON.ORG", "http://docs.python.org.:8080/x"):
             assert effect(made, "WebFetch", url=url) == "allow", url
         for url in (
@@ -422,7 +422,8 @@ def test_deny_comes_before_ask_before_allow(tmp_path: Path, mode: PermissionMode
         every = permissions(tmp_path, mode, allow=(tool,), ask=(tool,), deny=(tool,))
         assert every.decide(tool, subject).effect == "deny"
         asked = permissions(tmp_path, mode, allow=(tool,), ask=(tool,)).decide(tool, subject)
-        assert asked.effect == ("ask" if mode in ASKING else "deny")
+        asks = mode in ASKING or (mode == "plan" and tool == "WebFetch")
+        assert asked.effect == ("ask" if asks else "deny")
 
 
 def test_a_parameter_is_a_reason_to_deny(tmp_path: Path) -> None:
@@ -506,7 +507,7 @@ def test_what_a_skill_asks_for_never_beats_a_rule_or_the_mode(tmp_path: Path, mo
     assert problems == []
     made = permissions(tmp_path, mode, deny=("Edit(./src/**)",), ask=("WebFetch",)).with_rules(rules)
     assert effect(made, "Edit", file_path="src/a.py") == "deny"
-    assert effect(made, "WebFetch", url="https://x.com") == ("ask" if mode in ASKING else "deny")
+    assert effect(made, "WebFetch", url="https://x.com") == ("ask" if mode in (*ASKING, "plan") else "deny")
     assert effect(made, "Edit", file_path="ok.txt") == ("deny" if mode == "plan" else "allow")
     assert effect(made, "mcp__a__b") == ("deny" if mode == "plan" else "allow")
     assert effect(made, "Edit", file_path=".git/config") == ("ask" if mode in ASKING else "deny")

@@ -118,8 +118,8 @@ COMMANDS = {
         ),
         ChatCommand(
             name="tasks",
-            arguments="[show|stop|resume|answer ID]",
-            help="List background tasks; show, answer, stop or resume them",
+            arguments="[show|send|stop|resume|answer ID]",
+            help="List background tasks; show, steer, answer, stop or resume them",
             module="tasks",
         ),
         ChatCommand(
@@ -160,6 +160,13 @@ COMMANDS = {
             arguments="[N|redo]",
             help="Undo or redo the file changes of a message",
             module="undo",
+            while_working=False,
+        ),
+        ChatCommand(
+            name="rewind",
+            arguments="[N|undo]",
+            help="Restore the conversation, the files or both to before a message",
+            module="rewind",
             while_working=False,
         ),
         ChatCommand(name="doctor", arguments="", help="Diagnose configuration problems", module="doctor"),

@@ -90,7 +90,7 @@ class PlainUI:
         elif not live.activity and self._progress_timer is not None:
             self._progress_timer.cancel()
             self._progress_timer = None
-        if (was_working and not live.activity) or len(live.queued) < len(before.queued):
+        if (was_working and not live.activity) or _count_waiting(live) < _count_waiting(before):
             self._wake()
 
     def _schedule_progress(self) -> None:
@@ -142,7 +142,7 @@ class PlainUI:
             self._changed.clear()
             if self._actions:
                 return self._deliver(self._actions.popleft())
-            if self._question is None and not self._ended and len(self._live.queued) < _MAX_QUEUED:
+            if self._question is None and not self._ended and _count_waiting(self._live) < _MAX_QUEUED:
                 action = self._next_line_action()
                 if action is not None:
                     return self._deliver(action)
@@ -307,6 +307,10 @@ class PlainUI:
         if self._prompted:
             self._write("\n", ends=False)
             self._prompted = False
+
+
+def _count_waiting(live: LiveState) -> int:
+    return len(live.queued) + len(live.steering)
 
 
 def _without_exact(block: Block) -> Block:

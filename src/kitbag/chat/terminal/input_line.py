@@ -86,6 +86,11 @@ class InputLine:
             tempfile_suffix=".md",
         )
 
+    @property
+    def is_working(self) -> bool:
+        """Whether the agent works."""
+        return self._is_working()
+
     def _completes_while_typing(self) -> bool:
         """Whether to complete while typing: command names and mentions."""
         before = self.buffer.document.text_before_cursor
@@ -131,7 +136,7 @@ class InputLine:
         )
         return False
 
-    def _send(self) -> None:
+    def _send(self, *, waits: bool = False) -> None:
         if not self._is_complete(self.buffer.text.rstrip()):
             return
         try:
@@ -143,7 +148,7 @@ class InputLine:
             return
         self._warned_text = ""
         self._clear_line(store=True)
-        self._emit(Submitted(text=text, images=tuple(images), typed=typed if typed != text else ""))
+        self._emit(Submitted(text=text, images=tuple(images), typed=typed if typed != text else "", waits=waits))
 
     def _clear_line(self, *, store: bool) -> None:
         if store:
@@ -170,6 +175,14 @@ class InputLine:
                 return
             self._escaped_at = now
             self._hint("press Esc again to clear the input", CLEAR_SECONDS)
+        elif not self._is_working():
+            if now - self._escaped_at <= CLEAR_SECONDS:
+                self._escaped_at = float("-inf")
+                self._hint("", 0.0)
+                self._emit(Submitted(text="/rewind"))
+                return
+            self._escaped_at = now
+            self._hint("press Esc again to rewind", CLEAR_SECONDS)
         self._emit(KeyPressed("cancel"))
 
     def interrupt(self) -> None:
@@ -214,6 +227,8 @@ class InputLine:
             self.buffer.apply_completion(state.current_completion or state.completions[0])
             if _NAME.fullmatch(self.buffer.text):
                 self.buffer.insert_text(" ")  # arguments follow
+        elif self._is_working() and self.buffer.text.strip() and not self._completes_while_typing():
+            self._send(waits=True)
         else:
             self.buffer.start_completion(insert_common_part=True)
 

@@ -218,6 +218,9 @@ def _bind_line(bindings: _Bindings, line: InputLine, layout: ChatLayout, actions
     }
     for key, handler in handlers.items():
         bindings.bind(here, lambda _, handler=handler: handler(), key)
+    # Otherwise Ctrl-B moves the cursor.
+    is_working = Condition(lambda: line.is_working)
+    bindings.bind(here & is_working, lambda _: actions.emit(KeyPressed("background")), "c-b", eager=True)
     bindings.bind(here, lambda _: line.new_line(), "escape", "enter")
     bindings.bind(here, lambda _: line.new_line(), "escape", "c-j")
     bindings.bind(here, lambda event: line.paste(event.data), Keys.BracketedPaste)

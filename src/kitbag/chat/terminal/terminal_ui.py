@@ -123,7 +123,7 @@ class TerminalUI:
             show=self.show,
             hint=self._show_hint,
             is_working=lambda: is_working(self._live),
-            has_queued=lambda: bool(self._live.queued),
+            has_queued=lambda: bool(self._live.queued or self._live.steering),
             clock=clock,
             missing_mentions=missing_mentions,
         )

@@ -289,7 +289,7 @@ PERSONA_REFERENCE: Final[dict[str, FieldReference]] = {
     ),
     "core_skills": FieldReference(
         value=_NAMES, tools=_KITBAG,
-        meaning="Skills in the catalog from the start.",
+        meaning="Skills in the catalog from the start. If declared, the other skills of `core/` are not in it.",
     ),
     "skills": FieldReference(
         value=_NAMES, tools=_KITBAG,

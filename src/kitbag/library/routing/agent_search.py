@@ -1,7 +1,7 @@
 """Ranks agents for a message, by the words of their names and descriptions and by the files the message names.
 
 Used by `kitbag agents search` and by the offline model, which only has the lines of a catalog. Pure: does not check
-visibility. Uses the stemming of skill_search.
+visibility. Scores agents as skill_search scores skills; a level says how clearly the message means an agent.
 """
 
 import re
@@ -9,7 +9,12 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
-from kitbag.library.routing.skill_search import stem_words
+from kitbag.library.routing.features import compute_features, weigh_message
+from kitbag.library.routing.light_stems import light_stems
+from kitbag.library.routing.message_terms import analyze_message
+from kitbag.library.routing.ranking_model import load_models
+from kitbag.library.routing.retrieval import term_weight
+from kitbag.library.routing.skill_text import make_profile
 
 _FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w.-]{0,80}[\w-]\.[A-Za-z]\w{0,7}(?![\w/-]|\.\w)")
 _EXTENSION = re.compile(r"(?<![\w/.-])\*?(\.[A-Za-z]\w{0,7})(?![\w/-]|\.\w)")
@@ -17,7 +22,7 @@ _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 _EXCLUSION = re.compile(r"(?i)(?:not|never|do not|don't|it does not|it never|reads only)\b")
 """Starts a sentence that says what an agent is not for."""
 _FILLERS: Final = frozenset(
-    stem_words(
+    light_stems(
         "what which where who why does did do can could would should please show tell give make want need help me my"
         " our your have has about into file files there here some all any its them they then agent"
     )
@@ -42,6 +47,7 @@ class AgentCandidate(NamedTuple):
 class AgentMatch(NamedTuple):
     name: str
     score: float
+    """How many words match; words of the name count twice."""
     words: tuple[str, ...]
     """Words of the message that match the agent."""
     files: tuple[str, ...] = ()
@@ -50,6 +56,8 @@ class AgentMatch(NamedTuple):
     """Confidence. 3: the message calls the agent by name; 2: it has all words of the name and more, or one of them and
     a file with its extension; 1: it has the last word of the name (a reviewer reviews) and another match; 0: it
     shares words."""
+    relevance: float = 0.0
+    """By the ranking of skills: orders agents of the same level."""
 
 
 def rank_agents(candidates: Iterable[AgentCandidate], message: str) -> list[AgentMatch]:
@@ -57,18 +65,37 @@ def rank_agents(candidates: Iterable[AgentCandidate], message: str) -> list[Agen
     message = message[:_MAX_MESSAGE]
     words = find_topic_words(message) - _FILLERS
     files = find_files(message)
+    candidates = list(candidates)
     matches = [
-        _score_candidate(candidate, words, files, _is_called(candidate.name, message)) for candidate in candidates
+        _score_candidate(candidate, relevance, words, files, _is_called(candidate.name, message))
+        for candidate, relevance in zip(candidates, _score_all(candidates, message), strict=True)
     ]
-    ordered = sorted(matches, key=lambda match: (-match.level, not match.files, -match.score, match.name.lower()))
+    ordered = sorted(matches, key=lambda match: (-match.level, not match.files, -match.relevance, match.name.lower()))
     return [match for match in ordered if match.score > 0 or match.files]
+
+
+def _score_all(candidates: list[AgentCandidate], message: str) -> list[float]:
+    """By the ranking of skills, over name and description."""
+    profiles = [
+        make_profile(candidate.name, candidate.name, _without_exclusions(candidate.description))
+        for candidate in candidates
+    ]
+    analyzed = analyze_message(message)
+    counts = {key: sum(key in one.summary or key in one.name_keys for one in profiles) for key in analyzed.terms}
+    weights = {key: term_weight(key, len(profiles), count) for key, count in counts.items()}
+    weighed, model = weigh_message(analyzed, weights), load_models().lexical
+    features = [
+        compute_features(profile, weighed, {}, None, trigger=0.0, has_path=False, similarity=0.0)[0]
+        for profile in profiles
+    ]
+    return [round(model.rank(one), 4) for one in features]
 
 
 def find_topic_words(message: str) -> set[str]:
     """The stemmed words of a message, without numbers; of a file name only the extension counts."""
     for path in sorted(find_paths(message), key=len, reverse=True):
         message = message.replace(path, path.rpartition(".")[2])
-    return {word for word in stem_words(message) if not word.isdigit()}
+    return {word for word in light_stems(message) if not word.isdigit()}
 
 
 def find_paths(text: str) -> list[str]:
@@ -82,21 +109,24 @@ def find_files(message: str) -> list[str]:
     return [*find_paths(message), *extensions]
 
 
-def _score_candidate(candidate: AgentCandidate, words: set[str], files: list[str], is_called: bool) -> AgentMatch:
-    parts = [stem_words(part) for part in _short_name(candidate.name).replace("_", "-").split("-")]
+def _score_candidate(
+    candidate: AgentCandidate, relevance: float, words: set[str], files: list[str], is_called: bool
+) -> AgentMatch:
+    parts = [light_stems(part) for part in _short_name(candidate.name).replace("_", "-").split("-")]
     name_words = {word for word in words if any(_has_word(part, word) for part in parts)}
     description_words = (words & _description_words(candidate.description)) - name_words
     matching_files = tuple(file for file in files if file.lower().endswith(candidate.extensions))
     score = _NAME_WORD_SCORE * len(name_words) + len(description_words) + (_CALLED_SCORE if is_called else 0.0)
     level = _confidence_level(parts, words, score, is_called, bool(matching_files and name_words))
     if candidate.extensions and files and not matching_files and not is_called:
-        score, level = score / 2, 0  # its extensions match none of the files
+        score, relevance, level = score / 2, relevance / 2, 0  # its extensions match none of the files
     return AgentMatch(
         name=candidate.name,
         score=score,
         words=tuple(sorted(name_words | description_words)),
         files=matching_files,
         level=level,
+        relevance=relevance,
     )
 
 
@@ -131,8 +161,11 @@ def _is_called(name: str, message: str) -> bool:
 
 def _description_words(description: str) -> set[str]:
     """The words of a description, without sentences that say what the agent is not for."""
-    kept = [sentence for sentence in _SENTENCE.split(description) if not _EXCLUSION.match(sentence)]
-    return stem_words(" ".join(kept))
+    return light_stems(_without_exclusions(description))
+
+
+def _without_exclusions(description: str) -> str:
+    return " ".join(sentence for sentence in _SENTENCE.split(description) if not _EXCLUSION.match(sentence))
 
 
 def share_stem(one: str, other: str) -> bool:

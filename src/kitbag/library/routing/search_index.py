@@ -1,185 +1,387 @@
-"""In-memory full-text index of all skills (SQLite FTS5): which skill has a word, and in which column.
+"""The search index of a registry: the text stores of its roots, and the keywords of its skills.
 
-Used by skill_search, which scores the matches; built once per state of the library. Raises
-SearchIndexUnavailableError without FTS5. Scripts without spaces between words are indexed as bigrams.
+Built by ranking at the first message. Names and descriptions are indexed at once; bodies, tags and triggers of many
+new skills in a background thread, so that no request waits for them. A damaged store is deleted and built again, and
+a store that can't be used is replaced by one in memory: an index costs time but never raises.
 """
 
-import bisect
+import contextlib
 import os
 import re
 import threading
+import time
 import weakref
-from collections.abc import Iterable
-from functools import cached_property
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kitbag.library.index import MIN_INDEXED_SKILLS, index_path
 from kitbag.library.names import slugify
 from kitbag.library.registry import Registry
+from kitbag.library.routing.skill_text import (
+    SkillProfile,
+    read_profile,
+    read_skill_text,
+    summary_without_exclusions,
+)
+from kitbag.library.routing.terms import prepare_for_index, term_keys
+from kitbag.library.routing.text_store import (
+    BodyTexts,
+    FieldTexts,
+    ForeignStoreError,
+    StoredDocument,
+    TextStore,
+    TextStoreUnavailableError,
+    delete_store,
+    keyword_lines,
+)
 from kitbag.library.routing.triggers import compile_trigger, is_regex_trigger
-from kitbag.library.skill_files import read_skill_details
+from kitbag.library.scopes import Root
 from kitbag.library.skills import Skill
-from kitbag.text.source_files import SourceError, open_regular_file
 
-INDEX_COLUMNS: Final = ("name", "triggers", "summary")
-_FRONTMATTER_BYTES = 4_096
-_KEYWORD_FIELDS = (b"\ntrigger", b"\ntags", b"\nkeywords")
-UNSPACED_LETTERS: Final = "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]"
-"""Letters of scripts without spaces between words (Chinese, Japanese), and Korean, whose words take suffixes."""
-_UNSPACED_RUN = re.compile(f"{UNSPACED_LETTERS}+")
-_BRITISH = re.compile(r"(?<=[iy])s(?=(?:e[drs]?|ing|ations?)$)")
-_AMERICAN = re.compile(r"(?<=[iy])z(?=(?:e[drs]?|ing|ations?)$)")
-_MENT = re.compile(r"ments?$")
+if TYPE_CHECKING:
+    from kitbag.library.routing.vectors.skill_vectors import SkillVectors
+    from kitbag.library.skills_manifest import ManifestEntry
 
-
-class SearchIndexUnavailableError(Exception):
-    """Python was built without SQLite, or SQLite without FTS5."""
-
-
-class IndexedSkill(NamedTuple):
-    skill: Skill
-    slugs: tuple[str, str]
-    """The slugs of its name and full name."""
-    length: int
-    """Number of words in its summary."""
-    phrases: tuple[str, ...]
-    """Its triggers as slugs."""
-    patterns: "tuple[re.Pattern[str], ...]"
-    """Its triggers that are regular expressions."""
+MAX_IMMEDIATE_BODIES: Final = 256
+"""So many new bodies are indexed at once, in about 50 ms; more are left to a thread."""
+_CHUNK: Final = 256
+_MIN_FILE_AGE_NS: Final = 2_000_000_000
+"""A younger file may change again without changing its stamp: it is indexed in memory only."""
+_MAX_DEAD_SHARE: Final = 0.3
+_MAX_UNCOUNTED_SHARE: Final = 0.05
+_MAX_PATTERNS: Final = 20
+_MAX_COMPLETIONS: Final = 8
+_MAX_PROFILES: Final = 1_000
+_MODEL: Final = "all-minilm-l6-v2"
+_GLOB_NAME = re.compile(r"(?:^|/)(?:\*?(\.[A-Za-z0-9.]{1,12})|([A-Za-z0-9_.-]{3,40}))$")
 
 
-class WordOccurrences(NamedTuple):
-    """The skills that contain a word, by column, as positions in `SearchIndex.documents`."""
+class IndexedRoot(NamedTuple):
+    """The store of a root, or of all small roots."""
 
-    name: frozenset[int]
-    triggers: frozenset[int]
-    summary: frozenset[int]
+    store: TextStore
+    positions: list[int]
+    """Positions in the index by row; -1 for rows of changed or deleted skills."""
 
-    @property
-    def everywhere(self) -> frozenset[int]:
-        return self.name | self.triggers | self.summary
+    def find_in_fields(self, query: str) -> list[int]:
+        with _ignoring_store_errors():
+            return self.store.find_in_fields(query)
+        return []
+
+    def find_in_bodies(self, query: str, frequency: int) -> list[tuple[int, float]]:
+        with _ignoring_store_errors():
+            return self.store.find_in_bodies(query, frequency)
+        return []
+
+    def frequencies(self, stems: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """In how many rows each stem occurs: in name and description, and in the body."""
+        with _ignoring_store_errors():
+            return self.store.frequencies(stems)
+        return {}
+
+
+class SkillKeywords:
+    """What triggers, tags and `paths` say, by position. Few skills have any."""
+
+    def __init__(self) -> None:
+        self.phrases: dict[str, list[tuple[str, int]]] = {}
+        """Triggers as slugs, by their first word."""
+        self.patterns: list[tuple[re.Pattern[str], int]] = []
+        self.words: dict[str, set[int]] = {}
+        """Positions by the keys of the words of triggers and tags."""
+        self.keys: dict[int, set[str]] = {}
+        """The same, by position."""
+        self.suffixes: dict[str, set[int]] = {}
+        """Positions by file extension or file name, from `paths`."""
+
+    def add(self, position: int, lines: Iterable[str]) -> None:
+        """Lines as in `text_store.keyword_lines`."""
+        patterns = 0
+        for line in lines:
+            mark, text = line[:1], line[1:]
+            if mark == "/":
+                for match in _GLOB_NAME.finditer(text.strip()):
+                    self.suffixes.setdefault((match[1] or match[2]).lower(), set()).add(position)
+                continue
+            for key in term_keys(text):
+                self.words.setdefault(key, set()).add(position)
+                self.keys.setdefault(position, set()).add(key)
+            if mark != "!":
+                continue
+            if is_regex_trigger(text) and patterns < _MAX_PATTERNS:
+                patterns += 1
+                pattern = compile_trigger(text)[0]
+                if pattern is not None:
+                    self.patterns.append((pattern, position))
+            if phrase := slugify(text):
+                self.phrases.setdefault(phrase.split("-", 1)[0], []).append((phrase, position))
 
 
 class SearchIndex:
-    def __init__(self, registry: Registry) -> None:
-        try:
-            import sqlite3
+    """All skills of a registry, in the order of their names. Does not hold the registry."""
 
-            self._connection = sqlite3.connect(":memory:", check_same_thread=False)
-        except ImportError as error:
-            raise SearchIndexUnavailableError from error
-        weakref.finalize(self, self._connection.close)
+    def __init__(self, registry: Registry, previous: "SearchIndex | None" = None) -> None:
+        """`previous`: the index of an earlier state of the registry, whose stores are used again."""
+        self._namespace = registry.skills
+        self.skills = list(self._namespace)
+        self.manifest: Mapping[str, ManifestEntry] = registry.manifest_entries
+        self.keywords = SkillKeywords()
+        self._profiles: dict[int, SkillProfile] = {}
+        self.is_available = True
+        """False without FTS5: `stores` is empty."""
+        self.stores: list[IndexedRoot] = []
         self._lock = threading.Lock()
-        self.documents: list[IndexedSkill] = []
-        rows: list[tuple[int, str, str, str]] = []
-        for position, skill in enumerate(registry.skills):
-            tags, triggers = _read_keywords(skill)
-            entry = registry.manifest_entry(skill)
-            triggers = (*triggers, *(entry.dispatch_triggers if entry else ()))
-            name = split_into_bigrams(
-                f"{skill.full_name} {skill.name}" if skill.full_name != skill.name else skill.name
-            )
-            summary = split_into_bigrams(skill.summary)
-            patterns = [
-                pattern
-                for trigger in triggers
-                if is_regex_trigger(trigger) and (pattern := compile_trigger(trigger)[0])
-            ]
-            phrases = [phrase for trigger in triggers if (phrase := slugify(trigger))]
-            slugs = (slugify(skill.name), slugify(skill.full_name))
-            length = summary.count(" ") + 1
-            self.documents.append(
-                IndexedSkill(skill=skill, slugs=slugs, length=length, phrases=tuple(phrases), patterns=tuple(patterns))
-            )
-            rows.append((position, name, split_into_bigrams(" ".join((*tags, *triggers))), summary))
-        try:
-            self._connection.execute(
-                "CREATE VIRTUAL TABLE skills USING fts5(name, triggers, summary,"
-                " tokenize = 'porter unicode61 remove_diacritics 2')"
-            )
-        except sqlite3.OperationalError as error:
-            raise SearchIndexUnavailableError from error
-        self._connection.executemany("INSERT INTO skills(rowid, name, triggers, summary) VALUES (?, ?, ?, ?)", rows)
+        self._stop = threading.Event()
+        self._filler: threading.Thread | None = None
+        self._reused = {one.store.path: one.store for one in previous.stores if one.store.path} if previous else {}
+        if previous is not None:
+            previous.stop()
+        self._open_stores(registry)
+        self._add_manifest_keywords()
+        self.vectors = self._open_vectors(registry)
+        """None without the extra `semantic` or without a model."""
+        weakref.finalize(self, _stop_all, self._stop, self.vectors)
+        self._fill()
 
-    def find_word(self, word: str) -> WordOccurrences:
-        """Finds a word of letters and digits; if nothing contains it, words of names and triggers that start with it:
-        `kube` finds `kubernetes`."""
-        terms = " OR ".join(f'"{form}"' for form in _word_forms(word))
-        with self._lock:
-            occurrences = WordOccurrences(*(self._rows(f"{column} : ({terms})") for column in INDEX_COLUMNS))
-        return occurrences if len(word) < 3 or occurrences.everywhere else self._find_prefix(word)
+    def is_current(self, registry: Registry) -> bool:
+        """Whether the registry still has the same skills. Unchanged skills are the same objects, so this is cheap."""
+        if registry.skills is self._namespace:
+            return True
+        if self.manifest == registry.manifest_entries and self.skills == list(registry.skills):
+            self._namespace = registry.skills
+            return True
+        return False
 
-    def _rows(self, query: str) -> frozenset[int]:
-        rows = self._connection.execute("SELECT rowid FROM skills WHERE skills MATCH ?", (query,))
-        return frozenset(row[0] for row in rows)
+    def _open_vectors(self, registry: Registry) -> "SkillVectors | None":
+        """A folder without a model costs one look."""
+        home = registry.places.kitbag_home
+        folder = registry.settings.get("routing.vectors") or os.path.join(home, "models", _MODEL)
+        if folder == "off" or not os.path.isfile(os.path.join(folder, "model.safetensors")):
+            return None
+        from kitbag.library.routing.vectors.skill_vectors import SkillVectors, open_encoder
 
-    @cached_property
-    def _word_prefixes(self) -> list[tuple[str, int, bool]]:
-        """(word, position, is in the name) of every word in names and triggers, sorted."""
-        names = [
-            (word, position, True)
-            for position, document in enumerate(self.documents)
-            for word in document.slugs[1].split("-")
-        ]
-        phrases = [
-            (phrase, position) for position, document in enumerate(self.documents) for phrase in document.phrases
-        ]
-        return sorted(
-            [*names, *((word, position, False) for phrase, position in phrases for word in phrase.split("-"))]
+        encoder = open_encoder(folder)
+        return None if isinstance(encoder, str) else SkillVectors(encoder, home, self.skills)
+
+    # -- stores ----------------------------------------------------------------------------------
+
+    def _open_stores(self, registry: Registry) -> None:
+        newest = time.time_ns() - _MIN_FILE_AGE_NS
+        by_root: dict[int, list[tuple[int, Skill]]] = {}
+        for position, skill in enumerate(self.skills):
+            by_root.setdefault(id(skill.root), []).append((position, skill))
+        unsaved: list[tuple[int, Skill]] = []
+        for skills in by_root.values():
+            root = skills[0][1].root
+            is_saved = registry.uses_index and root.scope != "built-in" and len(skills) >= MIN_INDEXED_SKILLS
+            saved = [pair for pair in skills if pair[1].changed <= newest] if is_saved else []
+            if len(saved) < MIN_INDEXED_SKILLS or not self._open_saved(registry, root, saved):
+                saved = []
+            kept = {position for position, _ in saved}
+            unsaved += [pair for pair in skills if pair[0] not in kept]
+        if unsaved:
+            try:
+                self.stores.append(_sync_fields(TextStore(), unsaved))
+            except TextStoreUnavailableError:
+                self.is_available = False
+                self._add_keywords_of(unsaved)
+
+    def _open_saved(self, registry: Registry, root: Root, skills: list[tuple[int, Skill]]) -> bool:
+        """False if the store can't be used: a read-only home, a lock that is never released."""
+        import sqlite3
+
+        path = f"{index_path(registry.places.kitbag_home, root).removesuffix('.index')}.routing"
+        for _ in range(2):
+            try:
+                store = self._reused.pop(path, None) or TextStore(path, root.path)
+                if store.dead_share() > _MAX_DEAD_SHARE:
+                    raise ForeignStoreError(path)
+                self.stores.append(_sync_fields(store, skills))
+            except TextStoreUnavailableError:
+                return False
+            except (sqlite3.DatabaseError, ForeignStoreError) as error:
+                if isinstance(error, sqlite3.OperationalError) and "lock" in str(error):
+                    return False
+                delete_store(path)
+            except OSError:
+                return False
+            else:
+                return True
+        return False
+
+    def _add_manifest_keywords(self) -> None:
+        if not self.manifest:
+            return
+        for position, skill in enumerate(self.skills):
+            entry = self.manifest.get(skill.path)
+            if entry is not None:
+                self.keywords.add(position, (f"!{trigger}" for trigger in entry.dispatch_triggers))
+
+    def _add_keywords_of(self, skills: Iterable[tuple[int, Skill]]) -> None:
+        for position, skill in skills:
+            text = read_skill_text(skill)
+            self.keywords.add(position, keyword_lines(text.tags, text.triggers, text.paths).splitlines())
+
+    # -- bodies ----------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Indexes new bodies: now if they are few, else in a thread."""
+        pending: list[tuple[IndexedRoot, list[tuple[int, int, Skill]]]] = []
+        for one in self.stores:
+            documents = one.store.documents()
+            missing = self._add_known_keywords(one, documents)
+            if missing or _needs_count(one.store, len(documents)):
+                pending.append((one, missing))
+        if sum(len(missing) for _, missing in pending) <= MAX_IMMEDIATE_BODIES:
+            _fill_bodies(pending, self._stop, self.keywords)
+            return
+        for one, _ in pending:
+            with _ignoring_store_errors():
+                one.store.update_frequencies()
+        self._filler = threading.Thread(
+            target=_fill_bodies, args=(pending, self._stop, self.keywords), name="kitbag-search-index", daemon=True
         )
+        self._filler.start()
 
-    def _find_prefix(self, word: str) -> WordOccurrences:
-        words = self._word_prefixes
-        names: set[int] = set()
-        triggers: set[int] = set()
-        for index in range(bisect.bisect_left(words, (word, -1, False)), len(words)):
-            candidate, document, in_name = words[index]
-            if not candidate.startswith(word):
-                break
-            (names if in_name else triggers).add(document)
-        return WordOccurrences(frozenset(names), frozenset(triggers), frozenset())
+    def _add_known_keywords(
+        self, one: IndexedRoot, documents: Sequence[StoredDocument]
+    ) -> list[tuple[int, int, Skill]]:
+        """Adds the stored keywords and returns (row, position, skill) of the skills without a body."""
+        missing: list[tuple[int, int, Skill]] = []
+        for document in documents:
+            position = one.positions[document.id] if document.id < len(one.positions) else -1
+            if position < 0:
+                continue
+            if not document.has_body:
+                missing.append((document.id, position, self.skills[position]))
+            elif document.keywords:
+                self.keywords.add(position, document.keywords.splitlines())
+        return missing
+
+    # -- searching -------------------------------------------------------------------------------
+
+    def has_uncounted(self) -> bool:
+        """Whether skills were added whose words `frequencies` does not know yet."""
+        with _ignoring_store_errors():
+            return sum(one.store.uncounted() for one in self.stores) > 0
+        return True
+
+    def find_prefix(self, prefix: str) -> list[str]:
+        with _ignoring_store_errors():
+            return list(
+                dict.fromkeys(word for one in self.stores for word in one.store.find_prefix(prefix, _MAX_COMPLETIONS))
+            )
+        return []
+
+    def profile(self, position: int) -> SkillProfile:
+        """The terms of a skill's name and description, cached for the skills that were candidates last."""
+        profile = self._profiles.get(position)
+        if profile is None:
+            if len(self._profiles) >= _MAX_PROFILES:
+                self._profiles.clear()
+            profile = self._profiles[position] = read_profile(self.skills[position])
+        return profile
+
+    @property
+    def is_filled(self) -> bool:
+        return self._filler is None or not self._filler.is_alive()
+
+    def wait_until_filled(self, seconds: float) -> bool:
+        """For commands that run once, and tests. Messages in a session never wait."""
+        deadline = time.monotonic() + seconds
+        if self._filler is not None:
+            self._filler.join(seconds)
+        if self.vectors is not None:
+            self.vectors.wait_until_filled(max(deadline - time.monotonic(), 0.0))
+        return self.is_filled
+
+    def stop(self) -> None:
+        _stop_all(self._stop, self.vectors)
 
 
-def _word_forms(word: str) -> set[str]:
-    """Variants that the stemmer does not unify: deploy and deployment, organise and organize."""
-    forms = {word, _BRITISH.sub("z", word), _AMERICAN.sub("s", word)}
-    if len(word) > 4:
-        base = _MENT.sub("", word)
-        forms |= {base, f"{base}ment"}
-    return forms
+def _stop_all(stop: threading.Event, vectors: "SkillVectors | None") -> None:
+    stop.set()
+    if vectors is not None:
+        vectors.stop()
 
 
-def split_into_bigrams(text: str) -> str:
-    """`代码审查` becomes `代码 码审 审查 查`, so that any part of it can be found."""
-    if text.isascii():
-        return text
-    text = text.encode("utf-8", "replace").decode()  # replaces lone surrogates, which SQLite can't store
-    return _UNSPACED_RUN.sub(lambda run: f" {' '.join(_bigrams(run[0]))} ", text)
+def _needs_count(store: TextStore, documents: int) -> bool:
+    return store.uncounted() > documents * _MAX_UNCOUNTED_SHARE
 
 
-def _bigrams(run: str) -> Iterable[str]:
-    return [run[start : start + 2] for start in range(len(run))]
+def _ignoring_store_errors() -> "contextlib.suppress":
+    """A lock or a damaged file: what is not indexed now is indexed by the next process."""
+    import sqlite3
+
+    return contextlib.suppress(sqlite3.Error, OSError)
 
 
-def query_bigrams(run: str) -> Iterable[str]:
-    """The bigrams of a query, without the last single letter, which would match everywhere."""
-    return [run[start : start + 2] for start in range(max(1, len(run) - 1))]
+def _fill_bodies(
+    pending: Sequence[tuple[IndexedRoot, list[tuple[int, int, Skill]]]], stop: threading.Event, keywords: SkillKeywords
+) -> None:
+    for one, missing in pending:
+        with _ignoring_store_errors():
+            for start in range(0, len(missing), _CHUNK):
+                if stop.is_set():
+                    return
+                texts: list[BodyTexts] = []
+                for row, position, skill in missing[start : start + _CHUNK]:
+                    text = read_skill_text(skill)
+                    lines = keyword_lines(text.tags, text.triggers, text.paths)
+                    texts.append(BodyTexts(row, text.headings, text.body, lines))
+                    if lines:
+                        keywords.add(position, lines.splitlines())
+                one.store.add_bodies(texts)
+            one.store.update_frequencies()
 
 
-def _read_keywords(skill: Skill) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tags and triggers. Few files have any, so only a file that mentions such a field is parsed."""
-    try:
-        descriptor, _ = open_regular_file(skill.path, skill.root.boundary)
-    except SourceError:
-        return (), ()
-    try:
-        data = os.read(descriptor, _FRONTMATTER_BYTES)
-    except OSError:
-        return (), ()
-    finally:
-        os.close(descriptor)
-    end = data.find(b"\n---", 3)
-    frontmatter = data[:end] if end >= 0 else data
-    if not any(field in frontmatter for field in _KEYWORD_FIELDS) and (end >= 0 or len(data) < _FRONTMATTER_BYTES):
-        return (), ()
-    details = read_skill_details(skill)
-    return details.tags, details.triggers
+def _sync_fields(store: TextStore, skills: list[tuple[int, Skill]]) -> IndexedRoot:
+    """Adds skills that are new or changed, and removes those whose file is gone."""
+    documents = store.documents()
+    positions, changed, gone = _compare(documents, skills, is_shared=not store.path)
+    if changed or gone:
+        store.update_fields([_field_texts(skill, not store.path) for _, skill in changed], gone)
+        positions, _, _ = _compare(store.documents(), skills, is_shared=not store.path)
+    by_row = [-1] * (max(positions, default=0) + 1)
+    for row, position in positions.items():
+        by_row[row] = position
+    return IndexedRoot(store, by_row)
+
+
+def _compare(
+    documents: Sequence[StoredDocument], skills: Sequence[tuple[int, Skill]], is_shared: bool
+) -> tuple[dict[int, int], list[tuple[int, Skill]], list[int]]:
+    known = {(document.location, document.name): document for document in documents}
+    positions: dict[int, int] = {}
+    changed: list[tuple[int, Skill]] = []
+    for position, skill in skills:
+        document = known.pop((_location(skill, is_shared), _storable(skill.full_name)), None)
+        if document is not None and document.stamp == skill.stamp:
+            positions[document.id] = position
+        else:
+            changed.append((position, skill))
+    if not known or not skills:
+        return positions, changed, []
+    base = skills[0][1].root.path
+    gone = [one.id for one in known.values() if not os.path.exists(os.path.join(base, one.location))]
+    return positions, changed, gone
+
+
+def _location(skill: Skill, is_shared: bool) -> str:
+    return _storable(skill.path if is_shared else skill.location)
+
+
+def _storable(text: str) -> str:
+    """SQLite can't store the lone surrogates of names that are not UTF-8."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _field_texts(skill: Skill, is_shared: bool) -> FieldTexts:
+    names = f"{skill.full_name} {skill.name}" if skill.full_name != skill.name else skill.name
+    return FieldTexts(
+        location=_location(skill, is_shared),
+        name=_storable(skill.full_name),
+        stamp=skill.stamp,
+        names=prepare_for_index(names),
+        summary=prepare_for_index(summary_without_exclusions(skill)),
+    )

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from kitbag.library.routing.agent_search import find_paths
-from kitbag.library.routing.skill_search import stem_words
+from kitbag.library.routing.light_stems import light_stems
 from kitbag.messages import ToolCall
 from kitbag.models.offline.conversation import GrepHit, OfflineConversation, ToolStep, is_config_path, parse_hits
 
@@ -21,13 +21,13 @@ _ROW = re.compile(r"^ *\d+\t", re.MULTILINE)
 README_PATTERN: Final = "README*"
 SEARCH_MS: Final = 2_000
 """A greeting in a huge directory must not take longer; what is cut is reported."""
-_FILES, _READ_LINES, _RECORD_LINES, _MOST_NAMED, _MOST_WORDS = 2, 16, 60, 4, 4
+_FILES, _READ_LINES, _RECORD_LINES, _MOST_NAMED, _MOST_WORDS, _RARE_FILES = 2, 16, 60, 4, 4, 5
 
 
 def search_words(conversation: OfflineConversation, keywords: set[str]) -> list[str]:
     """Words of the request as written, longest first: short words match too much."""
     names = _NAME.findall(conversation.prompt)
-    words = [word.strip(".-/") for word in names if stem_words(word) & keywords and len(word) > 3]
+    words = [word.strip(".-/") for word in names if light_stems(word) & keywords and len(word) > 3]
     return sorted(dict.fromkeys(words), key=len, reverse=True)[:_MOST_WORDS]
 
 
@@ -36,7 +36,7 @@ def first_search_calls(conversation: OfflineConversation, keywords: set[str]) ->
     if "Read" in conversation.tools and paths:
         return [_read_call(conversation, path, 1) for path in paths]
     calls: list[ToolCall] = []
-    patterns = [rf"\b{number}\b" for number in _issue_numbers(conversation)]
+    patterns = [rf"\b{number}\b" for number in issue_numbers(conversation)]
     patterns += [re.escape(word) for word in search_words(conversation, keywords)]
     if "Grep" in conversation.tools and patterns:
         common = {
@@ -48,12 +48,14 @@ def first_search_calls(conversation: OfflineConversation, keywords: set[str]) ->
         }
         calls.append(conversation.make_call("Grep", pattern="|".join(patterns), **common))
     if "Glob" in conversation.tools:
-        numbers = _issue_numbers(conversation)
+        numbers = issue_numbers(conversation)
         calls += [conversation.make_call("Glob", pattern=f"**/*{one}*", timeout=SEARCH_MS) for one in numbers]
     return calls
 
 
-def next_read_calls(conversation: OfflineConversation, keywords: set[str]) -> list[ToolCall]:
+def next_read_calls(
+    conversation: OfflineConversation, keywords: set[str], *, only_rare: bool = False
+) -> list[ToolCall]:
     """Files to read: first the search results, then the files that a numbered file names."""
     if "Read" not in conversation.tools:
         return []
@@ -62,7 +64,7 @@ def next_read_calls(conversation: OfflineConversation, keywords: set[str]) -> li
     if not read:
         if numbered:
             return [_read_call(conversation, path, 1, _RECORD_LINES) for path in numbered]
-        best_files = _best_files(matching_lines(conversation), keywords) or [
+        best_files = _best_files(matching_lines(conversation, keywords, only_rare=only_rare), keywords) or [
             (path, 1) for path in _readme_files(conversation)
         ]
         return [_read_call(conversation, path, line) for path, line in best_files]
@@ -74,24 +76,36 @@ def next_read_calls(conversation: OfflineConversation, keywords: set[str]) -> li
     return [_read_call(conversation, path, 1, _RECORD_LINES) for path in more[:_MOST_NAMED]]
 
 
-def matching_lines(conversation: OfflineConversation) -> list[GrepHit]:
+def matching_lines(conversation: OfflineConversation, keywords: set[str], *, only_rare: bool = False) -> list[GrepHit]:
     """Grep results without configuration files, unless there are no others: the catalogs already cover those. Empty if
-    a file was found by number, which is a better match than words."""
+    a file was found by number, which is a better match than words. `only_rare`: beside an answer from a skill."""
     if _numbered_files(conversation):
         return []
     all_hits, _ = parse_hits(step.text for step in conversation.steps_of("Grep") if not step.is_error)
     hits = [msgspec.structs.replace(hit, text=hit.text.strip()) for hit in all_hits]
-    return [hit for hit in hits if not is_config_path(hit.path)] or hits
+    hits = [hit for hit in hits if not is_config_path(hit.path)] or hits
+    return _with_rare_words(hits, keywords) if only_rare else hits
 
 
-def _issue_numbers(conversation: OfflineConversation) -> list[str]:
+def _with_rare_words(hits: list[GrepHit], keywords: set[str]) -> list[GrepHit]:
+    """Without words that many files contain: those say nothing about the request."""
+    stems = [light_stems(hit.text) & keywords for hit in hits]
+    files: dict[str, set[str]] = {}
+    for hit, words in zip(hits, stems, strict=True):
+        for word in words:
+            files.setdefault(word, set()).add(hit.path)
+    rare = {word for word, paths in files.items() if len(paths) <= _RARE_FILES}
+    return [hit for hit, words in zip(hits, stems, strict=True) if words & rare]
+
+
+def issue_numbers(conversation: OfflineConversation) -> list[str]:
     """`#456`: the number of an incident, pull request or issue."""
     return list(dict.fromkeys(_NUMBER.findall(conversation.prompt)))[:_FILES]
 
 
 def _numbered_files(conversation: OfflineConversation) -> list[str]:
     """Files with such a number in their name."""
-    numbers = "|".join(_issue_numbers(conversation))
+    numbers = "|".join(issue_numbers(conversation))
     if not numbers:
         return []
     pattern = re.compile(rf"(?<!\d)(?:{numbers})(?!\d)")
@@ -122,8 +136,8 @@ def _best_files(hits: Iterable[GrepHit], keywords: set[str]) -> list[tuple[str, 
     covered: dict[str, set[str]] = {}
     lines: dict[str, tuple[int, int]] = {}
     for hit in hits:
-        path, shared = hit.path, stem_words(hit.text) & keywords
-        covered.setdefault(path, stem_words(os.path.basename(path)) & keywords).update(shared)
+        path, shared = hit.path, light_stems(hit.text) & keywords
+        covered.setdefault(path, light_stems(os.path.basename(path)) & keywords).update(shared)
         if len(shared) > lines.get(path, (-1, 0))[0]:
             lines[path] = (len(shared), hit.line)
     order = sorted(covered, key=lambda path: (is_config_path(path), -len(covered[path]), -lines[path][0], path))

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from kitbag.library.routing.agent_search import find_topic_words, share_stem
-from kitbag.library.routing.skill_search import stem_words
+from kitbag.library.routing.light_stems import light_stems
 from kitbag.messages import Text, ToolCall
 from kitbag.models.offline.conversation import CATALOG_TAGS, OfflineConversation, ToolStep, find_blocks, typed_text
 from kitbag.models.provider import ModelRequest
@@ -30,7 +30,7 @@ _SENTENCES = re.compile(r"(?<=[.!?])\s+")
 _UNLESS = re.compile(r"(?i)\b(?:not|never|without|unless|instead)\b|n['’]t\b")
 _NUMBERED = re.compile(r"^ *\d+\t", re.MULTILINE)
 _EMPTY_WORDS: Final = frozenset(
-    stem_words(
+    light_stems(
         "what which where who why does did do can could would should please show tell find give make want need help me"
         " my our your have has about into file files code project repository repo work works there here"
     )
@@ -50,7 +50,7 @@ class DocumentedCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def significant_words(text: str) -> set[str]:
-    return stem_words(text) - _EMPTY_WORDS
+    return light_stems(text) - _EMPTY_WORDS
 
 
 def match_skill(conversation: OfflineConversation) -> CatalogSkillMatch | None:
@@ -88,9 +88,9 @@ def _is_better(match: CatalogSkillMatch, other: CatalogSkillMatch) -> bool:
 
 
 def _score(name: str, description: str, message: str, keywords: set[str]) -> CatalogSkillMatch:
-    parts = stem_words(name.replace("-", " ").replace(":", " "))
+    parts = light_stems(name.replace("-", " ").replace(":", " "))
     in_name = {word for word in keywords if any(share_stem(word, part) for part in parts)}
-    in_description = (keywords & stem_words(description)) - in_name
+    in_description = (keywords & light_stems(description)) - in_name
     score = 2.0 * len(in_name) + len(in_description)
     if re.search(rf"(?<![\w-]){re.escape(name.lower())}(?![\w-])", typed_text(message).lower()):
         score += 10

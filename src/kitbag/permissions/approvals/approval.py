@@ -48,6 +48,8 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     """For the scopes session and rule. Without a rule, session means exactly this action."""
     reason: str = ""
+    answers: tuple[str, ...] = ()
+    """To the questions of AskUser, one each; empty: not answered."""
 
 
 class Approver(Protocol):
@@ -129,9 +131,11 @@ class Permit:
 class Approvals:
     """The approval requests and answers of one session."""
 
-    def __init__(self, approver: Approver | None, settings_file: str = "") -> None:
-        """`settings_file`: the user's settings, where lasting rules are saved."""
+    def __init__(self, approver: Approver | None, settings_file: str = "", is_background: bool = False) -> None:
+        """`settings_file`: the user's settings, where lasting rules are saved. `is_background`: nobody waits for the
+        questions; they are answered some time later."""
         self._approver = approver
+        self._is_background = is_background
         self._settings_file = settings_file
         self._rules: tuple[PermissionRule, ...] = ()
         self._checks: frozenset[str] = frozenset()
@@ -139,6 +143,11 @@ class Approvals:
         self._approved: set[tuple[str, object, object]] = set()
         self._asking = asyncio.Lock()
         self._waiting: list[str] = []
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a person can answer now."""
+        return self._approver is not None and not self._is_background
 
     def waiting_agents(self) -> tuple[str, ...]:
         """`asked_by` of each request that waits for an answer or for its turn to be shown."""
@@ -192,6 +201,29 @@ class Approvals:
                     if isinstance(checked, ApprovalRequest)
                     else checked
                 )
+        finally:
+            self._waiting.remove(asked_by)
+
+    async def ask_question(
+        self, tool: str, arguments: Mapping[str, object], directory: str, asked_by: str
+    ) -> ApprovalAnswer:
+        """Asks what needs no permission, but a person: the questions of an agent. Raises KitbagError if no person can
+        be asked."""
+        if self._approver is None:
+            raise InvalidError("nobody can be asked here", "decide yourself")
+        text = canonical_json(arguments)
+        request = ApprovalRequest(
+            id=_new_id(),
+            tool=tool,
+            arguments=text,
+            directory=directory,
+            decision=PermissionDecision(effect="ask", reason="a question for you"),
+            digest=action_digest(tool, text, directory),
+            asked_by=asked_by,
+        )
+        self._waiting.append(asked_by)
+        try:
+            return await self._approver.ask(request)
         finally:
             self._waiting.remove(asked_by)
 

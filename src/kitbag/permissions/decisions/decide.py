@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kitbag.permissions.rules.live_rules import LiveRules
     from kitbag.permissions.rules.load import LoadedPermissions
 
+WEB_TOOLS: Final = frozenset(("WebFetch", "WebSearch"))
 READ_ONLY_AGENTS: Final = frozenset(("Explore", "Plan"))
 _PATH_KEYS: Final = ("file_path", "path", "notebook_path", "filePath", "file")
 _DIRECTORY_KEYS: Final = ("cwd", "directory", "workdir", "working_directory")
@@ -222,12 +223,15 @@ class Permissions:
         missing = self._missing_tool(tool)
         return missing.source if missing is not None else ""
 
-    def has_tool(self, tool: str) -> bool:
-        """Whether to advertise a tool: the agent has it, no rule denies it entirely, and the mode can use it."""
+    def has_tool(self, tool: str, can_ask: bool = True) -> bool:
+        """Whether to advertise a tool: the agent has it, no rule denies it entirely, and the mode can use it.
+        `can_ask`: a person can answer now; if not, plan mode reads the web only where a rule allows it."""
         if self._missing_tool(tool) is not None:
             return False
         if any(rule.specifier is None for rule in self.rules.for_tool("deny", tool)):
             return False
+        if self.mode == "plan" and tool in WEB_TOOLS:
+            return can_ask or bool(self.rules.for_tool("allow", tool))
         return self.mode != "plan" or (tool not in EDIT_TOOLS and not tool.startswith("mcp__"))
 
     def decide(self, tool: str, arguments: Mapping[str, object], directory: str = "") -> PermissionDecision:
@@ -254,7 +258,10 @@ class Permissions:
             return decider(policy, tool, arguments, start)
         agents = self._read_only_agents if tool == "Task" else frozenset[str]()
         agents = agents() if callable(agents) else agents
-        return _combine(policy, [decide_other_tool(policy, tool, arguments, agents)])
+        verdict = decide_other_tool(policy, tool, arguments, agents)
+        if policy.mode == "plan" and tool in WEB_TOOLS:  # reading the web needs approval, which changes nothing
+            return PermissionDecision(effect=verdict.part.effect, reason=verdict.part.reason, parts=(verdict.part,))
+        return _combine(policy, [verdict])
 
     def would_allow(
         self,

@@ -1,0 +1,174 @@
+"""The features of a skill for a message: absolute numbers that mean the same for every message and library.
+
+Used by ranking; ranking_model turns them into a probability, and `explain` shows them.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from kitbag.library.names import slugify
+from kitbag.library.routing.message_terms import AnalyzedMessage, MessageTerm
+from kitbag.library.routing.skill_text import SkillProfile
+
+_SATURATION: Final = 1.2
+_LENGTH_SHARE: Final = 0.5
+_USUAL_LENGTH: Final = 30
+"""Terms in a usual description."""
+_MAX_SLUG: Final = 20_000
+
+
+class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
+    summary: float
+    """BM25 of description and when to use, as a share of the message's weight."""
+    body: float
+    """The same for body and headings."""
+    name: float
+    """The weights of the terms in the name, as a share of the message's weight."""
+    summary_sum: float
+    """BM25 of description and when to use, on a logarithmic scale, as are the following three."""
+    body_sum: float
+    name_sum: float
+    keywords: float
+    """Weights of the terms in tags and triggers."""
+    coverage: float
+    """Which share of the message's weight is in name, description or keywords."""
+    body_coverage: float
+    """The same with the body."""
+    passage: float
+    """The best coverage of a single passage, by name, description and keywords."""
+    name_share: float
+    """Which share of the name is in the message."""
+    is_called: float
+    """1 if the message has the whole name, 3 if it is the name."""
+    trigger: float
+    """1 if a trigger matches; more if it is a phrase of several words."""
+    path: float
+    """1 if a file in the message matches `paths`."""
+    size: float
+    """The weight of the whole message, on a logarithmic scale: the same for all skills."""
+    similarity: float
+    """The cosine of message and skill as vectors; 0 without vectors."""
+
+
+class MatchDetails(msgspec.Struct, frozen=True, kw_only=True):
+    words: dict[str, float]
+    """Words of the message that name, description, tags or triggers contain, with their weights, highest first."""
+    body_words: dict[str, float]
+    """Words of the message that only the body contains."""
+    passage: str
+    """The passage of the message that matches best."""
+
+
+class MessageWeights(NamedTuple):
+    """What is the same for all skills."""
+
+    message: AnalyzedMessage
+    weights: Mapping[str, float]
+    """The inverse document frequency of each term, by key."""
+    total: float
+    slug: str
+    """The whole message as a slug, between hyphens."""
+
+
+def weigh_message(message: AnalyzedMessage, weights: Mapping[str, float]) -> MessageWeights:
+    total = sum(weights.get(key, 0.0) for key in message.terms) or 1.0
+    return MessageWeights(message, weights, total, f"-{slugify(message.text[:_MAX_SLUG])}-")
+
+
+def compute_features(
+    profile: SkillProfile,
+    weighed: MessageWeights,
+    bodies: Mapping[str, float],
+    keywords: "set[str] | None",
+    *,
+    trigger: float,
+    has_path: bool,
+    similarity: float,
+) -> tuple[SkillFeatures, MatchDetails]:
+    message, weights, total = weighed.message, weighed.weights, weighed.total
+    terms = message.terms
+    norm = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * profile.length / _USUAL_LENGTH)
+    summary = name = body = keyword = 0.0
+    field_weights: dict[str, float] = {}
+    body_weights: dict[str, float] = {}
+    for key in terms.keys() & profile.summary.keys():
+        weight = field_weights[key] = weights.get(key, 0.0)
+        count = profile.summary[key]
+        summary += weight * _repeated(terms[key].count) * count * (_SATURATION + 1) / (count + norm)
+    matched_name = 0
+    for key in profile.name_keys:
+        if key in terms:
+            matched_name += 1
+            weight = field_weights[key] = weights.get(key, 0.0)
+            name += weight
+    for key in keywords or ():
+        if key in terms:
+            weight = field_weights[key] = weights.get(key, 0.0)
+            keyword += weight
+    for key, frequency in bodies.items():
+        weight = weights.get(key, 0.0)
+        body += weight * frequency * _repeated(terms[key].count)
+        if key not in field_weights:
+            body_weights[key] = weight
+    covered = sum(field_weights.values())
+    passage, coverage = _best_passage(message, field_weights, body_weights)
+    features = SkillFeatures(
+        summary=summary / total,
+        body=body / total,
+        name=name / total,
+        summary_sum=math.log1p(summary),
+        body_sum=math.log1p(body),
+        name_sum=math.log1p(name),
+        keywords=math.log1p(keyword),
+        coverage=covered / total,
+        body_coverage=(covered + sum(body_weights.values())) / total,
+        passage=coverage,
+        name_share=matched_name / max(len(profile.name_keys), 1),
+        is_called=_is_called(profile, weighed.slug),
+        trigger=trigger,
+        path=float(has_path),
+        size=math.log1p(total),
+        similarity=similarity,
+    )
+    return features, MatchDetails(
+        words=_words(terms, field_weights), body_words=_words(terms, body_weights), passage=passage
+    )
+
+
+def _repeated(count: int) -> float:
+    return 1.0 + math.log(count) if count > 1 else 1.0
+
+
+def _is_called(profile: SkillProfile, slug: str) -> float:
+    """A name of one word is called only if it is marked as a name: it may be an ordinary word."""
+    for form in profile.slugs:
+        if f"-{form}-" in slug:
+            if slug == f"-{form}-":
+                return 3.0
+            if "-" in form or f"-{form}-skill-" in slug or f"-skill-{form}-" in slug:
+                return 1.0
+    return 0.0
+
+
+def _words(terms: Mapping[str, MessageTerm], weights: Mapping[str, float]) -> dict[str, float]:
+    ordered = sorted(weights, key=lambda key: (-weights[key], key))
+    return {terms[key].word: round(weights[key], 3) for key in ordered}
+
+
+def _best_passage(
+    message: AnalyzedMessage, field_weights: Mapping[str, float], body_weights: Mapping[str, float]
+) -> tuple[str, float]:
+    if not message.passages:
+        return "", 0.0
+    matched = [0.0] * len(message.passages)
+    for key, weight in field_weights.items():
+        for number in message.terms[key].passages:
+            matched[number] += weight
+    for key, weight in body_weights.items():
+        for number in message.terms[key].passages:
+            matched[number] += 0.1 * weight
+    best = max(range(len(matched)), key=matched.__getitem__)
+    return message.passages[best], math.log1p(matched[best])

@@ -1,0 +1,56 @@
+"""A logistic model: how likely a message needs a skill, from the features of the pair.
+
+Used by skill_search. `scripts/train_ranking` fits the weights in `ranking_model.json`.
+"""
+
+import math
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+import msgspec
+
+from kitbag.library.routing.features import SkillFeatures
+
+_MAX_LOGIT: Final = 30.0
+_SHORT_MESSAGE: Final = 3.2
+"""As a `size`: about five rare words."""
+_SIMILAR: Final = 0.45
+
+
+class RankingModel(msgspec.Struct, frozen=True, kw_only=True):
+    score: dict[str, float]
+    """Weights by the name of the feature: their sum orders the skills for a message."""
+    probability: dict[str, float]
+    """Weights of the features, of `total` (the score) and of `bias`: their sum is the logarithm of the odds that the
+    message needs the skill."""
+    confident: float
+    """If no skill has at least this probability, the message needs none."""
+
+    def rank(self, features: SkillFeatures) -> float:
+        return sum(weight * getattr(features, name) for name, weight in self.score.items())
+
+    def estimate(self, features: SkillFeatures, score: float) -> float:
+        """The probability that the message needs the skill. Of a short message, words that only the body has prove
+        nothing."""
+        has_evidence = features.coverage or features.trigger or features.path or features.similarity >= _SIMILAR
+        if features.size < _SHORT_MESSAGE and not has_evidence:
+            return 0.0
+        known = {"bias": 1.0, "total": score}
+        logit = sum(
+            weight * (known[name] if name in known else getattr(features, name))
+            for name, weight in self.probability.items()
+        )
+        return 1.0 / (1.0 + math.exp(-max(-_MAX_LOGIT, min(_MAX_LOGIT, logit))))
+
+
+class RankingModels(msgspec.Struct, frozen=True, kw_only=True):
+    lexical: RankingModel
+    semantic: RankingModel
+    """With vectors."""
+
+
+@cache
+def load_models() -> RankingModels:
+    data = files("kitbag.library.routing").joinpath("ranking_model.json").read_bytes()
+    return msgspec.json.decode(data, type=RankingModels)

@@ -1,0 +1,161 @@
+"""Turns text into search terms: stems of words, identifiers whole and in parts, bigrams of unspaced scripts.
+
+Used for messages and for the names and descriptions of skills, so that both agree. A term has a key, by which texts
+are compared, and the word to search for in the index. The terms of each raw word are cached.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from kitbag.library.routing.stemming import stem_word
+
+UNSPACED_LETTERS: Final = "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]"
+"""Letters of scripts without spaces between words (Chinese, Japanese), and Korean, whose words take suffixes."""
+_UNSPACED_RUN = re.compile(f"({UNSPACED_LETTERS}+)")
+_RAW_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-+#") | set(range(128, 256))
+_SEPARATE = bytes(byte if byte in _RAW_BYTES else 32 for byte in range(256))
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_LETTERS_AND_DIGITS = re.compile(r"[A-Za-z0-9]+")
+_LANGUAGES: Final = {"c++": "cplusplus", "c#": "csharp", "f#": "fsharp"}
+_WORD = re.compile(r"[^\W_]+")
+_CAMEL_CASE = re.compile(r"[a-z][A-Z]")
+_MAX_RAW, _MAX_DIGITS, _MAX_PARTS = 48, 4, 8
+_MAX_CACHED = 30_000
+STOP_WORDS: Final = frozenset(
+    (
+        "a", "about", "above", "after", "again", "all", "also", "am", "an", "and", "any", "anyone", "anything", "are",
+        "as", "at", "be", "because", "been", "before", "being", "between", "both", "but", "by", "can", "could", "d",
+        "did", "do", "does", "doesn", "doing", "don", "done", "each", "etc", "for", "from", "get", "gets", "getting",
+        "give", "go", "got", "had", "has", "have", "having", "he", "help", "her", "here", "hers", "hi", "hey", "him",
+        "his", "how", "i", "if", "in", "into", "is", "isn", "it", "its", "just", "know", "let", "lets", "like", "ll",
+        "m", "make", "many", "may", "maybe", "me", "might", "more", "most", "much", "must", "my", "need", "needs", "no",
+        "nor", "not", "now", "of", "off", "on", "once", "one", "only", "or", "other", "our", "out", "over", "own",
+        "please", "re", "s", "same", "shall", "she", "should", "so", "some", "something", "such", "t", "tell", "than",
+        "thank", "thanks", "that", "the", "their", "them", "then", "there", "these", "they", "thing", "things", "this",
+        "those", "through", "to", "too", "under", "until", "up", "us", "use", "used", "user", "users", "uses", "using",
+        "ve", "very", "want", "wants", "was", "way", "we", "were", "what", "when", "where", "whether", "which", "while",
+        "who", "whom", "why", "will", "with", "would", "you", "your", "yours",
+    )
+)  # fmt: skip
+
+
+class Term(NamedTuple):
+    key: str
+    """The stem: equal for words that count as the same."""
+    word: str
+    """What to search for: a word, or the parts of an identifier as a phrase."""
+
+
+_cache: dict[bytes, tuple[Term, ...]] = {}
+
+
+def split_raw_words(text: str) -> list[bytes]:
+    return text.encode("utf-8", "replace").translate(_SEPARATE).split()
+
+
+def list_terms(text: str) -> list[Term]:
+    """The terms of a text in order, with duplicates."""
+    return [term for raw in split_raw_words(text) for term in analyze_word(raw)]
+
+
+def term_keys(text: str) -> list[str]:
+    return [term.key for raw in split_raw_words(text) for term in analyze_word(raw)]
+
+
+def stem_words(text: str) -> set[str]:
+    """The stems of a text without stop words: `reviews` and `reviewing` match `review`."""
+    return set(term_keys(text))
+
+
+def analyze_word(raw: bytes) -> tuple[Term, ...]:
+    terms = _cache.get(raw)
+    if terms is None:
+        terms = _analyze(raw)
+        if len(raw) <= _MAX_RAW:
+            if len(_cache) >= _MAX_CACHED:
+                _cache.clear()
+            _cache[raw] = terms
+    return terms
+
+
+def _analyze(raw: bytes) -> tuple[Term, ...]:
+    if not raw.isascii():
+        return tuple(_analyze_unicode(raw.decode("utf-8", "replace")))
+    word = raw.decode().strip("._-")
+    if len(word) > _MAX_RAW:
+        return ()
+    if word.isalpha() and (word.islower() or word.isupper() or word[1:].islower()):
+        lower = word.lower()
+        return () if lower in STOP_WORDS else (Term(stem_word(lower), lower),)
+    return tuple(dict.fromkeys(_analyze_identifier(word)))
+
+
+def _analyze_identifier(word: str) -> Iterator[Term]:
+    """`snake_case`, `camelCase`, `file.name`, `3d`: the parts, and all parts in one, so that spellings match."""
+    language = _LANGUAGES.get(word.lower())
+    if language:
+        yield Term(language, language)
+        return
+    parts = [part.lower() for part in _PART.findall(word)]
+    if not parts or len(parts) > _MAX_PARTS:
+        return
+    for part in parts:
+        if part not in STOP_WORDS and (len(part) > 1 or len(parts) == 1) and not part[_MAX_DIGITS:].isdigit():
+            yield Term(stem_word(part), part)
+    pieces = _LETTERS_AND_DIGITS.findall(word)  # as the index splits it
+    whole = "".join(parts)
+    if len(parts) > 1 and not whole.isdigit():
+        yield Term(stem_word(whole), " ".join(pieces).lower())
+
+
+def _analyze_unicode(word: str) -> Iterator[Term]:
+    for at, run in enumerate(_UNSPACED_RUN.split(word)):
+        if at % 2:
+            for bigram in _bigrams(run, is_query=True):
+                yield Term(bigram, bigram)
+            continue
+        for part in _WORD.findall(run):
+            plain = strip_accents(part)
+            if plain.isascii():
+                yield from analyze_word(plain.encode())
+            elif len(plain) <= _MAX_RAW:
+                yield Term(plain, plain)
+
+
+def strip_accents(text: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+
+
+def _bigrams(run: str, is_query: bool) -> Iterable[str]:
+    """A query has no last single letter, which would match everywhere."""
+    return [run[start : start + 2] for start in range(max(1, len(run) - is_query))]
+
+
+def _camel_case_parts(text: str) -> Iterator[str]:
+    """The humps are found first, and then the words around them: most text has few."""
+    hump = _CAMEL_CASE.search(text)
+    while hump:
+        start, end = hump.span()
+        while start > 0 and text[start - 1].isalnum():
+            start -= 1
+        while end < len(text) and text[end].isalnum():
+            end += 1
+        if end - start <= _MAX_RAW:
+            yield from _PART.findall(text[start:end])
+        hump = _CAMEL_CASE.search(text, end)
+
+
+def prepare_for_index(text: str) -> str:
+    """The text for an FTS5 table, which splits words at anything but letters and digits: adds the parts of camelCase
+    names and the names of languages, and splits unspaced scripts into bigrams."""
+    added = [_LANGUAGES[language.lower()] for language in ("C++", "C#", "F#", "c++", "c#") if language in text]
+    added += _camel_case_parts(text)
+    if added:
+        text = f"{text}\n{' '.join(added)}"
+    if text.isascii():
+        return text
+    text = text.encode("utf-8", "replace").decode()  # replaces lone surrogates, which SQLite can't store
+    return _UNSPACED_RUN.sub(lambda run: f" {' '.join(_bigrams(run[0], is_query=False))} ", text)
