@@ -41,6 +41,10 @@ class AnsweringFace:
 
     def fold(self) -> None: ...
 
+    def copy(self, text: str) -> bool:
+        self.copied = text
+        return True
+
     def draw(self, live: LiveState, status: ChatStatus) -> None:
         del live, status
 

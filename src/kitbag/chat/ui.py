@@ -179,6 +179,10 @@ class ChatUI(Protocol):
         """Puts text into the input line, as after `unqueue`. No effect in a UI without an input line."""
         ...
 
+    def copy(self, text: str) -> bool:
+        """Asks the terminal to copy a text to the clipboard. False: there is no terminal to ask."""
+        ...
+
     def clear(self) -> None:
         """Clears the screen, if there is one."""
         ...

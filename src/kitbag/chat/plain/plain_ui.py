@@ -78,6 +78,10 @@ class PlainUI:
     def unfold(self, expanded: Sequence[Block]) -> None:
         self.show(*expanded)
 
+    def copy(self, text: str) -> bool:
+        del text
+        return False
+
     def fold(self) -> None:
         """What is written stays."""
 

@@ -49,6 +49,8 @@ _DRAW_SHARE: Final = 4
 _MAX_FRAME_INTERVAL: Final = 0.25
 _KEPT_BLOCKS: Final = 200
 """Blocks kept to redraw the screen (Ctrl-L)."""
+_MAX_COPIED: Final = 70_000
+"""Characters. Terminals ignore longer texts."""
 _HINT_SECONDS: Final = 4.0
 _EXIT_HANGUP: Final = 129
 _EXIT_SIGTERM: Final = 143
@@ -253,6 +255,15 @@ class TerminalUI:
     def hint(self, text: str) -> None:
         self._show_hint(text, _HINT_SECONDS)
         self._draw_soon()
+
+    def copy(self, text: str) -> bool:
+        """With OSC 52, which most terminals support, also over SSH."""
+        import base64
+
+        data = base64.b64encode(text[:_MAX_COPIED].encode("utf-8", "replace")).decode()
+        self._app.output.write_raw(f"\x1b]52;c;{data}\x1b\\")
+        self._app.output.flush()
+        return True
 
     def unfold(self, expanded: Sequence[Block]) -> None:
         from kitbag.chat.terminal.folding import unfold_blocks
