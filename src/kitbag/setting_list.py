@@ -318,6 +318,18 @@ SETTINGS: tuple[Setting, ...] = (
         description="ring the terminal bell when Kitbag needs an answer or finishes long work while you are idle",
     ),
     Setting(
+        key="chat.vim",
+        kind="off|on",
+        default="off",
+        description="edit the input line with Vim's keys",
+    ),
+    Setting(
+        key="chat.keys",
+        kind="names",
+        default=[],
+        description='keys of the chat, such as "details=ctrl-t"; actions: background, details, edit, image, mode, redraw',
+    ),
+    Setting(
         key="search.url",
         kind="text",
         default="",

@@ -63,6 +63,33 @@ def test_a_line_is_sent_by_enter_and_remembered() -> None:
     at_terminal(scene)
 
 
+def test_vim_s_keys_edit_the_line_and_esc_interrupts_only_from_normal_mode() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("one two")
+        await shown.until_seen("> one two")
+        await shown.press(ESCAPE)
+        shown.type("0dw")
+        await shown.until_seen("> two")
+        shown.terminal.draw(LiveState(activity="working"), ChatStatus(model="model-x"))
+        await shown.press(ESCAPE)
+        assert await shown.next() == KeyPressed("cancel")  # and the first Esc was none
+        shown.type(ENTER)
+        assert await shown.next() == Submitted(text="two")
+        shown.type("xd", ENTER)  # the next line starts in insert mode
+        assert await shown.next() == Submitted(text="xd")
+
+    at_terminal(scene, vim=True)
+
+
+def test_keys_follow_the_settings_and_wrong_ones_are_reported() -> None:
+    async def scene(shown: Seen) -> None:
+        await shown.until_seen("unknown action in chat.keys: 'fly=ctrl-t'", "unusable key in chat.keys: 'edit=ctrl-c'")
+        await shown.press("\x14", "\x0f", "\x1bOQ")
+        assert [await shown.next(), await shown.next()] == [KeyPressed("details"), KeyPressed("mode")]
+
+    at_terminal(scene, keys=["details=ctrl-t", "mode=f2", "fly=ctrl-t", "edit=ctrl-c"])
+
+
 @pytest.mark.parametrize("key", ["\x1b\r", "\n", "\x1b[13;2u", "\x1b[27;2;13~", "\\\r"])
 def test_a_new_line_is_made_by_alt_enter_control_j_shift_enter_and_a_backslash(key: str) -> None:
     async def scene(shown: Seen) -> None:

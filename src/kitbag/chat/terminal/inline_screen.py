@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from prompt_toolkit.application import Application
+from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
 from prompt_toolkit.data_structures import Point
+from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import Layout
@@ -146,6 +148,7 @@ class InlineApplication(Application[None]):
         take_printed: Callable[[int], str],
         on_terminal_gone: Callable[[], None],
         environment: Mapping[str, str] = os.environ,
+        vim: bool = False,
     ) -> None:
         """`take_printed` returns new text to print above, once; `on_terminal_gone` is called when writing fails."""
         self._take_printed = take_printed
@@ -156,6 +159,8 @@ class InlineApplication(Application[None]):
             key_bindings=bindings,
             include_default_pygments_style=False,
             full_screen=False,
+            editing_mode=EditingMode.VI if vim else EditingMode.EMACS,
+            cursor=ModalCursorShapeConfig() if vim else None,
             erase_when_done=True,
             color_depth=None if is_colored else ColorDepth.DEPTH_1_BIT,
             terminal_size_polling_interval=None,

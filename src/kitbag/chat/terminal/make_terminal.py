@@ -14,6 +14,7 @@ from kitbag.chat.terminal.terminal_ui import TerminalUI
 from kitbag.chat.ui import Submitted
 from kitbag.library.scopes import Places
 from kitbag.messages import Image
+from kitbag.settings import Settings
 from kitbag.views.blocks import NoticeBlock
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ _MAX_SESSIONS = 20
 _MAX_TASKS = 200
 
 
-def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", *, bell: bool = True) -> TerminalUI:
-    """`get_agent`: the chat's agent, once it has one. `bell`: rings for a user who is away."""
+def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", settings: Settings) -> TerminalUI:
+    """`get_agent`: the chat's agent, once it has one."""
     completers: dict[int, Completer] = {}
 
     def completer() -> Completer | None:
@@ -52,7 +53,9 @@ def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", *, be
         history=history,
         completer=DynamicCompleter(completer),
         pastes=_LazyPastes(notify),
-        bell=bell,
+        bell=settings.get("chat.bell") != "off",
+        vim=settings.get("chat.vim") == "on",
+        keys=settings.get("chat.keys"),
         missing_mentions=missing_mentions,
     )
     return terminal

@@ -18,6 +18,7 @@ import msgspec
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.history import History
 from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
@@ -27,6 +28,7 @@ from kitbag.chat.terminal.input_line import InputLine, PasteHandler
 from kitbag.chat.terminal.key_bindings import (
     KeyActions,
     make_bindings,
+    parse_keys,
     register_basic_sequences,
     register_extended_keys,
 )
@@ -91,9 +93,12 @@ class TerminalUI:
         clock: Callable[[], float] = time.monotonic,
         bell: bool = True,
         missing_mentions: Callable[[str], Sequence[str]] = lambda text: (),
+        vim: bool = False,
+        keys: Sequence[str] = (),
     ) -> None:
         """Draws nothing before the first call of show, draw, next, ask or open. `bell`: rings for a user who is
-        away. `missing_mentions`: the `@names` of a message that match nothing."""
+        away. `missing_mentions`: the `@names` of a message that match nothing. `vim`, `keys`: the settings chat.vim
+        and chat.keys."""
         self.redact: Callable[[str], str] = lambda text: text
         self._cleaner = Cleaner(lambda text: self.redact(text))  # noqa: PLW0108 - the chat replaces it later
         self._renderer = renderer
@@ -131,11 +136,15 @@ class TerminalUI:
         )
         self._forms = FormQueue(self.show, self._changed, clock, lambda: bool(self._line.buffer.text.strip()))
         self._panels = PanelRunner(self.show, self._changed)
-        self._make_application(input, output, environment)
+        self._keys, key_problems = parse_keys(keys)
+        self._unprinted += [NoticeBlock("warning", problem) for problem in key_problems]
+        self._make_application(input, output, environment, vim)
         write = self._app.output.write_raw
         self._title_and_bell = TitleAndBell(write, self._cleaner.line, clock, environment, bell=bell)
 
-    def _make_application(self, input_: Input | None, output: Output | None, environment: Mapping[str, str]) -> None:
+    def _make_application(
+        self, input_: Input | None, output: Output | None, environment: Mapping[str, str], vim: bool
+    ) -> None:
         register_basic_sequences()
         cleaners = TextCleaners(
             text=self._cleaner.text, line=self._cleaner.line, tail=self._tail, blocks=self._block_lines
@@ -156,6 +165,7 @@ class TerminalUI:
             on_extended_keys=self._enable_extended_keys,
             on_error=self._show_key_error,
             clock=self._clock,
+            keys=self._keys,
         )
         bindings = make_bindings(self._line, self._forms, self._panels, self._layout, actions)
         self._app = InlineApplication(
@@ -168,6 +178,7 @@ class TerminalUI:
             take_printed=self._take_printed,
             on_terminal_gone=lambda: self._request_exit(_EXIT_HANGUP),
             environment=environment,
+            vim=vim,
         )
         self._app.before_render += self._compose
         self._app.key_processor.before_key_press += self._key_pressed
@@ -358,6 +369,8 @@ class TerminalUI:
         self._frame_cost = time.monotonic() - began
 
     def _changed(self) -> None:
+        if self._forms.state is not None:
+            self._app.vi_state.input_mode = InputMode.INSERT
         self._layout.focus()
         self._app.invalidate()
 
@@ -388,6 +401,7 @@ class TerminalUI:
             self._exit = action
         if isinstance(action, Submitted):
             self._layout.shows_welcome = False
+            self._app.vi_state.input_mode = InputMode.INSERT
         self._actions.put_nowait(action)
 
     def _key_pressed(self, _: object) -> None:
