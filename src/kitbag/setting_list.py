@@ -327,7 +327,7 @@ SETTINGS: tuple[Setting, ...] = (
         key="chat.keys",
         kind="names",
         default=[],
-        description='keys of the chat, such as "details=ctrl-t"; actions: background, details, edit, image, mode, redraw',
+        description='keys such as "details=ctrl-t", for background, details, edit, image, mode and redraw',
     ),
     Setting(
         key="search.url",

@@ -102,7 +102,13 @@ COMMANDS = {
         ChatCommand(
             name="agents", arguments="[NAME|on|off NAME]", help="List agents; enable or disable them", module="agents"
         ),
-        ChatCommand(name="model", arguments="[NAME]", help="Choose a model", module="model", while_working=False),
+        ChatCommand(
+            name="model",
+            arguments="[NAME [EFFORT]]",
+            help="Choose a model and its reasoning effort",
+            module="model",
+            while_working=False,
+        ),
         ChatCommand(
             name="mode",
             arguments="[NAME]",
