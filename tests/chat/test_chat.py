@@ -100,6 +100,28 @@ def test_a_no_with_a_reason_reaches_the_model(world: World) -> None:
     assert not (world.workspace / "b.txt").exists()
 
 
+def test_esc_at_an_approval_stops_the_turn_and_an_edited_rule_allows_the_call(world: World) -> None:
+    remove = calls("Bash", command="rm -rf build")
+    with ModelServer(script(remove, calls("Bash", "c2", command="rm -rf build"), "Removed.")) as server:
+        point(world, server)
+        with chat(world) as driven:
+            driven.say("clean up")
+            driven.until_seen("allow once")
+            driven.choose("\x1b", "Esc to interrupt")
+            driven.until_seen("? Bash rm -rf build  canceled", "interrupted")
+            assert len(server.requests) == 1  # the model hears nothing of it
+            assert "sandbox " not in driven.all()  # of the question, one line stays
+            driven.say("do clean up")
+            driven.until_seen("allow once")
+            driven.choose("r", "allow once")
+            driven.until_seen("> Bash(rm -rf build)")
+            driven.press(*"\x7f" * 6)
+            driven.type("*)")
+            driven.press(ENTER)
+            driven.until_seen("Removed.")
+    assert "Bash(rm -rf *)" in (world.home / ".kitbag/settings.toml").read_text()
+
+
 def test_esc_cancels_the_work_and_keeps_what_was_done(world: World) -> None:
     world.write("a.txt", "one\n")
     with ModelServer(script(reads(), Step(text="never", delay=600), "Went on.")) as server:

@@ -205,11 +205,12 @@ class BaseAgent(AgentResources):
 
         return await use_persona(self, name, team)
 
-    async def use_model(self, name: str) -> str:
-        """Returns its full name. Raises KitbagError as at the start."""
+    async def use_model(self, name: str, effort: str | None = None) -> str:
+        """Returns its full name. `effort`: low, medium or high; empty: the provider's default; None: as before. Raises
+        KitbagError as at the start."""
         from kitbag.assembly.switch_model import use_model
 
-        return await use_model(self, name)
+        return await use_model(self, name, effort)
 
     async def use_mode(self, mode: str) -> PermissionMode:
         """Also while a request runs; takes effect with the next call. Raises KitbagError."""

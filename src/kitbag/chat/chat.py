@@ -174,6 +174,10 @@ class Chat:
         await asyncio.wait([foreground])
         return True
 
+    def interrupt(self) -> None:
+        """As Esc does."""
+        self._events.put_nowait(KeyPressed("cancel"))
+
     async def flush(self) -> None:
         """Waits until the UI has received all events of the current run."""
         if self._run is not None:
@@ -450,10 +454,12 @@ class Chat:
 
     def _toggle_details(self) -> None:
         self.view.details_open = not self.view.details_open
-        if not self.view.details_open:
-            self.show(text_block("details collapsed", "dim"))
-            return
-        self.show(*(self.view.details() or [text_block("details expanded", "dim")]))
+        if self.view.details_open:
+            self.ui.unfold(self.view.details())
+            self.ui.hint("details expanded; press Ctrl-O again to collapse them")
+        else:
+            self.ui.fold()
+            self.ui.hint("details collapsed")
 
     async def _cycle_mode(self) -> None:
         from kitbag.chat.commands.mode import cycle_mode

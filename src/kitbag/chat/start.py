@@ -15,7 +15,7 @@ from kitbag.chat.chat import Chat
 from kitbag.chat.dialog import ChatDialog, FlushEvents
 from kitbag.chat.trust_prompt import ask_for_trust
 from kitbag.chat.ui import ChatStatus, ChatUI, ExitRequested, KeyPressed, LiveState, Submitted, UserAction
-from kitbag.dialogs.approver import DialogApprover
+from kitbag.dialogs.approver import ApprovalStyle, DialogApprover
 from kitbag.dialogs.asker import DialogAsker
 from kitbag.library.scopes import Places
 from kitbag.runtime.agent import Agent
@@ -44,8 +44,12 @@ async def run_chat(
         if chat is not None:
             await chat.flush()
 
+    def interrupt() -> None:
+        if chat is not None:
+            chat.interrupt()
+
     ui.draw(LiveState(activity="starting", started_at=time.monotonic()), ChatStatus(directory=places.cwd))
-    agent = make_agent(ui, options, flush)
+    agent = make_agent(ui, options, flush, interrupt)
     try:
         early_actions = await _open_agent(agent, ui)
         if isinstance(early_actions, ExitRequested):
@@ -53,7 +57,7 @@ async def run_chat(
         chat = Chat(
             ui,
             agent,
-            lambda wanted: make_agent(ui, wanted, flush),
+            lambda wanted: make_agent(ui, wanted, flush, interrupt),
             on_agent,
             [*map(_first_message, messages), *early_actions],
         )
@@ -97,6 +101,8 @@ async def _next_action_before(opening: "asyncio.Future[Agent]", ui: ChatUI) -> U
         next_action.cancel()
 
 
-def make_agent(ui: ChatUI, options: Options, flush: FlushEvents) -> Agent:
+def make_agent(ui: ChatUI, options: Options, flush: FlushEvents, interrupt: Callable[[], None]) -> Agent:
+    """`interrupt` cancels the turn."""
     dialog = ChatDialog(ui, flush)
-    return Agent(options=options, approver=DialogApprover(dialog), person=DialogAsker(dialog))
+    approver = DialogApprover(dialog, ApprovalStyle(leaving_interrupts=True), interrupt)
+    return Agent(options=options, approver=approver, person=DialogAsker(dialog))

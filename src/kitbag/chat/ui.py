@@ -5,7 +5,7 @@ LiveState, ChatStatus, Panel and forms (dialogs/form), and gets user actions bac
 callers do not.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -145,6 +145,19 @@ class ChatUI(Protocol):
         """Appends blocks to the scrollback."""
         ...
 
+    def hint(self, text: str) -> None:
+        """Shows a text for a moment; a UI that redraws keeps no line of it."""
+        ...
+
+    def unfold(self, expanded: Sequence[Block]) -> None:
+        """Shows the thinking and the tool results on the screen in full; `expanded`: those that contain more than what
+        was shown. A UI that redraws nothing shows `expanded`."""
+        ...
+
+    def fold(self) -> None:
+        """Collapses again what is still on the screen."""
+        ...
+
     def draw(self, live: LiveState, status: ChatStatus) -> None:
         """Redraws the live state. Safe to call on every chunk of a reply: the UI limits the frame rate."""
         ...
@@ -164,6 +177,10 @@ class ChatUI(Protocol):
 
     def insert(self, text: str) -> None:
         """Puts text into the input line, as after `unqueue`. No effect in a UI without an input line."""
+        ...
+
+    def copy(self, text: str) -> bool:
+        """Asks the terminal to copy a text to the clipboard. False: there is no terminal to ask."""
         ...
 
     def clear(self) -> None:

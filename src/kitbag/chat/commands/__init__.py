@@ -102,7 +102,13 @@ COMMANDS = {
         ChatCommand(
             name="agents", arguments="[NAME|on|off NAME]", help="List agents; enable or disable them", module="agents"
         ),
-        ChatCommand(name="model", arguments="[NAME]", help="Choose a model", module="model", while_working=False),
+        ChatCommand(
+            name="model",
+            arguments="[NAME [EFFORT]]",
+            help="Choose a model and its reasoning effort",
+            module="model",
+            while_working=False,
+        ),
         ChatCommand(
             name="mode",
             arguments="[NAME]",
@@ -110,6 +116,7 @@ COMMANDS = {
             module="mode",
         ),
         ChatCommand(name="context", arguments="", help="Show context window usage", module="context"),
+        ChatCommand(name="cost", arguments="", help="Show the tokens and the cost of the session", module="cost"),
         ChatCommand(
             name="env",
             arguments="[tools|KIND]",
@@ -149,6 +156,17 @@ COMMANDS = {
             help="Export the session to a Markdown or JSON file",
             module="export",
         ),
+        ChatCommand(name="copy", arguments="", help="Copy the last reply to the clipboard", module="copy"),
+        ChatCommand(
+            name="init",
+            arguments="[WHAT ELSE TO COVER]",
+            help="Let the model write AGENTS.md for this project",
+            module="init",
+            while_working=False,
+        ),
+        ChatCommand(name="memory", arguments="", help="List memory files with their tokens", module="memory"),
+        ChatCommand(name="config", arguments="[KEY [VALUE]]", help="Show settings; change your own", module="config"),
+        ChatCommand(name="mcp", arguments="", help="List MCP servers with their state and tools", module="mcp"),
         ChatCommand(
             name="permissions",
             arguments="[test TOOL ARGUMENT]",

@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +22,7 @@ from kitbag.chat.plain.rendering import PlainRenderer
 from kitbag.chat.ui import ChatStatus, ExitRequested, KeyPressed, LiveState, Panel, Submitted, UserAction
 from kitbag.dialogs.form import Form, FormAnswer
 from kitbag.text.human_format import format_duration
-from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, UserBlock, VerbatimBlock
+from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, UserBlock, VerbatimBlock, text_block
 
 DOUBLE_PRESS_SECONDS: Final = 2.0
 """A second Ctrl-C within this time exits."""
@@ -71,6 +71,19 @@ class PlainUI:
                 self._echoed = ""
                 continue
             self._write("".join(f"{line}\n" for line in lines.render(block)))
+
+    def hint(self, text: str) -> None:
+        self.show(text_block(text))
+
+    def unfold(self, expanded: Sequence[Block]) -> None:
+        self.show(*expanded)
+
+    def copy(self, text: str) -> bool:
+        del text
+        return False
+
+    def fold(self) -> None:
+        """What is written stays."""
 
     def draw(self, live: LiveState, status: ChatStatus) -> None:
         del status
