@@ -341,7 +341,7 @@ def test_a_packed_task_is_the_agent_s_context_and_its_answer_is_held_against_wha
     assert "Count all things." in prompt
     assert "Be quick." in prompt
     assert report.status == "completed"
-    assert any("invalid result" in warning for warning in report.warnings)
+    assert any("not as required" in warning for warning in report.warnings)
 
 
 def test_the_model_is_the_call_s_else_the_agent_s_own_else_that_of_whoever_started_it(
