@@ -28,12 +28,13 @@ from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.command_task import CommandTask
-from kitbag.tasks.delegation import MAX_DEPTH, TaskDelegation, TaskHost
+from kitbag.tasks.delegation import TaskDelegation
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.reports import partial_result
 from kitbag.tasks.runner import TaskRunner
 from kitbag.tasks.standalone_setup import load_standalone_setup, parse_options
 from kitbag.tasks.task import Task, TaskRequest, TaskResult, requester_label
+from kitbag.tasks.task_host import MAX_DEPTH, TaskHost
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.version import is_newer, kitbag_version
 from kitbag.tasks.watchdog import Phase, Watchdog

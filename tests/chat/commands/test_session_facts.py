@@ -6,7 +6,7 @@ import os
 import pytest
 
 from conftest import World
-from kitbag.chat.input.clipboard import write_clipboard
+from kitbag.chat.clipboard import write_clipboard
 from kitbag.chat.ui import Submitted
 from kitbag.errors import KitbagError
 from support.talking_face import talking

@@ -2,8 +2,8 @@
 
 import asyncio
 
+from kitbag.chat.clipboard import write_clipboard
 from kitbag.chat.commands import CommandContext
-from kitbag.chat.input.clipboard import write_clipboard
 from kitbag.errors import NotFoundError
 from kitbag.text.human_format import format_count
 from kitbag.views.blocks import text_block
