@@ -576,6 +576,16 @@ def test_a_terminal_that_rewraps_shows_nothing_twice_when_it_narrows_while_text_
     at_terminal(scene, columns=100, rows=40, environment={"TMUX": "x"})
 
 
+def test_without_a_program_the_terminal_is_asked_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+
+    async def scene(shown: Seen) -> None:
+        assert await shown.terminal.copy("häh")
+        await shown.until(lambda: shown.take_in() or b"\x1b]52;c;aMOkaA==\x1b\\" in shown.raw)
+
+    at_terminal(scene)
+
+
 def test_control_l_draws_everything_again() -> None:
     async def scene(shown: Seen) -> None:
         shown.terminal.show(UserBlock("hello"), ReplyBlock("an answer"))

@@ -267,10 +267,14 @@ class TerminalUI:
         self._show_hint(text, _HINT_SECONDS)
         self._draw_soon()
 
-    def copy(self, text: str) -> bool:
-        """With OSC 52, which most terminals support, also over SSH."""
+    async def copy(self, text: str) -> bool:
+        """With a program of this machine, or else OSC 52, which most terminals support, also over SSH."""
         import base64
 
+        from kitbag.chat.input.clipboard import write_clipboard
+
+        if await asyncio.to_thread(write_clipboard, text):
+            return True
         data = base64.b64encode(text[:_MAX_COPIED].encode("utf-8", "replace")).decode()
         self._app.output.write_raw(f"\x1b]52;c;{data}\x1b\\")
         self._app.output.flush()
