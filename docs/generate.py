@@ -36,7 +36,7 @@ KEYS = {
     "`files` (`path`, `group`, `bytes`, `tokens`), `shadows`, `problems`. With `--level`: `full_name`, `level`, `tokens`, "
     "`text`, and `files` at level 2.",
     "skills which": "list, the used file first: `name`, `full_name`, `description`, `scope`, `path`, `used`, `rule`.",
-    "skills search": "keys of `skills list`, and `score`; best first.",
+    "skills search": "keys of `skills list`, and `score`, `probability`, `why`; best first.",
     "skills validate": "list of `path`, `valid`, and `problems` (with `--portable`: `errors`, a list of texts).",
     "skills index": "the manifest itself.",
     "skills set": "`full_name`, `state`, `file`; also for enable and disable, of skills and agents.",

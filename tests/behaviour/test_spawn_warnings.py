@@ -135,7 +135,7 @@ def test_a_persona_that_does_not_exist_is_reported_when_it_is_set_and_at_each_st
 def test_a_packed_task_that_breaks_its_output_contract_is_told_and_is_no_success(world: World) -> None:
     world.write("~/task.yaml", "id: T1\ntitle: Count things\ndescription: Count all things.\n")
     arguments = ("agents", "run", "general-purpose", "--pack", str(world.home / "task.yaml"))
-    missing = "invalid result: .kitbag/output/MANIFEST.jsonl was not written"
+    missing = "not as required: .kitbag/output/MANIFEST.jsonl was not written"
     with model("Never.") as server:
         point(world, server)
         done = world.run(*arguments)

@@ -85,6 +85,9 @@ class CallDelegation:
     async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:
         return await (await self._open_delegation()).report(task_id, timeout_seconds, offset)
 
+    async def wait(self, task_id: str, timeout_seconds: float) -> None:
+        await (await self._open_delegation()).wait(task_id, timeout_seconds)
+
     async def stop(self, task_id: str) -> TaskStopResult:
         return await (await self._open_delegation()).stop(task_id)
 

@@ -484,15 +484,21 @@ class TaskDelegation:
     # Reading
 
     async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:
+        task = await self._wait(task_id, timeout_seconds)
+        await self._mark_delivered(task)
+        return self._note_warnings(self._report(task, offset))
+
+    async def wait(self, task_id: str, timeout_seconds: float) -> None:
+        self._note_warnings(self._report(await self._wait(task_id, timeout_seconds)))
+
+    async def _wait(self, task_id: str, timeout_seconds: float) -> "Task":
         from kitbag.tasks.worker_process import wait_until_finished
 
         task = self.board.find(task_id, self._visibility_filter())
         await wait_until_finished(
             self.board, self._inherited().environment.places.kitbag_home, task.id, timeout_seconds
         )
-        task = self.board.find(task.id)
-        await self._mark_delivered(task)
-        return self._note_warnings(self._report(task, offset))
+        return self.board.find(task.id)
 
     def _note_warnings(self, report: TaskReport) -> TaskReport:
         """For `take_warnings`."""

@@ -145,7 +145,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     def all_warnings(self) -> tuple[str, ...]:
         """For the user and for whoever started it."""
         violations = self.result.violations if self.result is not None else ()
-        return (*self.warnings, *(f"invalid result: {violation}" for violation in violations))
+        return (*self.warnings, *(f"not as required: {violation}" for violation in violations))
 
     def to_json(self) -> dict[str, Any]:
         result = self.result or TaskResult(status=self.status)

@@ -177,7 +177,12 @@ class Delegation(Protocol):
 
     async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:
         """Wait until the task ends or the timeout expires. `offset`: where in a command's output `text` starts, in
-        bytes. Raises NotFoundError with close ids."""
+        bytes. The model gets the report: an end that it contains is not announced again. Raises NotFoundError with
+        close ids."""
+        ...
+
+    async def wait(self, task_id: str, timeout_seconds: float) -> None:
+        """Wait until the task ends or the timeout expires. Raises NotFoundError."""
         ...
 
     async def stop(self, task_id: str) -> TaskStopResult: ...
