@@ -318,6 +318,12 @@ SETTINGS: tuple[Setting, ...] = (
         description="ring the terminal bell when Kitbag needs an answer or finishes long work while you are idle",
     ),
     Setting(
+        key="chat.theme",
+        kind="auto|dark|light",
+        default="auto",
+        description="colors for a dark or light background; auto: light if COLORFGBG says so",
+    ),
+    Setting(
         key="chat.vim",
         kind="off|on",
         default="off",

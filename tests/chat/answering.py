@@ -41,7 +41,7 @@ class AnsweringFace:
 
     def fold(self) -> None: ...
 
-    def copy(self, text: str) -> bool:
+    async def copy(self, text: str) -> bool:
         self.copied = text
         return True
 

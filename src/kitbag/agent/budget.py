@@ -220,6 +220,7 @@ async def ask_within_budget(
     is_shortened = debit.max_output < request.max_output
     if is_shortened:
         request = msgspec.structs.replace(request, max_output=debit.max_output)
+    config.on_request()
     try:
         reply = await ask_model(config.provider, request, emit, retry_policy, text_parts)
     except BrokenReplyError as error:

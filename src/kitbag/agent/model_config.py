@@ -32,3 +32,5 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     context_window: ContextWindow
     price: Callable[[Usage], float | None]
     effort: str = ""
+    on_request: Callable[[], None] = lambda: None
+    """Called when a request is about to be sent."""

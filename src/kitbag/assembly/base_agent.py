@@ -400,6 +400,9 @@ class BaseAgent(AgentResources):
             delegated=self.delegation.spent if self.delegation is not None else lambda: (0, 0.0),
         )
 
+    def _on_request(self) -> None:
+        """Called when a request is about to be sent to the model."""
+
     def _requester_name(self) -> str:
         """As shown in an approval question."""
         return self.options.agent
@@ -421,6 +424,7 @@ class BaseAgent(AgentResources):
             context_window=ContextWindow(size=model_info.window, max_output=model_info.max_output),
             price=model_info.cost,
             effort=effort,
+            on_request=self._on_request,
         )
         self.path_skills.refresh()
         executor = Executor(

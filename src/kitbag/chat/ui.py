@@ -179,8 +179,8 @@ class ChatUI(Protocol):
         """Puts text into the input line, as after `unqueue`. No effect in a UI without an input line."""
         ...
 
-    def copy(self, text: str) -> bool:
-        """Asks the terminal to copy a text to the clipboard. False: there is no terminal to ask."""
+    async def copy(self, text: str) -> bool:
+        """Copies a text to the clipboard. False: there is none."""
         ...
 
     def clear(self) -> None:

@@ -19,6 +19,8 @@ class FormOption(msgspec.Struct, frozen=True, kw_only=True):
     """The letter or number that selects this option, unique in its form."""
     label: str
     note: str = ""
+    preview: str = ""
+    """Shown below the options while this one is marked, in a UI that redraws."""
     continues: bool = False
     """Another form follows, and this choice alone is no answer yet."""
 

@@ -8,17 +8,13 @@ Entering it opens the journal and chooses the model; leaving it closes both. `as
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 from typing import Any, Final
 
-from kitbag.agent.ask_model import Emit
-from kitbag.agent.inbox import InboxMessage
 from kitbag.agent.session_list import newest_session
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.events import Notice, RunEnded
-from kitbag.messages import Image
 from kitbag.runtime.session_locks import SessionInUseError, share_session
 from kitbag.store.journal_prune import is_pruning_due
 from kitbag.store.private_files import StoreError
@@ -31,6 +27,8 @@ __all__ = ["Agent", "Options", "ask", "newest_session"]
 
 
 class Agent(BaseAgent):
+    _import_timer: asyncio.TimerHandle | None = None
+
     async def _open(self) -> None:
         await super()._open()
         self._exit_stack.push_async_callback(self._close_delegation)
@@ -58,18 +56,10 @@ class Agent(BaseAgent):
         Returns how many."""
         return self._background_switch.request()
 
-    async def _run_request(
-        self, request: str, images: Sequence[Image], message: InboxMessage | None, first_later: int, emit: Emit
-    ) -> RunEnded:
-        """While the model's reply is awaited, what an agent needs to start is imported."""
-        idle = None
-        if self.delegation is not None:
-            idle = asyncio.get_running_loop().call_later(_IDLE_SECONDS, import_for_start)
-        try:
-            return await super()._run_request(request, images, message, first_later, emit)
-        finally:
-            if idle is not None:
-                idle.cancel()
+    def _on_request(self) -> None:
+        """While the model's first reply is awaited, what an agent needs to start is imported."""
+        if self.delegation is not None and self._import_timer is None:
+            self._import_timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, import_for_start)
 
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))

@@ -49,7 +49,7 @@ def test_one_is_told_about_by_its_name(at_home: World) -> None:
 
     async def look() -> None:
         async with talking(at_home) as talk:
-            assert "/model [NAME]" in await talk.command("/help /model")
+            assert "/model [NAME [EFFORT]]" in await talk.command("/help /model")
             assert "Deploys the thing." in await talk.command("/help deploy")
             assert len(talk.shown(FieldsBlock)) == 2
             with pytest.raises(NotFoundError) as found:

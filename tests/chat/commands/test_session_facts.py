@@ -14,11 +14,7 @@ from support.talking_face import talking
 pytestmark = pytest.mark.usefixtures("at_home")
 
 
-def test_what_the_session_cost_and_its_last_reply_are_there_to_take(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(world.home))  # no program for the clipboard
-
+def test_what_the_session_cost_and_its_last_reply_are_there_to_take(world: World) -> None:
     async def look() -> None:
         async with talking(world, "The answer.") as talk:
             with pytest.raises(KitbagError, match="no reply to copy"):

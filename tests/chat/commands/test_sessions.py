@@ -63,6 +63,7 @@ class TestResume:
                 assert "2 turns" in form.options[1].note
                 assert "just now" in form.options[1].note
                 assert second in form.options[0].note
+                assert form.options[0].preview == "> Find the blue fox\nYes."
                 assert talk.agent.session.id == first
                 assert talk.agent.session.messages()[0].text == "Find the red fox"
                 await talk.chat._stop_watching()

@@ -55,6 +55,24 @@ def test_an_option_is_chosen_by_its_key_and_told_in_the_scrollback() -> None:
     at_terminal(scene)
 
 
+def test_the_marked_option_has_a_preview() -> None:
+    options = (
+        FormOption(key="1", label="one", preview="> first question\nfirst answer"),
+        FormOption(key="2", label="two", preview="> second question"),
+    )
+
+    async def scene(shown: Seen) -> None:
+        asking = await asked(shown, Form(prompt="Which session?", options=options, default="1"))
+        await shown.until_seen("│ > first question", "│ first answer")
+        shown.type("\x1b[B")
+        await shown.until_seen("│ > second question")
+        await shown.until_gone("first question")
+        await shown.press(ESCAPE)
+        assert await asking is None
+
+    at_terminal(scene)
+
+
 def test_a_request_with_a_summary_fits_the_screen_scrolls_and_leaves_one_line() -> None:
     lines = "\n".join(f"line {at}." for at in range(60))
     form = Form(prompt="Allow it?", options=YES_NO, above=(VerbatimBlock(lines, "command"),), summary="Bash make all")

@@ -171,6 +171,25 @@ def test_without_colour_there_is_none() -> None:
     asyncio.run(play())
 
 
+@pytest.mark.parametrize(
+    ("theme", "reported", "is_light"),
+    [("auto", "0;15", True), ("auto", "15;0", False), ("dark", "0;15", False), ("light", "", True)],
+)
+def test_on_a_light_background_no_pale_color_is_used(theme: str, reported: str, is_light: bool) -> None:
+    async def scene(shown: Seen) -> None:
+        shown.terminal.show(text_block("careful", "warning"), ReplyBlock("# Title\n\n`code`"))
+        shown.terminal.draw(
+            LiveState(activity="working", tail="`tail`"), ChatStatus(model="model-x", mode="autonomous")
+        )
+        await shown.until_seen("careful", "code", "working", "tail")
+        shown.take_in()
+        numbers = {n for found in re.findall(rb"\x1b\[([0-9;]*)m", shown.raw) for n in found.split(b";")}
+        assert ({b"33", b"36"} & numbers == set()) == is_light
+        assert (b"38" in numbers) == is_light
+
+    at_terminal(scene, theme=theme, environment={"COLORFGBG": reported})
+
+
 def test_colours_have_no_backgrounds() -> None:
     async def scene(shown: Seen) -> None:
         shown.terminal.draw(

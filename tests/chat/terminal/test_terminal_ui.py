@@ -181,7 +181,9 @@ def test_a_mention_that_matches_nothing_is_reported_before_the_message_is_sent()
     async def scene(shown: Seen) -> None:
         shown.type("see @cor", ENTER)
         await shown.until_seen("no file or agent matches @cor; press Enter again", "> see @cor")
-        shown.type("e.py", ENTER)
+        shown.type("e.py")
+        await shown.until_gone("press Enter again")
+        shown.type(ENTER)
         assert await shown.next() == Submitted(text="see @core.py")
         shown.type("see @cor", ENTER)
         await shown.until_seen("> see @cor", "press Enter again")
@@ -574,6 +576,16 @@ def test_a_terminal_that_rewraps_shows_nothing_twice_when_it_narrows_while_text_
         assert [text.count(one) for one in ("kept", "w000", "w050", "writing", "model-x")] == [1] * 5
 
     at_terminal(scene, columns=100, rows=40, environment={"TMUX": "x"})
+
+
+def test_without_a_program_the_terminal_is_asked_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+
+    async def scene(shown: Seen) -> None:
+        assert await shown.terminal.copy("häh")
+        await shown.until(lambda: shown.take_in() or b"\x1b]52;c;aMOkaA==\x1b\\" in shown.raw)
+
+    at_terminal(scene)
 
 
 def test_control_l_draws_everything_again() -> None:

@@ -1,19 +1,25 @@
 """`/resume`, `/clear`, `/compact`: resumes another session, starts a new one, compacts this one."""
 
 import asyncio
+import contextlib
 import os
 import shlex
+import time
 from typing import Final
 
 import msgspec
 
+from kitbag.agent.context_ledger import split_user_text
+from kitbag.agent.resume import resume
+from kitbag.agent.session import is_user_message
 from kitbag.agent.session_list import SessionSummary, find_session, list_sessions, named_sessions
 from kitbag.assembly.run_options import Options
 from kitbag.chat.commands import CommandContext
 from kitbag.dialogs.form import Form, FormOption
-from kitbag.errors import InvalidError, NotFoundError
+from kitbag.errors import InvalidError, KitbagError, NotFoundError
 from kitbag.events import Compacted, Event, Notice, Retrying
 from kitbag.runtime.session_locks import is_session_open
+from kitbag.store.journal import Journal
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.text.human_format import format_age, format_cost, format_count
 from kitbag.views.blocks import NoticeBlock, notice_block, text_block
@@ -21,6 +27,8 @@ from kitbag.views.tasks import seconds_since
 
 _MAX_SHOWN: Final = 20
 _MAX_ABOUT_LENGTH: Final = 70
+_MAX_PREVIEW_LENGTH: Final = 300
+_PREVIEW_SECONDS: Final = 0.5
 _NO_OTHER_SESSION: Final = "no other session in this directory"
 _MAX_LISTED: Final = 500
 _LIST_ALL: Final = "list all sessions with `kitbag sessions list --all`"
@@ -96,7 +104,11 @@ async def _pick(chat: CommandContext, sessions: list[SessionSummary]) -> Session
     matching = sessions
     while True:
         shown = matching[:_MAX_SHOWN]
-        options = tuple(_session_option(chat, str(number), one) for number, one in enumerate(shown, 1))
+        previews = await asyncio.to_thread(_read_previews, chat.agent.journal, shown)
+        options = tuple(
+            msgspec.structs.replace(_session_option(chat, str(number), one), preview=previews.get(one.id, ""))
+            for number, one in enumerate(shown, 1)
+        )
         older = f" ({len(matching) - len(shown):,} older ones not shown)" if len(matching) > len(shown) else ""
         prompt = f"Resume which session?{older}"
         form_answer = await chat.ui.ask(
@@ -113,6 +125,24 @@ async def _pick(chat: CommandContext, sessions: list[SessionSummary]) -> Session
         if not matching:
             chat.show(NoticeBlock("info", f"no session in this directory matches {text[:80]!r}"))
             matching = sessions
+
+
+def _read_previews(journal: Journal, sessions: list[SessionSummary]) -> dict[str, str]:
+    """The last message of the user and the start of the reply; none for sessions that take too long to read."""
+    previews: dict[str, str] = {}
+    deadline = time.monotonic() + _PREVIEW_SECONDS
+    for one in sessions:
+        if time.monotonic() > deadline:
+            break
+        with contextlib.suppress(KitbagError):
+            messages = [message for _, message in resume(journal, one.id).recorded_messages()]
+            asked = next((message.text for message in reversed(messages) if is_user_message(message)), "")
+            reply = next((message.text for message in reversed(messages) if message.role == "assistant"), "")
+            typed = "".join(text for kind, _, text in split_user_text(asked) if kind == "user")
+            parts = (("> ", typed), ("", reply))
+            lines = (f"{mark}{collapse_whitespace(text)[:_MAX_PREVIEW_LENGTH]}" for mark, text in parts if text.strip())
+            previews[one.id] = "\n".join(lines)
+    return previews
 
 
 def _search(sessions: list[SessionSummary], text: str) -> list[SessionSummary]:

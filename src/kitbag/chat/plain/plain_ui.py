@@ -78,9 +78,10 @@ class PlainUI:
     def unfold(self, expanded: Sequence[Block]) -> None:
         self.show(*expanded)
 
-    def copy(self, text: str) -> bool:
-        del text
-        return False
+    async def copy(self, text: str) -> bool:
+        from kitbag.chat.clipboard import write_clipboard
+
+        return await asyncio.to_thread(write_clipboard, text)
 
     def fold(self) -> None:
         """What is written stays."""

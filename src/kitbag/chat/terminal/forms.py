@@ -22,6 +22,7 @@ TYPED_TEXT_SECONDS: Final = 0.6
 """Pause after typed text before a key selects an option again."""
 _NOTHING_SELECTED: Final = "nothing selected; use Up and Down, or press an option's key"
 _MAX_LABEL_LINES: Final = 4
+_MAX_PREVIEW_LINES: Final = 6
 
 
 class FormResult(msgspec.Struct, frozen=True):
@@ -213,8 +214,11 @@ class FormState:
             for at, text in enumerate(prompt[:prompt_height])
         ]
         room -= len(lines)
+        preview = self._preview_lines(width, min(_MAX_PREVIEW_LINES, room // 3), clean)
+        room -= len(preview)
         first = min(max(cursor_row - room // 2, 0), max(len(options) - room, 0))
         lines.extend(options[first : first + room])
+        lines.extend(preview)
         if footer_height:
             lines.append(self._footer(width, clean))
         return lines[:height]
@@ -237,6 +241,13 @@ class FormState:
                 ("dim", truncate_to_width("  " + note, width - sum(text_width(text) for _, text in lines[-1])))
             )
         return lines
+
+    def _preview_lines(self, width: int, height: int, clean: Callable[[str], str]) -> list[FragmentLine]:
+        option = self.form.options[self.cursor] if 0 <= self.cursor < len(self.form.options) else None
+        if option is None or not option.preview or height <= 0:
+            return []
+        texts = [text for line in clean(option.preview).split("\n") for text in wrap(line, width - 4)]
+        return [[("dim", f"  │ {text}")] for text in texts[:height]]
 
     def _footer(self, width: int, clean: Callable[[str], str]) -> FragmentLine:
         if self.is_waiting:

@@ -84,12 +84,18 @@ class InputLine:
             completer=_in_thread(completer) if completer is not None else None,
             complete_while_typing=Condition(self._completes_while_typing),
             tempfile_suffix=".md",
+            on_text_changed=self._text_changed,
         )
 
     @property
     def is_working(self) -> bool:
         """Whether the agent works."""
         return self._is_working()
+
+    def _text_changed(self, _: Buffer) -> None:
+        if self._warned_text and self.buffer.text.rstrip() != self._warned_text:
+            self._warned_text = ""
+            self._hint("", 0.0)
 
     def _completes_while_typing(self) -> bool:
         """Whether to complete while typing: command names and mentions."""
@@ -146,7 +152,6 @@ class InputLine:
             fix = error.fix if isinstance(error, KitbagError) else "fix the line and send it again"
             self._show(NoticeBlock("error", str(error), fix))
             return
-        self._warned_text = ""
         self._clear_line(store=True)
         self._emit(Submitted(text=text, images=tuple(images), typed=typed if typed != text else "", waits=waits))
 

@@ -56,6 +56,7 @@ def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", setti
         bell=settings.get("chat.bell") != "off",
         vim=settings.get("chat.vim") == "on",
         keys=settings.get("chat.keys"),
+        theme=str(settings.get("chat.theme")),
         missing_mentions=missing_mentions,
     )
     return terminal

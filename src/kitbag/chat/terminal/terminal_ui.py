@@ -58,6 +58,11 @@ _EXIT_HANGUP: Final = 129
 _EXIT_SIGTERM: Final = 143
 
 
+def has_light_background(environment: Mapping[str, str]) -> bool:
+    """As terminals such as rxvt and Konsole report it: `COLORFGBG=0;15`."""
+    return environment.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
+
+
 def _is_in_loop() -> bool:
     try:
         asyncio.get_running_loop()
@@ -95,15 +100,19 @@ class TerminalUI:
         missing_mentions: Callable[[str], Sequence[str]] = lambda text: (),
         vim: bool = False,
         keys: Sequence[str] = (),
+        theme: str = "auto",
     ) -> None:
         """Draws nothing before the first call of show, draw, next, ask or open. `bell`: rings for a user who is
-        away. `missing_mentions`: the `@names` of a message that match nothing. `vim`, `keys`: the settings chat.vim
-        and chat.keys."""
+        away. `missing_mentions`: the `@names` of a message that match nothing. `vim`, `keys`, `theme`: the settings
+        of the chat with these names."""
         self.redact: Callable[[str], str] = lambda text: text
         self._cleaner = Cleaner(lambda text: self.redact(text))  # noqa: PLW0108 - the chat replaces it later
         self._renderer = renderer
         self._clock = clock
         self._is_colored = not environment.get("NO_COLOR")
+        self._is_light = self._is_colored and (
+            theme == "light" or (theme == "auto" and has_light_background(environment))
+        )
         self._live, self._status = LiveState(), ChatStatus()
         self._hint = ("", float("-inf"))
         self._actions: asyncio.Queue[UserAction] = asyncio.Queue()
@@ -180,6 +189,10 @@ class TerminalUI:
             environment=environment,
             vim=vim,
         )
+        if self._is_light:
+            from kitbag.chat.terminal.theme import DarkenedColors
+
+            self._app.style_transformation = DarkenedColors()
         self._app.before_render += self._compose
         self._app.key_processor.before_key_press += self._key_pressed
 
@@ -202,9 +215,17 @@ class TerminalUI:
 
     def _render(self, block: Block, width: int) -> str:
         try:
-            return self._get_renderer().render(block, width, color=self._is_colored, hide=self.redact)
+            text = self._get_renderer().render(block, width, color=self._is_colored, hide=self.redact)
+            return self._apply_theme(text)
         except Exception as error:  # noqa: BLE001 - a block that fails to render must neither end the chat nor get lost
             return f"{self._cleaner.text(f'{block} (rendering failed: {error})')}\n"
+
+    def _apply_theme(self, text: str) -> str:
+        if not self._is_light:
+            return text
+        from kitbag.chat.terminal.theme import darken_text
+
+        return darken_text(text)
 
     def _get_renderer(self) -> BlockRenderer:
         if self._renderer is None:
@@ -267,10 +288,14 @@ class TerminalUI:
         self._show_hint(text, _HINT_SECONDS)
         self._draw_soon()
 
-    def copy(self, text: str) -> bool:
-        """With OSC 52, which most terminals support, also over SSH."""
+    async def copy(self, text: str) -> bool:
+        """With a program of this machine, or else OSC 52, which most terminals support, also over SSH."""
         import base64
 
+        from kitbag.chat.clipboard import write_clipboard
+
+        if await asyncio.to_thread(write_clipboard, text):
+            return True
         data = base64.b64encode(text[:_MAX_COPIED].encode("utf-8", "replace")).decode()
         self._app.output.write_raw(f"\x1b]52;c;{data}\x1b\\")
         self._app.output.flush()
