@@ -46,6 +46,24 @@ def test_most_requests_get_their_skill_and_few_others(library: World) -> None:
     assert sum(map(len, found.values())) <= 2 * len(REQUESTS)
 
 
+SEVERAL_NEEDS = """The checkout service got slow after the last release, and we want to understand why before Friday.
+
+Deploy the branch `checkout-fix` to the staging cluster: build the image from the Dockerfile, update the helm chart and
+check that all pods become ready behind the ingress.
+
+Then measure it under traffic with Locust, 200 users for ten minutes, and look at the explain plans of the three
+slowest SQL queries. Add the missing indexes.
+
+Write the results into a Word document with tracked changes, so that legal can comment on it.
+"""
+
+
+def test_a_task_with_several_needs_gets_a_skill_for_each(library: World) -> None:
+    found = suggested(library, SEVERAL_NEEDS)
+    assert {"docker-images", "kubernetes", "load-testing", "postgres-tuning", "docx"} <= set(found)
+    assert len(found) <= 8
+
+
 def test_small_talk_gets_none(library: World) -> None:
     registry = library.registry()
     assert [message for message in SMALL_TALK if suggest_skills(registry, message, "")] == []

@@ -4,8 +4,9 @@ changes; and to a tool result: skills for the file. The prompt before them stays
 Used by assembly at each message and by tools.path_skills; uses library.routing.
 """
 
+import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kitbag.library.library_changes import Change
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
     from kitbag.library.routing.skill_search import SkillMatch
 
 MAX_SUGGESTIONS: Final = 5
-_MAX_FOR_LONG_MESSAGE, _LONG_MESSAGE = 8, 800
+_MAX_FOR_LONG_MESSAGE, _LONG_MESSAGE = 8, 400
 """A message of so many characters may have several needs."""
-_MAX_CHARACTERS: Final = 2_400
+_MAX_CHARACTERS: Final = 3_200
 _SEARCHED: Final = 40
 _OPENING: Final = "<suggested-skills>"
 _CLOSING: Final = "</suggested-skills>"
-_MIN_PROBABILITY_SHARE, _MIN_SHARE_OF_OTHERS = 0.3, 0.6
-"""Minimum probability, as a share of the best one: for a skill that covers another need, and for others."""
-_MIN_NEW_SHARE: Final = 0.4
-"""A skill covers another need if so much of what it matches is matched by no skill before it."""
+_MIN_SCORE_SHARE: Final = 0.25
+"""A skill is suggested if its score is at least this share of the best one."""
+_REPEATED_SHARE: Final = 0.7
+"""What the score of a skill counts if skills before it match all that it matches."""
 _BODY_SHARE: Final = 0.4
 _REASON = re.compile(r" \[[^\[\]]*\]$")
 _MAX_CHANGES = 20
@@ -43,7 +44,7 @@ def suggest_skills(library: Registry, message: str, catalog: str, known: Collect
     from kitbag.library.routing.skill_search import search_skills
 
     hits = search_skills(library, message, _SEARCHED)
-    best = max((hit.probability for hit in hits if hit.is_confident), default=2.0)
+    best = max((hit.score for hit in hits if hit.has_need), default=math.inf)
     lines: list[str] = []
     left = _MAX_CHARACTERS
     most = MAX_SUGGESTIONS if len(message) < _LONG_MESSAGE else _MAX_FOR_LONG_MESSAGE
@@ -61,19 +62,29 @@ def suggest_skills(library: Registry, message: str, catalog: str, known: Collect
 
 
 def cover_needs(hits: "Sequence[SkillMatch]", best: float) -> "list[SkillMatch]":
-    """First the skills that each match something in the message that no better one matches, then the others, if they
-    are nearly as probable as the best one."""
+    """The skills with a high score, those first that match something that no skill before them matches. `best`: the
+    highest score."""
+    left = [(hit, {word: _BODY_SHARE * weight for word, weight in hit.body_words.items()} | hit.words) for hit in hits]
     covered: set[str] = set()
-    first: list[SkillMatch] = []
-    others: list[SkillMatch] = []
-    for hit in hits:
-        weights = {word: _BODY_SHARE * weight for word, weight in hit.body_words.items()} | hit.words
-        new = sum(weight for word, weight in weights.items() if word not in covered)
-        is_new = new >= _MIN_NEW_SHARE * sum(weights.values())
-        if hit.probability >= best * (_MIN_PROBABILITY_SHARE if is_new else _MIN_SHARE_OF_OTHERS):
-            (first if is_new else others).append(hit)
-            covered.update(weights)
-    return [*first, *others]
+    chosen: list[SkillMatch] = []
+    while left:
+        values = [hit.score * _share_of_new(weights, covered) for hit, weights in left]
+        at = max(range(len(left)), key=values.__getitem__)
+        if values[at] < _MIN_SCORE_SHARE * best:
+            break
+        hit, weights = left.pop(at)
+        chosen.append(hit)
+        covered.update(weights)
+    return chosen
+
+
+def _share_of_new(weights: Mapping[str, float], covered: Collection[str]) -> float:
+    """1 if nothing is covered, `_REPEATED_SHARE` if everything is."""
+    total = sum(weights.values())
+    if not total:
+        return 1.0
+    new = sum(weight for word, weight in weights.items() if word not in covered)
+    return _REPEATED_SHARE + (1.0 - _REPEATED_SHARE) * new / total
 
 
 def suggest_skills_for_file(skills: Sequence[Skill]) -> str:

@@ -8,7 +8,8 @@ so is the time. Never raises: an index that can't be read finds nothing.
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from heapq import nlargest
 from typing import Final, NamedTuple
 
@@ -81,19 +82,16 @@ def retrieve_candidates(index: SearchIndex, text: str) -> Retrieval:
     weights = {one.term.key: term_weight(one.term.key, total, max(one.fields, one.bodies)) for one in terms}
     scores = [0.0] * (total + 1)  # the last one is for rows without a skill: -1
     passages = len(message.passages)
-    for one in _select_rarest(terms, passages, lambda one: one.fields, _FIELD_ROWS):
-        _score_fields(index, one, weights[one.term.key], scores)
-    found = [
-        (one.term.key, _score_bodies(index, one, weights[one.term.key], scores))
-        for one in _select_rarest(terms, passages, lambda one: one.bodies, _BODY_ROWS)
-    ]
+    _score_fields(index, _select_rarest(terms, passages, lambda one: one.fields, _FIELD_ROWS), weights, scores)
+    searched = _select_rarest(terms, passages, lambda one: one.bodies, _BODY_ROWS)
+    found = _score_bodies(index, searched, weights, scores)
     scores[-1] = 0.0
     least = max(scores) * _MIN_SCORE_SHARE
     probable = [position for position, score in enumerate(scores) if score > least]
     best = nlargest(MAX_CANDIDATES, probable, scores.__getitem__)
     candidates = {position: Candidate(position) for position in best}
     _add_keyword_matches(index, message, candidates)
-    for key, frequencies in found:
+    for key, frequencies in found.items():
         for position in candidates.keys() & frequencies.keys():
             candidates[position].bodies[key] = frequencies[position]
     for key in message.terms:  # words that no skill has count too: they are what the message is about
@@ -136,25 +134,33 @@ def term_weight(key: str, total: int, frequency: int) -> float:
     return math.log(1.0 + (total - count + 0.5) / (count + 0.5))
 
 
-def _score_fields(index: SearchIndex, one: _SearchTerm, weight: float, scores: list[float]) -> None:
-    weight *= 1.0 + math.log(one.term.count)
-    for store, (fields, _) in zip(index.stores, one.frequencies, strict=True):
-        if fields:
-            positions = store.positions
-            for row in store.find_in_fields(one.query):
+def _score_fields(
+    index: SearchIndex, terms: Sequence[_SearchTerm], weights: Mapping[str, float], scores: list[float]
+) -> None:
+    for number, store in enumerate(index.stores):
+        some = [one for one in terms if one.frequencies[number][0]]
+        positions = store.positions
+        for one, rows in zip(some, store.find_in_fields([one.query for one in some]), strict=False):
+            weight = weights[one.term.key] * (1.0 + math.log(one.term.count))
+            for (row,) in rows:
                 scores[positions[row]] += weight
 
 
-def _score_bodies(index: SearchIndex, one: _SearchTerm, weight: float, scores: list[float]) -> dict[int, float]:
-    """Adds to the scores, and returns how often the term occurs, by position."""
-    weight *= _BODY_SHARE * (1.0 + math.log(one.term.count))
-    found: dict[int, float] = {}
-    for store, (_, bodies) in zip(index.stores, one.frequencies, strict=True):
-        if bodies:
-            positions = store.positions
-            for row, frequency in store.find_in_bodies(one.query, bodies):
+def _score_bodies(
+    index: SearchIndex, terms: Sequence[_SearchTerm], weights: Mapping[str, float], scores: list[float]
+) -> dict[str, dict[int, float]]:
+    """Adds to the scores, and returns how often each term occurs, by key and position."""
+    found: dict[str, dict[int, float]] = {one.term.key: {} for one in terms}
+    for number, store in enumerate(index.stores):
+        some = [one for one in terms if one.frequencies[number][1]]
+        positions = store.positions
+        results = store.find_in_bodies([(one.query, one.frequencies[number][1]) for one in some])
+        for one, rows in zip(some, results, strict=False):
+            weight = weights[one.term.key] * _BODY_SHARE * (1.0 + math.log(one.term.count))
+            counts = found[one.term.key]
+            for row, frequency in rows:
                 position = positions[row]
-                found[position] = frequency
+                counts[position] = frequency
                 scores[position] += weight * frequency
     return found
 
@@ -163,30 +169,29 @@ def _look_up(index: SearchIndex, terms: dict[str, MessageTerm]) -> list[_SearchT
     """The terms that occur in the index, each with its spellings that occur. Of a short message, a word that occurs
     nowhere may be the start of one that does: `kube`."""
     forms = {key: _word_forms(term.word) for key, term in terms.items()}
-    stems = sorted({porter_stem(part) for words in forms.values() for form in words for part in form.split()})
+    stems = sorted({stem for words in forms.values() for _, parts in words for stem in parts})
     known = [store.frequencies(stems) for store in index.stores]
     has_uncounted = index.has_uncounted()
     found: list[_SearchTerm] = []
     for key, term in list(terms.items()):
         used: list[str] = []
         counts = [(0, 0)] * len(known)
-        for form in forms[key]:
-            parts = [porter_stem(part) for part in form.split()]
+        for form, parts in forms[key]:
             some = [_count_phrase(frequencies, parts) for frequencies in known]
             if has_uncounted or any(one != (0, 0) for one in some):
-                used.append(form)
-                counts = [(a[0] + b[0], a[1] + b[1]) for a, b in zip(counts, some, strict=True)]
+                counts = [(a[0] + b[0], a[1] + b[1]) for a, b in zip(counts, some, strict=True)] if used else some
+                used.append(f'"{form}"')
         if used:
             if has_uncounted:
                 counts = [(max(fields, 1), max(bodies, 1)) for fields, bodies in counts]
-            query = " OR ".join(f'"{form}"' for form in used)
-            found.append(_SearchTerm(term, query, counts, sum(c[0] for c in counts), sum(c[1] for c in counts)))
+            fields, bodies = counts[0] if len(counts) == 1 else map(sum, zip(*counts, strict=True))
+            found.append(_SearchTerm(term, " OR ".join(used), counts, fields, bodies))
         elif len(terms) <= _MAX_COMPLETED and len(term.word) >= _MIN_PREFIX and term.word.isalnum():
             found += _complete(index, term, terms)
     return found
 
 
-def _count_phrase(frequencies: dict[str, tuple[int, int]], stems: list[str]) -> tuple[int, int]:
+def _count_phrase(frequencies: dict[str, tuple[int, int]], stems: Sequence[str]) -> tuple[int, int]:
     """At most so many rows have all the stems, in fields and in bodies."""
     if len(stems) == 1:
         return frequencies.get(stems[0], (0, 0))
@@ -202,14 +207,16 @@ def _complete(index: SearchIndex, term: MessageTerm, terms: dict[str, MessageTer
         yield _SearchTerm(completed, f'"{word}" *', counts, sum(c[0] for c in counts), sum(c[1] for c in counts))
 
 
-def _word_forms(word: str) -> list[str]:
-    """Spellings that the tokenizer of the index keeps apart: deploy and deployment, organise and organize."""
+@lru_cache(8_192)
+def _word_forms(word: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Spellings that the tokenizer of the index keeps apart, each with its stems: deploy and deployment, organise and
+    organize."""
     forms = [word, american_spelling(word), _BRITISH.sub("s", word)]
     if len(word) > 4 and word.isascii():
         base = _MENT.sub("", word)
         if base != word or base.endswith("oy"):
             forms += [base, f"{base}ment"]
-    return list(dict.fromkeys(forms))
+    return tuple((form, tuple(map(porter_stem, form.split()))) for form in dict.fromkeys(forms))
 
 
 def _select_rarest(
@@ -244,7 +251,7 @@ def _add_keyword_matches(index: SearchIndex, message: AnalyzedMessage, candidate
                 if f"-{phrase}-" in joined:
                     candidate = candidates.setdefault(position, Candidate(position))
                     candidate.trigger = max(candidate.trigger, min(1.0 + 0.2 * phrase.count("-"), 2.0))
-    deadline = time.thread_time() + _PATTERN_SECONDS
+    deadline = time.thread_time() + _PATTERN_SECONDS if keywords.patterns else 0.0
     for pattern, position in keywords.patterns:
         if time.thread_time() >= deadline:
             break

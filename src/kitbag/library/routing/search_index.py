@@ -63,14 +63,14 @@ class IndexedRoot(NamedTuple):
     positions: list[int]
     """Positions in the index by row; -1 for rows of changed or deleted skills."""
 
-    def find_in_fields(self, query: str) -> list[int]:
+    def find_in_fields(self, queries: Iterable[str]) -> list[list[tuple[int]]]:
         with _ignoring_store_errors():
-            return self.store.find_in_fields(query)
+            return self.store.find_in_fields(queries)
         return []
 
-    def find_in_bodies(self, query: str, frequency: int) -> list[tuple[int, float]]:
+    def find_in_bodies(self, queries: Iterable[tuple[str, int]]) -> list[list[tuple[int, float]]]:
         with _ignoring_store_errors():
-            return self.store.find_in_bodies(query, frequency)
+            return self.store.find_in_bodies(queries)
         return []
 
     def frequencies(self, stems: Sequence[str]) -> dict[str, tuple[int, int]]:

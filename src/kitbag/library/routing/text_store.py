@@ -217,22 +217,27 @@ class TextStore:
                 found.update((term, (fields, body)) for term, fields, body in rows)
         return found
 
-    def find_in_fields(self, query: str) -> list[int]:
-        """The rows that match an FTS5 query."""
+    def find_in_fields(self, queries: Iterable[str]) -> list[list[tuple[int]]]:
+        """The rows that match each FTS5 query."""
+        sql = "SELECT rowid FROM fields WHERE fields MATCH ?"
         with self._lock:
-            rows = self._connection.execute("SELECT rowid FROM fields WHERE fields MATCH ?", (query,))
-            return [row[0] for row in rows]
+            run = self._connection.execute
+            return [run(sql, (query,)).fetchall() for query in queries]
 
-    def find_in_bodies(self, query: str, frequency: int) -> list[tuple[int, float]]:
-        """The rows that match an FTS5 query for a term that so many rows have, each with its BM25 score without the
+    def find_in_bodies(self, queries: Iterable[tuple[str, int]]) -> list[list[tuple[int, float]]]:
+        """The rows that match each FTS5 query for a term that so many rows have, each with its BM25 score without the
         weight of the term: how often the term occurs."""
-        ratio = (self._bodies - frequency + 0.5) / (frequency + 0.5)
-        weight = math.log(ratio) if ratio > 1.0 else 0.0
+        sql = "SELECT rowid, min(-bm25(bodies, 3.0, 1.0) * ?, ?) FROM bodies WHERE bodies MATCH ?"
         with self._lock:
-            return self._connection.execute(
-                "SELECT rowid, min(-bm25(bodies, 3.0, 1.0) * ?, ?) FROM bodies WHERE bodies MATCH ?",
-                (1.0 / max(weight, _MIN_WEIGHT), _MAX_FREQUENCY, query),
-            ).fetchall()
+            run = self._connection.execute
+            return [
+                run(sql, (self._inverse_weight(frequency), _MAX_FREQUENCY, query)).fetchall()
+                for query, frequency in queries
+            ]
+
+    def _inverse_weight(self, frequency: int) -> float:
+        ratio = (self._bodies - frequency + 0.5) / (frequency + 0.5)
+        return 1.0 / max(math.log(ratio) if ratio > 1.0 else 0.0, _MIN_WEIGHT)
 
     def find_prefix(self, prefix: str, limit: int) -> list[str]:
         """Terms of names and descriptions that start with a prefix, shortest first."""
