@@ -170,10 +170,18 @@ class Session:
 
         await run_to_completion(write_and_apply())
 
-    async def add_user(self, parts: Iterable[Part], one_turn: Iterable[tuple[int, str]] = ()) -> None:
+    async def add_user(
+        self, parts: Iterable[Part], one_turn: Iterable[tuple[int, str]] = (), suggested: Sequence[str] = ()
+    ) -> None:
+        """`suggested`: names of the skills that the message suggests."""
         message = Message("user", tuple(replace_part_surrogates(part) for part in parts))
         one_turn_skills = tuple(one_turn)
-        body = {"message": message_to_json(message), "one_turn": [list(pair) for pair in one_turn_skills]}
+        body: dict[str, Any] = {
+            "message": message_to_json(message),
+            "one_turn": [list(pair) for pair in one_turn_skills],
+        }
+        if suggested:
+            body["suggested"] = list(suggested)
         await self._write("user", body, lambda seq: self._apply_user(message, seq, one_turn_skills))
 
     async def add_note(self, text: str) -> None:

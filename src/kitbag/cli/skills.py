@@ -7,7 +7,9 @@ import click
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option, library_options, open_registry, project_option, set_state
+from kitbag.cli.skills_explain import explain
 from kitbag.cli.skills_list import list_skills, origin
+from kitbag.cli.skills_usage import usage
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import skill_to_json
 from kitbag.settings import ITEM_STATES
@@ -23,6 +25,10 @@ _MAX_INDEX_SECONDS = 5.0
 @click.group(cls=CommandGroup)
 def command() -> None:
     """List, search, show, check, enable and disable skills."""
+
+
+for _subcommand in (explain, usage):
+    command.add_command(_subcommand)
 
 
 @command.command("list")

@@ -5,7 +5,7 @@ features and a reason. Uses retrieval, features and ranking_model; the search in
 """
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ from kitbag.library.routing.features import MatchDetails, SkillFeatures, compute
 from kitbag.library.routing.ranking_model import load_models
 from kitbag.library.routing.retrieval import Retrieval, retrieve_candidates
 from kitbag.library.routing.search_index import SearchIndex
+from kitbag.library.routing.usage_prior import get_usage_prior
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import Verdict
 
@@ -37,6 +38,8 @@ class SkillMatch(msgspec.Struct, frozen=True, kw_only=True):
     """Words of the message that only the body contains."""
     passage: str
     """The passage of the message that matches best."""
+    usage: float = 0.0
+    """What past use in this workspace adds to the score."""
 
     @property
     def reason(self) -> str:
@@ -67,14 +70,28 @@ def get_search_index(registry: Registry, wait: float = 0.0) -> SearchIndex:
     return index
 
 
-def search_skills(registry: Registry, message: str, limit: int = 10, *, wait: float = 0.0) -> list[SkillMatch]:
+def search_skills(
+    registry: Registry, message: str, limit: int = 10, *, wait: float = 0.0, hidden: bool = False
+) -> list[SkillMatch]:
     """Best first, then by name. Bodies of many new skills are indexed in the background: `wait` for them at most so
-    many seconds."""
+    many seconds. `hidden`: also skills that a model may not find."""
     if limit <= 0 or not message.strip():
         return []
     index = get_search_index(registry, wait)
     ranked = rank_candidates(index, retrieve_candidates(index, message))
-    return list(_visible_matches(registry, ranked, limit))
+    return list(_visible_matches(registry, _add_prior(ranked, get_usage_prior(registry)), limit, hidden=hidden))
+
+
+def _add_prior(ranked: list["RankedCandidate"], prior: Mapping[str, float]) -> list["RankedCandidate"]:
+    if not any(one.skill.full_name in prior for one in ranked):
+        return ranked
+    raised = [
+        msgspec.structs.replace(one, score=one.score + usage, usage=usage)
+        if (usage := prior.get(one.skill.full_name, 0.0))
+        else one
+        for one in ranked
+    ]
+    return sorted(raised, key=lambda one: (-one.score, one.skill.full_name.lower()))
 
 
 class RankedCandidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +101,7 @@ class RankedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     is_confident: bool
     features: SkillFeatures
     details: MatchDetails
+    usage: float = 0.0
 
 
 def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCandidate]:
@@ -117,13 +135,15 @@ def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCand
     return sorted(ranked, key=lambda one: (-one.score, one.skill.full_name.lower()))
 
 
-def _visible_matches(registry: Registry, ranked: list[RankedCandidate], limit: int) -> Iterator[SkillMatch]:
+def _visible_matches(
+    registry: Registry, ranked: list[RankedCandidate], limit: int, *, hidden: bool
+) -> Iterator[SkillMatch]:
     view = registry.visibility_context()
     for one in ranked:
         if limit <= 0:
             return
         visibility = registry.evaluate(one.skill, view)
-        if visibility.searchable:
+        if visibility.searchable or hidden:
             limit -= 1
             yield SkillMatch(
                 skill=one.skill,
@@ -135,4 +155,5 @@ def _visible_matches(registry: Registry, ranked: list[RankedCandidate], limit: i
                 words=one.details.words,
                 body_words=one.details.body_words,
                 passage=one.details.passage,
+                usage=one.usage,
             )
