@@ -9,6 +9,7 @@ from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option, library_options, open_registry, project_option, set_state
 from kitbag.cli.skills_explain import explain
 from kitbag.cli.skills_list import list_skills, origin
+from kitbag.cli.skills_test import test
 from kitbag.cli.skills_usage import usage
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import skill_to_json
@@ -27,7 +28,7 @@ def command() -> None:
     """List, search, show, check, enable and disable skills."""
 
 
-for _subcommand in (explain, usage):
+for _subcommand in (explain, test, usage):
     command.add_command(_subcommand)
 
 
