@@ -1,4 +1,4 @@
-"""`kitbag skills`: list, show, search, validate, index, enable and disable skills."""
+"""`kitbag skills`: list, show, search, validate, index, enable and disable skills; more in `skills_*` modules."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +7,9 @@ import click
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option, library_options, open_registry, project_option, set_state
+from kitbag.cli.skills_budget import budget
 from kitbag.cli.skills_explain import explain
+from kitbag.cli.skills_lint import lint
 from kitbag.cli.skills_list import list_skills, origin
 from kitbag.cli.skills_test import test
 from kitbag.cli.skills_usage import usage
@@ -28,7 +30,7 @@ def command() -> None:
     """List, search, show, check, enable and disable skills."""
 
 
-for _subcommand in (explain, test, usage):
+for _subcommand in (explain, test, lint, budget, usage):
     command.add_command(_subcommand)
 
 
