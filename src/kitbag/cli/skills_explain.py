@@ -19,7 +19,14 @@ MAX_INDEX_SECONDS: Final = 5.0
 
 @click.command("explain")
 @click.argument("message", nargs=-1)
-@click.option("--session", "session_id", default="", metavar="ID", help="Explain a message of this session instead.")
+@click.option(
+    "--session",
+    "session_id",
+    default="",
+    metavar="ID",
+    help="Explain a message of this session instead.",
+    show_default="none",
+)
 @click.option(
     "--turn", type=click.IntRange(1), help="Number of the message in the session.", show_default="the last one"
 )

@@ -51,7 +51,6 @@ def test(
 
     \b
     evals/evals.json:  [{"query": "fill this form", "should_trigger": true}]
-                       {"evals": [{"prompt": "...", "assertions": ["..."]}]}
     evals/*.yaml:      the same as YAML
     """
     from kitbag.packing.skill_cases import find_case_files, read_cases

@@ -108,7 +108,9 @@ def explain_routing(
         skills = [library.find_skill(name) for name in names]
     else:
         used = [library.find_skill(name) for name in state.loaded if library.skills.candidates(name)]
-        skills = list(dict.fromkeys([*(match.skill for match in matches[:most]), *used]))
+        # A skill that a model may not find is worth mentioning only if it would have been suggested.
+        shown = [match.skill for match in matches if match.visibility.searchable or match.is_confident]
+        skills = list(dict.fromkeys([*shown[:most], *used]))
     found = tuple(explain.explain(skill, by_name.get(skill.full_name)) for skill in skills)
     return RoutingExplanation(message=message, skills=found, session=session, turn=turn)
 
