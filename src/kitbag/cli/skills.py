@@ -8,11 +8,12 @@ from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option, library_options, open_registry, project_option, set_state
 from kitbag.cli.skills_budget import budget
-from kitbag.cli.skills_explain import explain
+from kitbag.cli.skills_explain import MAX_INDEX_SECONDS, explain
 from kitbag.cli.skills_lint import lint
 from kitbag.cli.skills_list import list_skills, origin
 from kitbag.cli.skills_test import test
 from kitbag.cli.skills_usage import usage
+from kitbag.errors import UsageError
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import skill_to_json
 from kitbag.settings import ITEM_STATES
@@ -20,9 +21,6 @@ from kitbag.settings import ITEM_STATES
 if TYPE_CHECKING:
     from kitbag.library.registry import Registry
     from kitbag.library.routing.skill_search import SkillMatch
-
-_MAX_INDEX_SECONDS = 5.0
-"""How long a search waits for the bodies of new skills to be indexed."""
 
 
 @click.group(cls=CommandGroup)
@@ -43,21 +41,31 @@ for _subcommand in (explain, test, lint, budget, usage):
     help="Print the catalog that the model sees, in this format.",
     show_default="none: print a human-readable listing",
 )
+@click.option(
+    "--client",
+    type=click.Choice(["kitbag", "mcp"]),
+    help="With --format: name the tools that this client's model has.",
+    show_default="kitbag",
+)
 @library_options
 @json_option
-def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
+def list_(
+    everything: bool, form: Any, client: str | None, dirs: tuple[str, ...], team: str, persona: str, as_json: bool
+) -> None:
     """List skills and commands, and where each comes from."""
+    if client and not form:
+        raise UsageError("--client needs --format", "add --format list, table or xml")
     registry = open_registry(dirs, team, persona)
     if form:
-        return _print_catalog(registry, form, as_json)
+        return _print_catalog(registry, form, as_json, over_mcp=client == "mcp")
     return list_skills(registry, everything=everything, as_json=as_json)
 
 
-def _print_catalog(registry: "Registry", form: Any, as_json: bool) -> None:
+def _print_catalog(registry: "Registry", form: Any, as_json: bool, *, over_mcp: bool) -> None:
     from kitbag.packing.catalog import catalog_budget, render_skills
     from kitbag.text.tokens import estimate_tokens
 
-    catalog = render_skills(registry.visible_skills(), catalog_budget(registry.settings), form)
+    catalog = render_skills(registry.visible_skills(), catalog_budget(registry.settings), form, over_mcp=over_mcp)
     if as_json:
         output.as_json({**catalog.to_json(), "tokens": estimate_tokens(catalog.text)})
     elif catalog.text:
@@ -184,7 +192,7 @@ def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, 
     from kitbag.library.routing.skill_search import search_skills as find
 
     registry = open_registry(dirs, team, persona)
-    hits = find(registry, " ".join(query), most, wait=_MAX_INDEX_SECONDS)
+    hits = find(registry, " ".join(query), most, wait=MAX_INDEX_SECONDS)
     if as_json:
         return output.as_json([_match_to_json(hit) for hit in hits])
     output.table(
@@ -201,7 +209,7 @@ def _match_to_json(match: "SkillMatch") -> dict[str, Any]:
         **skill_to_json(match.skill, match.visibility),
         "score": match.score,
         "probability": match.probability,
-        "reason": match.reason,
+        "why": match.reason,
     }
 
 

@@ -46,8 +46,10 @@ def preload_skills(
     limit: int,
     count: Callable[[str], int],
     prepare: PreparePreload | None = None,
+    find_denial: Callable[[Skill], str] = lambda skill: "",
 ) -> PreloadedSkills:
-    """`prepare`: resolves references; without it, commands stay text."""
+    """`prepare`: resolves references; without it, commands stay text. `find_denial`: why rules deny a skill, or
+    empty."""
     prepare = prepare or (_reading_prepare(registry) if agent.skills else None)
     skills: dict[str, Skill] = {}
     entries: list[Entry] = []
@@ -82,6 +84,9 @@ def preload_skills(
                 verdict.reason or "it is not available to agents",
                 "make it available, or remove it from `skills:`",
             )
+            continue
+        if denial := find_denial(skill):
+            warn(name, f"your rules deny it: {denial}", "change the rule, or remove it from `skills:`")
             continue
         delivery, problems = _render(skill, prepare)
         if any(problem.severity == "error" for problem in delivery.problems):
