@@ -27,8 +27,10 @@ def read_routing(journal: Journal, session_id: str, turn: int = 0) -> tuple[str,
     messages = [at for at, record in enumerate(records) if record.kind == "user"]
     number = turn or len(messages)
     if not 1 <= number <= len(messages):
-        fix = f"it has {format_count(len(messages), 'message')}" if messages else "it has no messages yet"
-        raise NotFoundError(f"no message {turn} in session {session_id}" if turn else "no message yet", fix)
+        fix = f"it has {format_count(len(messages), 'message')}" if messages else "send a message first"
+        raise NotFoundError(
+            f"no message {turn} in session {session_id}" if turn else "the session has no messages", fix
+        )
     start = messages[number - 1]
     end = messages[number] if number < len(messages) else len(records)
     session = Session(journal, session_id)
