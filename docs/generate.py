@@ -37,6 +37,17 @@ KEYS = {
     "`text`, and `files` at level 2.",
     "skills which": "list, the used file first: `name`, `full_name`, `description`, `scope`, `path`, `used`, `rule`.",
     "skills search": "keys of `skills list`, and `score`, `probability`, `why`; best first.",
+    "skills explain": "`message`, `session`, `turn`, and `skills`, best match first: `name`, `outcome`, `rule`, `listing`, "
+    "`probability`, `score`, and of a match `reason`, `usage`, `words`, `body_words`, `passage`, `features`.",
+    "skills test": "`tier` (`ranking` or `model`), `model`, `estimated_cost`, `cost`, `passed`, `failed`, `skipped`, "
+    "`unchecked_assertions`, `results` (`skill`, `id`, `file`, `message`, `should_load`, `outcome`, `chosen`, `rank`, `reason`, "
+    "`cost`), `confusions` (`skill`, `chosen`, `messages`), `problems`.",
+    "skills lint": "keys of `skills validate`; with `--collisions` a list of `first`, `second`, `overlap`, `messages`, "
+    "`first_words`, `second_words`.",
+    "skills budget": "`descriptions` and `names` (`used`, `limit`), `entry`, `tokens`, `counts`, and `skills`: `name`, `listing`, "
+    "`reason`, `characters`, `wanted`.",
+    "skills usage": "`workspace`, `learning`, and `skills`, most used first: `name`, `suggested`, `loaded`, "
+    "`loaded_after_suggestion`, `loaded_after_search`, `invoked`, `last`, `prior`.",
     "skills validate": "list of `path`, `valid`, and `problems` (with `--portable`: `errors`, a list of texts).",
     "skills index": "the manifest itself.",
     "skills set": "`full_name`, `state`, `file`; also for enable and disable, of skills and agents.",

@@ -79,6 +79,15 @@ SETTINGS: tuple[Setting, ...] = (
         ),
     ),
     Setting(
+        key="routing.learning",
+        kind="on|off",
+        default="on",
+        description=(
+            "whether skills that were loaded in a workspace rank slightly higher there; reset it with `kitbag skills "
+            "usage --reset`"
+        ),
+    ),
+    Setting(
         key="catalog.descriptions",
         kind="budget",
         default="8000",

@@ -202,12 +202,27 @@ def test_tools_that_change_are_offered_with_the_next_request(world: World) -> No
     asyncio.run(go())
 
 
-def test_a_thousand_tools_do_not_flood_the_model_and_it_is_said(world: World) -> None:
-    own(world, "[mcp]\ncharacters = 20000\n", plain=described(tools=[f"tool_{at}" for at in range(1_000)]))
+def test_a_thousand_tools_cost_what_a_few_do_and_each_can_be_found_and_called(world: World) -> None:
+    tools = ["echo", "send_invoice", *(f"tool_{at}" for at in range(998))]
+    own(world, "[mcp]\ncharacters = 20000\n", plain=described(tools=tools))
+    house = House(world)
+    search = Step(calls=(("f", "SearchTools", '{"query": "send invoice"}'),))
+    house.ask("Hi", "tool_77 please", steps=[search, use("tool_500"), "Done.", "Done."])
+    offered = [[spec.name for spec in request.tools if "mcp__" in spec.name] for request in house.requests]
+    assert offered[0] == []
+    assert "mcp__plain__send_invoice" in offered[1]
+    assert "tool_500 heard hi" in results(house)
+    assert "mcp__plain__tool_77" in offered[-1]
+    assert len(offered[-1]) < 20
+    assert "omitted" not in house.notices()
+
+
+def test_twenty_tools_that_do_not_fit_are_omitted_and_it_is_said(world: World) -> None:
+    own(world, "[mcp]\ncharacters = 500\n", plain=described(tools=[f"tool_{at}" for at in range(20)]))
     house = House(world)
     house.ask("Hi")
-    assert 50 < sum(name.startswith("mcp__") for name in house.tools()) < 300
-    assert "of 1,000 tools of MCP server plain omitted" in house.notices()
+    assert 0 < sum(name.startswith("mcp__") for name in house.tools()) < 20
+    assert "of 20 tools of MCP server plain omitted" in house.notices()
 
 
 def test_a_prompt_of_a_server_is_a_command(world: World) -> None:

@@ -51,6 +51,7 @@ def test_the_page_of_commands_lists_every_key_of_their_json(world: World) -> Non
     world.ok("-p", "Collect every TODO into TODO.md", "--permission-mode", "acceptEdits", "--model", "offline")
     for command, *arguments in (
         ("skills list",), ("skills show", "code-review"), ("skills which", "rounding"), ("skills search", "money"),
+        ("skills explain", "money"), ("skills budget",), ("skills usage",), ("skills lint",),
         ("skills validate", ".kitbag/skills/rounding"), ("skills set", "rounding", "on"), ("agents list",),
         ("agents show", "Explore"), ("agents search", "review"), ("personas list",), ("personas show", "support"),
         ("plugins list",), ("pack", "SHOP-41"), ("setup",), ("config get",), ("config where",), ("sessions list",),

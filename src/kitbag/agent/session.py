@@ -189,16 +189,18 @@ class Session:
         parts: Iterable[Part],
         one_turn: Iterable[tuple[int, str]] = (),
         *,
+        suggested: Sequence[str] = (),
         is_steering: bool = False,
         write: WriteUserRecord | None = None,
     ) -> bool:
-        """`write`: writes the record and returns its number, or 0 if it must not be written; then this returns
-        False."""
+        """`suggested`: names of the skills that the message suggests. `write`: writes the record and returns its
+        number, or 0 if it must not be written; then this returns False."""
         message = Message("user", tuple(replace_part_surrogates(part) for part in parts))
         one_turn_skills = tuple(one_turn)
         body: dict[str, Any] = {
             "message": message_to_json(message),
             "one_turn": [list(pair) for pair in one_turn_skills],
+            **({"suggested": list(suggested)} if suggested else {}),
             **({"steering": True} if is_steering else {}),
         }
 

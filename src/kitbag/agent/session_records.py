@@ -8,7 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from kitbag.messages import Message, Text, Usage
-from kitbag.packing.session_skills import LoadedSkill, RequestedBy
+from kitbag.packing.session_skills import FoundBy, LoadedSkill, RequestedBy
 from kitbag.record_fields import RecordFields
 
 _MAX_ABOUT_CHARS: Final = 120
@@ -82,6 +82,7 @@ class SkillUse(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     call_id: str = ""
     """The call whose result contains the text."""
+    found: FoundBy = ""
 
     def as_loaded(self) -> LoadedSkill:
         return LoadedSkill(
@@ -92,6 +93,7 @@ class SkillUse(msgspec.Struct, frozen=True, kw_only=True):
             digest=self.digest,
             arguments=self.arguments,
             text=self.text,
+            found=self.found,
         )
 
 
@@ -105,11 +107,14 @@ def make_skill_use(loaded: LoadedSkill, call_id: str = "") -> SkillUse:
         arguments=loaded.arguments,
         text=loaded.text,
         call_id=call_id,
+        found=loaded.found,
     )
 
 
 SWITCH_FIELDS: Final = RecordFields(SessionSwitch, "what", "before", "after", "told")
-SKILL_USE_FIELDS: Final = RecordFields(SkillUse, "name", "tokens", "at", "by", "digest", "arguments", "text", "call_id")
+SKILL_USE_FIELDS: Final = RecordFields(
+    SkillUse, "name", "tokens", "at", "by", "digest", "arguments", "text", "call_id", "found"
+)
 
 
 class SessionTotals(msgspec.Struct, frozen=True, kw_only=True):

@@ -289,6 +289,8 @@ class BaseAgent(AgentResources):
         self.notices = []
         self.changes.emit_notice = emit
         self._restore_skills()
+        used = [call.name for call in self.session.calls.values()]
+        self.toolset.describe_for(f"{self._task_prompt}\n{request}", used)
         loop = self._make_loop(emit)
         self._executor = loop.executor
         if message is not None:

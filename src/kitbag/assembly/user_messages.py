@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session, WriteUserRecord
+from kitbag.agent.skill_usage import learn_from_sessions
 from kitbag.agent.undo.plan import undo_notice
 from kitbag.assembly.environment import trust_lost_notices
 from kitbag.assembly.mentions import NO_MENTIONS, MentionedContent
@@ -18,7 +19,7 @@ from kitbag.errors import NotFoundError
 from kitbag.events import Notice, SkillLoaded, Switched
 from kitbag.messages import Image, Part, Text
 from kitbag.packing.session_skills import SessionSkills, SkillDelivery, SkillFork
-from kitbag.packing.suggestions import library_changes_notice, suggest_skills
+from kitbag.packing.suggestions import library_changes_notice, list_suggested, suggest_skills
 from kitbag.text.hidden_characters import reveal_hidden
 
 RunFork = Callable[[SkillFork, Emit], Awaitable[str]]
@@ -80,7 +81,8 @@ class UserMessages:
         parts.append(Text("\n\n".join(text_part for text_part in (reveal_hidden(text), *tail) if text_part)))
         parts += mentions.images
         switches = self.session.pending_switches
-        if not await self.session.add_user(parts, one_turn, is_steering=is_steering, write=write):
+        suggested = list_suggested(tail[-1]) if self.can_suggest else ()
+        if not await self.session.add_user(parts, one_turn, suggested=suggested, is_steering=is_steering, write=write):
             return False
         for switch in switches:
             emit(Switched(what=switch.what, before=switch.before, after=switch.after, told=switch.told))
@@ -127,6 +129,8 @@ class UserMessages:
         if not self.can_suggest:
             return [changes]
         loaded = [skill.name for skill in self.skills.loaded()]
+        learn_from_sessions(library, self.session.journal)
         suggested = suggest_skills(library, text, catalog + self._suggested, loaded)
         self._suggested += f"\n{suggested}"
+        self.skills.note_found(list_suggested(suggested), "suggestion")
         return [changes, suggested]

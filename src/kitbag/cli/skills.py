@@ -1,4 +1,4 @@
-"""`kitbag skills`: list, show, search, validate, index, enable and disable skills."""
+"""`kitbag skills`: list, show, search, validate, index, enable and disable skills; more in `skills_*` modules."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +7,12 @@ import click
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option, library_options, open_registry, project_option, set_state
+from kitbag.cli.skills_budget import budget
+from kitbag.cli.skills_explain import MAX_INDEX_SECONDS, explain
+from kitbag.cli.skills_lint import lint
 from kitbag.cli.skills_list import list_skills, origin
+from kitbag.cli.skills_test import test
+from kitbag.cli.skills_usage import usage
 from kitbag.errors import UsageError
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import skill_to_json
@@ -17,13 +22,14 @@ if TYPE_CHECKING:
     from kitbag.library.registry import Registry
     from kitbag.library.routing.skill_search import SkillMatch
 
-_MAX_INDEX_SECONDS = 5.0
-"""How long a search waits for the bodies of new skills to be indexed."""
-
 
 @click.group(cls=CommandGroup)
 def command() -> None:
     """List, search, show, check, enable and disable skills."""
+
+
+for _subcommand in (explain, test, lint, budget, usage):
+    command.add_command(_subcommand)
 
 
 @command.command("list")
@@ -186,7 +192,7 @@ def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, 
     from kitbag.library.routing.skill_search import search_skills as find
 
     registry = open_registry(dirs, team, persona)
-    hits = find(registry, " ".join(query), most, wait=_MAX_INDEX_SECONDS)
+    hits = find(registry, " ".join(query), most, wait=MAX_INDEX_SECONDS)
     if as_json:
         return output.as_json([_match_to_json(hit) for hit in hits])
     output.table(

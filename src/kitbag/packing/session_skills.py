@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from kitbag.packing.substitutions import InvocationArguments
 
 RequestedBy = Literal["model", "user", "preload"]
+FoundBy = Literal["", "suggestion", "search"]
+"""How a model found a skill that it loads; empty: in the catalog, or by itself."""
 PrepareSkill = Callable[[Skill, str, int, "InvocationArguments"], tuple[str, tuple[Diagnostic, ...]]]
 """(skill, its body, the line at which the body starts, arguments) -> (text to deliver, warnings)."""
 _REQUESTER_NAMES: dict[RequestedBy, str] = {"model": "the model", "user": "the user", "preload": "an agent's `skills:`"}
@@ -88,6 +90,7 @@ class LoadedSkill(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str
     text: str
     """The block as it is in the session."""
+    found: FoundBy = ""
 
 
 class _RenderedVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,11 +125,18 @@ class SessionSkills:
         self._loaded: dict[str, LoadedSkill] = {}
         """Most recently requested last."""
         self._preloaded = ""
+        self._found: dict[str, FoundBy] = {}
+        """How the model was told about skills, by full name."""
         self._lock = threading.RLock()
 
     def set_preloaded_text(self, preloaded: str) -> None:
         """Sets the preloaded skills in the agent's prompt, which are not delivered again."""
         self._preloaded = preloaded
+
+    def note_found(self, names: Iterable[str], by: FoundBy) -> None:
+        """Recorded with each of these skills if it is loaded later."""
+        with self._lock:
+            self._found.update(dict.fromkeys(names, by))
 
     def begin_turn(self) -> None:
         """Called at each user message: permission changes by skills end."""
@@ -218,6 +228,7 @@ class SessionSkills:
             digest=_digest(whole),
             arguments=arguments,
             text=whole,
+            found=self._found.get(name, ""),
         )
         return msgspec.structs.replace(_make_delivery(name, text, digest, rendered), loaded=loaded)
 
@@ -269,6 +280,7 @@ class SessionSkills:
             digest=digest,
             arguments=arguments,
             text=delivery.text,
+            found=self._found.get(name, ""),
         )
         return msgspec.structs.replace(_make_delivery(name, text, digest, delivery), loaded=loaded)
 

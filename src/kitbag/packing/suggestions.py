@@ -4,15 +4,18 @@ changes; and to a tool result: skills for the file. The prompt before them stays
 Used by assembly at each message and by tools.path_skills; uses library.routing.
 """
 
+import html
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
 
 from kitbag.library.library_changes import Change
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill, is_path_activated
-from kitbag.packing.catalog import catalog_budget, render_entry
+from kitbag.packing.catalog import catalog_budget, parse_catalog_lines, render_entry
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ MAX_SUGGESTIONS: Final = 5
 _MAX_FOR_LONG_MESSAGE, _LONG_MESSAGE = 8, 400
 """A message of so many characters may have several needs."""
 _MAX_CHARACTERS: Final = 3_200
-_SEARCHED: Final = 40
+SEARCHED_MATCHES: Final = 40
 _OPENING: Final = "<suggested-skills>"
 _CLOSING: Final = "</suggested-skills>"
 _MIN_SCORE_SHARE: Final = 0.25
@@ -34,31 +37,76 @@ _REASON = re.compile(r" \[[^\[\]]*\]$")
 _MAX_CHANGES = 20
 
 
+class SuggestionDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a skill that matches a message is suggested, and the rule that decides."""
+
+    match: "SkillMatch"
+    outcome: Literal["suggested", "described", "loaded", "not suggested"]
+    rule: str
+    line: str = ""
+    """Of the block, if it is suggested."""
+
+
 def suggest_skills(library: Registry, message: str, catalog: str, known: Collection[str] = ()) -> str:
     """The block, or an empty string. `message`: what the user typed; `catalog`: the one in the prompt and what was
     suggested before; `known`: names of skills that are loaded."""
-    max_length = catalog_budget(library.settings).entry
-    described = frozenset(form for line in catalog.splitlines() for form in (line, _REASON.sub("", line)))
-    if _describes_all(library, described, max_length):
+    if _describes_all(library, _split_catalog(catalog), catalog_budget(library.settings).entry):
         return ""
     from kitbag.library.routing.skill_search import search_skills
 
-    hits = search_skills(library, message, _SEARCHED)
+    hits = search_skills(library, message, SEARCHED_MATCHES)
+    decisions = decide_suggestions(library, message, hits, catalog, known)
+    return _block("Keyword matches for this message:", [one.line for one in decisions if one.line])
+
+
+def decide_suggestions(
+    library: Registry, message: str, hits: "Sequence[SkillMatch]", catalog: str, known: Collection[str] = ()
+) -> list[SuggestionDecision]:
+    """For each match, suggested ones first, in the order of the block. `catalog` and `known`: as for suggest_skills."""
+    max_length, described = catalog_budget(library.settings).entry, _split_catalog(catalog)
     best = max((hit.score for hit in hits if hit.has_need), default=math.inf)
-    lines: list[str] = []
+    suggested: list[SuggestionDecision] = []
+    others: list[SuggestionDecision] = []
+    covering = cover_needs(hits, best)
     left = _MAX_CHARACTERS
     most = MAX_SUGGESTIONS if len(message) < _LONG_MESSAGE else _MAX_FOR_LONG_MESSAGE
-    for hit in cover_needs(hits, best):
-        if hit.skill.full_name in known or is_path_activated(hit.skill):
-            continue
+    chosen = {hit.skill.full_name for hit in covering}
+    for hit in (*covering, *(hit for hit in hits if hit.skill.full_name not in chosen)):
         entry = render_entry(hit.skill)
-        if described.isdisjoint((entry, render_entry(hit.skill, max_length))):
+        if hit.skill.full_name in known:
+            others.append(SuggestionDecision(match=hit, outcome="loaded", rule="loaded skills are not suggested"))
+        elif not described.isdisjoint((entry, render_entry(hit.skill, max_length))):
+            rule = "the catalog, or an earlier suggestion, describes it"
+            others.append(SuggestionDecision(match=hit, outcome="described", rule=rule))
+        elif is_path_activated(hit.skill):
+            rule = "it has `paths`: described when a matching file is used"
+            others.append(SuggestionDecision(match=hit, outcome="not suggested", rule=rule))
+        elif hit.skill.full_name not in chosen:
+            others.append(SuggestionDecision(match=hit, outcome="not suggested", rule=_ranking_rule(hit, best)))
+        else:
             line = f"{entry} [{_escape(hit.reason)}]"
             left -= len(line)
-            if lines and (left < 0 or len(lines) >= most):
-                break
-            lines.append(line)
-    return _block("Keyword matches for this message:", lines)
+            if suggested and (left < 0 or len(suggested) >= most):
+                left = -1  # the first that does not fit ends the block
+                rule = f"at most {most} suggestions and {_MAX_CHARACTERS:,} characters per message"
+                others.append(SuggestionDecision(match=hit, outcome="not suggested", rule=rule))
+            else:
+                rule = f"probable enough, and the catalog does not describe it: {hit.reason}"
+                suggested.append(SuggestionDecision(match=hit, outcome="suggested", rule=rule, line=line))
+    return [*suggested, *others]
+
+
+def _ranking_rule(hit: "SkillMatch", best: float) -> str:
+    if best == math.inf:
+        return "the message seems to need no skill"
+    if hit.score < _MIN_SCORE_SHARE * best:
+        return f"its score is less than {_MIN_SCORE_SHARE:.0%} of the best one"
+    return "better matches cover the same words"
+
+
+def _split_catalog(catalog: str) -> frozenset[str]:
+    """Its lines, with and without the reason of a suggestion."""
+    return frozenset(form for line in catalog.splitlines() for form in (line, _REASON.sub("", line)))
 
 
 def cover_needs(hits: "Sequence[SkillMatch]", best: float) -> "list[SkillMatch]":
@@ -94,6 +142,11 @@ def suggest_skills_for_file(skills: Sequence[Skill]) -> str:
 
 def _block(heading: str, lines: Sequence[str]) -> str:
     return "\n".join((_OPENING, heading, *lines, _CLOSING)) if lines else ""
+
+
+def list_suggested(block: str) -> list[str]:
+    """The names of the skills in a block of suggestions."""
+    return [html.unescape(name) for name in parse_catalog_lines(block)]
 
 
 def extract_suggestions(text: str) -> list[str]:

@@ -89,6 +89,7 @@ async def _search_skills(arguments: SearchSkillsArguments, context: ToolContext)
         return text_output(
             "No matching skills. Try different keywords, or continue without a skill.", "no skills found"
         )
+    context.skills.note_found((hit.skill.full_name for hit in hits), "search")
     lines = [render_entry(hit.skill) for hit in hits]
     return text_output("\n".join(lines), f"{len(hits)} found")
 

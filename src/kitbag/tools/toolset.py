@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from kitbag.models.provider import ToolSpec
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.tools.base import Tool
+from kitbag.tools.on_demand_tools import MAX_DESCRIBED_TOOLS, SERVER_TOOL_PREFIX, OnDemandTools
 
 
 class AbstractToolset(Protocol):
@@ -38,13 +39,30 @@ class Toolset:
         all_tools = tuple(tools)
         self._tools = {tool.name: tool for tool in all_tools if permissions.has_tool(tool.name, can_ask)}
         self._hidden = {tool.name for tool in all_tools if tool.name not in self._tools}
-        self._specs = tuple(tool.spec for tool in self._tools.values())
+        server_tools = {name: tool for name, tool in self._tools.items() if name.startswith(SERVER_TOOL_PREFIX)}
+        self._on_demand = OnDemandTools(server_tools) if len(server_tools) > MAX_DESCRIBED_TOOLS else None
+        if self._on_demand is not None:
+            search = self._on_demand.search_tool
+            if permissions.has_tool(search.name, can_ask):
+                self._tools[search.name] = search
+            else:
+                self._on_demand = None
+        on_demand = server_tools if self._on_demand is not None else {}
+        self._specs = tuple(tool.spec for name, tool in self._tools.items() if name not in on_demand)
 
     def names(self) -> tuple[str, ...]:
         return tuple(self._tools)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        return self._specs
+        """Without the tools of servers that are described on demand and were not yet needed."""
+        return self._specs if self._on_demand is None else (*self._specs, *self._on_demand.specs())
+
+    def describe_for(self, message: str, used: Iterable[str] = ()) -> None:
+        """Describes, from now on, the tools of servers that a message needs, and those that were `used` before. Does
+        nothing if all are described."""
+        if self._on_demand is not None:
+            self._on_demand.describe(used)
+            self._on_demand.describe(self._on_demand.find(message))
 
     def get(self, name: str) -> Tool[Any] | None:
         return self._tools.get(name)

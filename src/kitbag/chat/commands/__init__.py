@@ -100,6 +100,12 @@ COMMANDS = {
             module="skills",
         ),
         ChatCommand(
+            name="why",
+            arguments="[SKILL]",
+            help="Explain which skills your last message got, and why; or why a skill was not suggested",
+            module="why",
+        ),
+        ChatCommand(
             name="agents", arguments="[NAME|on|off NAME]", help="List agents; enable or disable them", module="agents"
         ),
         ChatCommand(

@@ -12,6 +12,8 @@ _CANONICAL_NAMES: Final = (
 CANONICAL_TOOLS: Final = tuple(_CANONICAL_NAMES.split())
 COMPANION_TOOLS: Final = ("SearchSkills", "ListLoadedSkills", "UnloadSkill")
 """Tools that come with Skill; a list may name them but does not have to."""
+SEARCH_TOOLS: Final = "SearchTools"
+"""Comes with many tools of MCP servers."""
 
 # Canonical tools, and the aliases that map to them, in lower case without `_` and `-`.
 _ALIAS_GROUPS: Final = (

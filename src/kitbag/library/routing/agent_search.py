@@ -9,12 +9,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
-from kitbag.library.routing.features import compute_features, weigh_message
+from kitbag.library.routing.description_search import score_descriptions
 from kitbag.library.routing.light_stems import light_stems
-from kitbag.library.routing.message_terms import analyze_message
-from kitbag.library.routing.ranking_model import load_models
-from kitbag.library.routing.retrieval import term_weight
-from kitbag.library.routing.skill_text import make_profile
 
 _FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w.-]{0,80}[\w-]\.[A-Za-z]\w{0,7}(?![\w/-]|\.\w)")
 _EXTENSION = re.compile(r"(?<![\w/.-])\*?(\.[A-Za-z]\w{0,7})(?![\w/-]|\.\w)")
@@ -76,19 +72,8 @@ def rank_agents(candidates: Iterable[AgentCandidate], message: str) -> list[Agen
 
 def _score_all(candidates: list[AgentCandidate], message: str) -> list[float]:
     """By the ranking of skills, over name and description."""
-    profiles = [
-        make_profile(candidate.name, candidate.name, _without_exclusions(candidate.description))
-        for candidate in candidates
-    ]
-    analyzed = analyze_message(message)
-    counts = {key: sum(key in one.summary or key in one.name_keys for one in profiles) for key in analyzed.terms}
-    weights = {key: term_weight(key, len(profiles), count) for key, count in counts.items()}
-    weighed, model = weigh_message(analyzed, weights), load_models().lexical
-    features = [
-        compute_features(profile, weighed, {}, None, trigger=0.0, has_path=False, similarity=0.0)[0]
-        for profile in profiles
-    ]
-    return [round(model.rank(one), 4) for one in features]
+    texts = [(candidate.name, _without_exclusions(candidate.description)) for candidate in candidates]
+    return score_descriptions(texts, message)
 
 
 def find_topic_words(message: str) -> set[str]:

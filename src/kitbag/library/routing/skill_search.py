@@ -5,7 +5,7 @@ features and a reason. Uses retrieval, features and ranking_model; the search in
 """
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -16,6 +16,7 @@ from kitbag.library.routing.features import MatchDetails, SkillFeatures, compute
 from kitbag.library.routing.ranking_model import BEST_MATCHES, RankingModel, load_models
 from kitbag.library.routing.retrieval import Retrieval, retrieve_candidates
 from kitbag.library.routing.search_index import SearchIndex
+from kitbag.library.routing.usage_prior import get_usage_prior
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import Verdict
 
@@ -40,6 +41,8 @@ class SkillMatch(msgspec.Struct, frozen=True, kw_only=True):
     """Words of the message that only the body contains."""
     passage: str
     """The passage of the message that matches best."""
+    usage: float = 0.0
+    """What past use in this workspace adds to the score."""
 
     @property
     def reason(self) -> str:
@@ -70,20 +73,34 @@ def get_search_index(registry: Registry, wait: float = 0.0) -> SearchIndex:
     return index
 
 
-def search_skills(registry: Registry, message: str, limit: int = 10, *, wait: float = 0.0) -> list[SkillMatch]:
+def search_skills(
+    registry: Registry, message: str, limit: int = 10, *, wait: float = 0.0, hidden: bool = False
+) -> list[SkillMatch]:
     """Best first, then by name. Bodies of many new skills are indexed in the background: `wait` for them at most so
-    many seconds."""
+    many seconds. `hidden`: also skills that a model may not find."""
     if limit <= 0 or not message.strip():
         return []
     index = get_search_index(registry, wait)
     retrieval = retrieve_candidates(index, message)
-    ranked = rank_candidates(index, retrieval)
-    return list(_visible_matches(registry, ranked, limit, _choose_model(retrieval)))
+    ranked = _add_prior(rank_candidates(index, retrieval), get_usage_prior(registry))
+    return list(_visible_matches(registry, ranked, limit, _choose_model(retrieval), hidden=hidden))
 
 
 def _choose_model(retrieval: Retrieval) -> RankingModel:
     models = load_models()
     return models.semantic if retrieval.has_vectors else models.lexical
+
+
+def _add_prior(ranked: list["RankedCandidate"], prior: Mapping[str, float]) -> list["RankedCandidate"]:
+    if not any(one.skill.full_name in prior for one in ranked):
+        return ranked
+    raised = [
+        msgspec.structs.replace(one, score=one.score + usage, usage=usage)
+        if (usage := prior.get(one.skill.full_name, 0.0))
+        else one
+        for one in ranked
+    ]
+    return sorted(raised, key=lambda one: (-one.score, one.skill.full_name.lower()))
 
 
 class RankedCandidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +110,7 @@ class RankedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     is_confident: bool
     features: SkillFeatures
     details: MatchDetails
+    usage: float = 0.0
 
 
 def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCandidate]:
@@ -126,11 +144,11 @@ def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCand
 
 
 def _visible_matches(
-    registry: Registry, ranked: list[RankedCandidate], limit: int, model: RankingModel
+    registry: Registry, ranked: list[RankedCandidate], limit: int, model: RankingModel, *, hidden: bool
 ) -> Iterator[SkillMatch]:
     view = registry.visibility_context()
     verdicts = ((one, registry.evaluate(one.skill, view)) for one in ranked)
-    visible = list(islice((pair for pair in verdicts if pair[1].searchable), max(limit, BEST_MATCHES)))
+    visible = list(islice((pair for pair in verdicts if pair[1].searchable or hidden), max(limit, BEST_MATCHES)))
     best = [(one.features, one.score) for one, _ in visible]
     has_need = any(one.probability for one, _ in visible) and model.needs_any(best)
     for one, visibility in visible[:limit]:
@@ -145,4 +163,5 @@ def _visible_matches(
             words=one.details.words,
             body_words=one.details.body_words,
             passage=one.details.passage,
+            usage=one.usage,
         )

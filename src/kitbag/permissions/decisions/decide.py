@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 import msgspec
 
 from kitbag.library.dialects.permission_modes import PermissionMode
+from kitbag.library.dialects.tool_aliases import SEARCH_TOOLS
 from kitbag.library.dialects.tool_lists import ToolAccess
 from kitbag.permissions.decisions.other_tools import decide_other_tool
 from kitbag.permissions.decisions.outbound import WOULD_LEAK, outbound_texts
@@ -33,8 +34,8 @@ READ_ONLY_AGENTS: Final = frozenset(("Explore", "Plan"))
 _PATH_KEYS: Final = ("file_path", "path", "notebook_path", "filePath", "file")
 _DIRECTORY_KEYS: Final = ("cwd", "directory", "workdir", "working_directory")
 _WORKSPACE_INDEPENDENT_TOOLS: Final = frozenset(
-    ("AskUser", "ListLoadedSkills", "SearchSkills", "TaskOutput", "TaskStop", "TodoWrite", "UnloadSkill", "WebFetch",
-     "WebSearch")
+    ("AskUser", "ListLoadedSkills", "SearchSkills", SEARCH_TOOLS, "TaskOutput", "TaskStop", "TodoWrite",
+     "UnloadSkill", "WebFetch", "WebSearch")
 )  # fmt: skip
 """They still work when the workspace was moved or replaced."""
 
@@ -296,7 +297,8 @@ class Permissions:
     def _missing_tool(self, tool: str) -> DecisionPart | None:
         """Why the agent does not have the tool. Compares names exactly: `write` is not `Write`."""
         for access, source in self._accesses:
-            if not access.allows(tool) and not (tool in COMPANION_TOOLS and access.allows("Skill")):
+            is_companion = tool == SEARCH_TOOLS or (tool in COMPANION_TOOLS and access.allows("Skill"))
+            if not access.allows(tool) and not is_companion:
                 return DecisionPart(
                     what=tool, effect="deny", reason="the agent does not have this tool", rule="", source=source
                 )

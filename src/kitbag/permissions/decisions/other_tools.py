@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from kitbag.library.dialects.tool_aliases import SEARCH_TOOLS
 from kitbag.permissions.decisions.policy import (
     PartVerdict,
     PermissionPolicy,
@@ -17,7 +18,9 @@ from kitbag.permissions.decisions.policy import (
 from kitbag.permissions.rules.matching import matches_host, matches_name, matches_parameter, normalize_host, parse_host
 from kitbag.permissions.rules.rule import COMPANION_TOOLS, PermissionRule
 
-TOOLS_WITHOUT_EFFECTS: Final = frozenset(("Skill", *COMPANION_TOOLS, "TodoWrite", "TaskOutput", "AskUser"))
+TOOLS_WITHOUT_EFFECTS: Final = frozenset(
+    ("Skill", *COMPANION_TOOLS, SEARCH_TOOLS, "TodoWrite", "TaskOutput", "AskUser")
+)
 """Tools without effects outside the session."""
 _SKILL_KEYS: Final = ("skill", "skill_name", "name", "command")
 

@@ -30,6 +30,7 @@ from kitbag.tools.mcp_client.listing_cache import load_listing, save_listing, wr
 from kitbag.tools.mcp_client.server_config import ServerConfig, secret_values
 from kitbag.tools.mcp_client.server_listing import OfferedPrompt, ServerListing
 from kitbag.tools.mcp_client.server_tools import ServerOffer, ServerTool, build_server_tools, make_tool_name
+from kitbag.tools.on_demand_tools import MAX_DESCRIBED_TOOLS, MAX_LISTED_CHARACTERS
 
 _READ_TIMEOUT_SECONDS: Final = 900.0
 """How long an HTTP server may be silent on an open connection."""
@@ -182,7 +183,10 @@ class McpServers:
                 for server in self._servers.values()
                 if server.listing is not None and server.connection is not None
             ]
-            self._tools, notes = build_server_tools(offers, int(self._environment.settings.get("mcp.characters")))
+            limit = int(self._environment.settings.get("mcp.characters"))
+            if sum(len(offer.listing.tools) for offer in offers) > MAX_DESCRIBED_TOOLS:
+                limit = max(limit, MAX_LISTED_CHARACTERS)
+            self._tools, notes = build_server_tools(offers, limit)
             fix = 'select tools with `tools = ["name", "list_*"]` in the definition of the server'
             self._notices += [Notice(severity="warning", text=remark, fix=fix) for remark in notes]
         chosen = [

@@ -1,0 +1,59 @@
+"""`kitbag skills budget`: how the catalog's budget is spent."""
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.library_options import json_option, library_options, limit_option, open_registry
+
+
+@click.command("budget")
+@click.option("--all", "everything", is_flag=True, help="Also list skills that are described in full or hidden.")
+@click.option(
+    "--window",
+    type=click.IntRange(1_000),
+    default=200_000,
+    show_default=True,
+    help="Context window in tokens, for a budget in percent.",
+)
+@limit_option
+@library_options
+@json_option
+def budget(
+    everything: bool, window: int, limit: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool
+) -> None:
+    """Show which skills the catalog describes, shortens, lists by name or omits, and why."""
+    from kitbag.packing.budget_report import report_budget
+    from kitbag.packing.catalog import catalog_budget
+
+    registry = open_registry(dirs, team, persona)
+    report = report_budget(registry, catalog_budget(registry.settings, window))
+    if as_json:
+        return output.as_json(report.to_json())
+    rows = [row for row in report.rows if everything or row.listing in ("shortened", "by name", "omitted")]
+    shown = rows[: limit or None]
+    if shown:
+        output.table(
+            ("SKILL", "LISTING", "CHARACTERS", "WHY"),
+            [
+                (
+                    row.name,
+                    row.listing,
+                    f"{row.characters:,} of {row.wanted:,}" if row.wanted else "-",
+                    output.shorten_path(row.reason),
+                )
+                for row in shown
+            ],
+        )
+        output.report_omitted("skill", len(rows) - len(shown))
+        output.echo()
+    counts = ", ".join(
+        f"{report.count(listing):,} {listing}"
+        for listing in ("described", "shortened", "by name", "omitted", "hidden")
+        if report.count(listing)
+    )
+    output.echo(counts or "no skills")
+    output.echo(
+        f"descriptions: {report.descriptions:,} of {report.budget.descriptions:,} characters · names: {report.names:,}"
+        f" of {report.budget.names:,} · {report.tokens:,} tokens in total"
+    )
+    return None

@@ -1,0 +1,124 @@
+"""`kitbag skills explain`: why a message got its skills, or why it did not."""
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.library_options import json_option, library_options, open_registry
+from kitbag.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from kitbag.library.registry import Registry
+    from kitbag.packing.routing_explanation import RoutingExplanation
+
+MAX_INDEX_SECONDS: Final = 5.0
+"""How long a command waits for the bodies of new skills to be indexed."""
+
+
+@click.command("explain")
+@click.argument("message", nargs=-1)
+@click.option(
+    "--session",
+    "session_id",
+    default="",
+    metavar="ID",
+    help="Explain a message of this session instead.",
+    show_default="none",
+)
+@click.option(
+    "--turn", type=click.IntRange(1), help="Number of the message in the session.", show_default="the last one"
+)
+@click.option("--skill", "names", multiple=True, metavar="NAME", help="Explain only this skill. Repeatable.")
+@click.option("--most", type=click.IntRange(1), default=5, show_default=True, help="Explain at most this many matches.")
+@library_options
+@json_option
+def explain(
+    message: tuple[str, ...],
+    session_id: str,
+    turn: int | None,
+    names: tuple[str, ...],
+    most: int,
+    dirs: tuple[str, ...],
+    team: str,
+    persona: str,
+    as_json: bool,
+) -> None:
+    """Explain which skills a message gets, with the features of each and the rule that decides."""
+    from kitbag.packing.routing_explanation import explain_routing, new_session_state
+
+    text = " ".join(message).strip()
+    if bool(text) == bool(session_id):
+        raise UsageError("pass a message, or --session", 'for example: kitbag skills explain "fill this PDF form"')
+    if turn and not session_id:
+        raise UsageError("--turn needs --session", "list sessions with `kitbag sessions list`")
+    if session_id:
+        found = _explain_session(session_id, turn or 0, names, most, dirs)
+    else:
+        registry = open_registry(dirs, team, persona)
+        use_history(registry)
+        state = new_session_state(registry)
+        found = explain_routing(registry, text, state, most=most, names=names, wait=MAX_INDEX_SECONDS)
+    _print(found, as_json)
+
+
+def use_history(registry: "Registry") -> None:
+    """Ranks with the past use of skills in this workspace, as a session does."""
+    from kitbag.agent.skill_usage import count_loads
+    from kitbag.library.routing.usage_prior import set_load_counter
+    from kitbag.store.journal import Journal, journal_path
+    from kitbag.store.redaction import Redactor
+
+    path = journal_path(registry.places.kitbag_home)
+    if registry.settings.get("routing.learning") == "off" or not os.path.lexists(path):
+        return
+    with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
+        counts = count_loads(journal, registry.places.project)
+    set_load_counter(registry, lambda: counts)
+
+
+def _explain_session(
+    name: str, turn: int, names: tuple[str, ...], most: int, dirs: tuple[str, ...]
+) -> "RoutingExplanation":
+    from kitbag.agent.resume import resume
+    from kitbag.agent.session_list import find_session, named_sessions
+    from kitbag.agent.session_routing import read_routing
+    from kitbag.library.registry import Registry
+    from kitbag.library.scopes import find_places
+    from kitbag.packing.routing_explanation import explain_routing
+    from kitbag.store.journal import Journal, journal_path
+    from kitbag.store.redaction import Redactor
+
+    path = journal_path(find_places().kitbag_home)
+    if not os.path.lexists(path):
+        raise NotFoundError(f"no session named {name[:80]!r}", "there are no sessions yet")
+    with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
+        session_id = find_session(named_sessions(journal, name), name).id
+        header = resume(journal, session_id).header
+        text, state, number = read_routing(journal, session_id, turn)
+    if not os.path.isdir(header.directory):
+        raise NotFoundError(f"{header.directory}: the session's directory is gone", "")
+    registry = Registry(find_places(header.directory), extra=dirs, team=header.team, persona=header.persona)
+    use_history(registry)
+    return explain_routing(
+        registry, text, state, most=most, names=names, wait=MAX_INDEX_SECONDS, session=session_id, turn=number
+    )
+
+
+def _print(found: "RoutingExplanation", as_json: bool) -> None:
+    from kitbag.packing.catalog import shorten
+    from kitbag.text.hidden_characters import collapse_whitespace
+    from kitbag.views.routing import explanation_fields
+
+    if as_json:
+        return output.as_json(found.to_json())
+    if found.session:
+        about = shorten(collapse_whitespace(found.message), 200)
+        output.echo(f"session {found.session}, message {found.turn}: {output.clean(about)}")
+    for one in found.skills:
+        output.echo(output.style(output.clean(one.name), "bold"))
+        output.fields(explanation_fields(one))
+    if not found.skills:
+        output.remark("no skill matches")
+    return None

@@ -1,0 +1,58 @@
+"""`kitbag skills usage`: how skills were used in this workspace."""
+
+import os
+from typing import Any
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.library_options import json_option
+from kitbag.library.scopes import find_places
+
+
+@click.command("usage")
+@click.option("--reset", is_flag=True, help="Start over: what was used until now no longer counts. Sessions stay.")
+@json_option
+def usage(reset: bool, as_json: bool) -> None:
+    """Show how often skills were suggested, loaded, found by search and invoked in this workspace."""
+    from kitbag.agent.skill_usage import read_usage, reset_usage
+    from kitbag.assembly.open_journal import open_journal
+    from kitbag.library.routing.usage_prior import weigh_loads
+    from kitbag.settings import load_settings
+    from kitbag.store.journal import journal_path
+
+    places = find_places()
+    rows: list[Any] = []
+    if os.path.lexists(journal_path(places.kitbag_home)):  # reading creates no journal
+        with open_journal(places.kitbag_home) as journal:
+            if reset:
+                reset_usage(journal, places.project)
+            rows = read_usage(journal, places.project)
+    learns = load_settings(places.kitbag_home, places.project_dirs).get("routing.learning") == "on"
+    if as_json:
+        skills = [{**row.to_json(), "prior": weigh_loads(row.score) if learns else 0.0} for row in rows]
+        return output.as_json({"workspace": places.project, "learning": learns, "skills": skills})
+    if reset:
+        output.echo("reset: past use of skills in this workspace no longer counts")
+        return None
+    output.table(
+        ("SKILL", "SUGGESTED", "LOADED", "AFTER SUGGESTION", "AFTER SEARCH", "INVOKED", "PRIOR", "LAST"),
+        [
+            (
+                row.name,
+                str(row.suggested),
+                str(row.loaded),
+                str(row.loaded_after_suggestion),
+                str(row.loaded_after_search),
+                str(row.invoked),
+                f"+{weigh_loads(row.score):.2f}" if learns and row.score else "-",
+                row.last[:16].replace("T", " "),
+            )
+            for row in rows
+        ],
+    )
+    if not rows:
+        output.remark("no skill was suggested or used in this workspace yet")
+    elif not learns:
+        output.remark("routing.learning is off: use does not affect the ranking")
+    return None

@@ -1,0 +1,122 @@
+"""Tests the descriptions of skills without a model: does the ranking choose the skill for each of its messages, in
+competition with the whole library?
+
+Used by `kitbag skills test`; runtime/skill_trials asks a model instead and fills the same results.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from kitbag.library.registry import Registry
+from kitbag.library.routing.skill_search import search_skills
+from kitbag.packing.skill_cases import SkillCase
+from kitbag.packing.suggestions import SEARCHED_MATCHES, decide_suggestions
+
+CaseOutcome = Literal["passed", "failed", "skipped"]
+
+
+class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
+    case: SkillCase
+    outcome: CaseOutcome
+    chosen: tuple[str, ...]
+    """The skills that were chosen for the message, best first."""
+    reason: str
+    rank: int = 0
+    """Position of the skill among all matches; 0: no match, or a model was asked."""
+    seconds: float = 0.0
+    cost: float | None = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "skill": self.case.skill,
+            "id": self.case.id,
+            "file": self.case.file,
+            "message": self.case.message,
+            "should_load": self.case.should_load,
+            "outcome": self.outcome,
+            "chosen": list(self.chosen),
+            "rank": self.rank,
+            "reason": self.reason,
+            "cost": self.cost,
+        }
+
+
+class Confusion(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages of one skill for which another was chosen."""
+
+    skill: str
+    """Empty: the message needs another skill or none."""
+    chosen: str
+    """Empty: none was chosen."""
+    messages: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"skill": self.skill, "chosen": self.chosen, "messages": list(self.messages)}
+
+
+def check_routing(library: Registry, cases: Iterable[SkillCase], wait: float = 0.0) -> list[CaseResult]:
+    """A message chooses the skills that would be suggested for it if the catalog described none."""
+    return [_test_case(library, case, wait) for case in cases]
+
+
+def _test_case(library: Registry, case: SkillCase, wait: float) -> CaseResult:
+    hits = search_skills(library, case.message, SEARCHED_MATCHES, wait=wait)
+    decisions = decide_suggestions(library, case.message, hits, "")
+    chosen = tuple(one.match.skill.full_name for one in decisions if one.outcome == "suggested")
+    rank = next((at for at, hit in enumerate(hits, 1) if hit.skill.full_name == case.skill), 0)
+    own = next((one for one in decisions if one.match.skill.full_name == case.skill), None)
+    if not rank:
+        reason = "no word of the message is in its name, description or instructions"
+    else:
+        reason = own.rule if own is not None else ""
+    return judge(case, chosen, reason, rank=rank)
+
+
+def judge(
+    case: SkillCase,
+    chosen: tuple[str, ...],
+    reason: str,
+    *,
+    rank: int = 0,
+    seconds: float = 0.0,
+    cost: float | None = 0.0,
+) -> CaseResult:
+    passed = (case.skill in chosen) == case.should_load
+    if passed:
+        reason = ""
+    elif not case.should_load:
+        reason = f"chosen, but should not be{f' ({reason})' if reason else ''}"
+    else:
+        instead = f"{', '.join(chosen[:3])} instead" if chosen else "no skill was chosen"
+        reason = f"not chosen: {instead}{f' ({reason})' if reason else ''}"
+    return CaseResult(
+        case=case,
+        outcome="passed" if passed else "failed",
+        chosen=chosen,
+        reason=reason,
+        rank=rank,
+        seconds=seconds,
+        cost=cost,
+    )
+
+
+def find_confusions(results: Sequence[CaseResult]) -> list[Confusion]:
+    """Of the failed cases, most frequent first."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        if result.outcome != "failed":
+            continue
+        case = result.case
+        pair = (case.skill, result.chosen[0] if result.chosen else "") if case.should_load else ("", case.skill)
+        found.setdefault(pair, []).append(case.message)
+    ordered = sorted(found.items(), key=lambda one: (-len(one[1]), one[0]))
+    return [Confusion(skill=pair[0], chosen=pair[1], messages=tuple(messages)) for pair, messages in ordered]
+
+
+def count_outcomes(results: Sequence[CaseResult]) -> dict[CaseOutcome, int]:
+    counts: dict[CaseOutcome, int] = {"passed": 0, "failed": 0, "skipped": 0}
+    for result in results:
+        counts[result.outcome] += 1
+    return counts

@@ -1,0 +1,87 @@
+"""Tools of MCP servers that are described only when a message needs them, so that hundreds cost what a few do.
+
+The others stay callable by name, and SearchTools finds them. What was described once stays described: tools come first
+in a request, and removing one would invalidate the provider's prompt cache. Used by toolset; uses library.routing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from kitbag.library.dialects.tool_aliases import SEARCH_TOOLS
+from kitbag.library.routing.description_search import score_descriptions
+from kitbag.models.provider import ToolSpec
+from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, load_description, text_output
+
+SERVER_TOOL_PREFIX: Final = "mcp__"
+MAX_LISTED_CHARACTERS: Final = 4_000_000
+"""Of names, descriptions and schemas of tools that are described on demand: most are never sent."""
+MAX_DESCRIBED_TOOLS: Final = 20
+"""If there are more tools of servers, they are described on demand."""
+_PER_MESSAGE: Final = 8
+_MIN_SHARE: Final = 0.3
+"""Of the best score."""
+_MAX_SUMMARY: Final = 160
+_MAX_SERVERS: Final = 12
+
+
+class SearchToolsArguments(Arguments, frozen=True):
+    query: Annotated[str, Meta(min_length=1, max_length=2_000)]
+
+
+class OnDemandTools:
+    def __init__(self, tools: Mapping[str, Tool[Any]]) -> None:
+        self._tools = dict(tools)
+        self._texts = [(_plain_name(name), tool.description) for name, tool in self._tools.items()]
+        self._described: dict[str, ToolSpec] = {}
+        """In the order in which they were described."""
+        self.search_tool: Tool[Any] = Tool(
+            name=SEARCH_TOOLS,
+            description=f"{load_description(SEARCH_TOOLS)} {_list_servers(self._tools)}",
+            arguments=SearchToolsArguments,
+            run=self._search,
+            read_only=True,
+        )
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(self._described.values())
+
+    def find(self, message: str) -> list[str]:
+        """Names of the few tools that a message needs, best first."""
+        scores = dict(zip(self._tools, score_descriptions(self._texts, message), strict=True))
+        best = max(scores.values(), default=0.0)
+        ordered = sorted(scores, key=lambda name: (-scores[name], name))
+        return [name for name in ordered[:_PER_MESSAGE] if scores[name] > 0 and scores[name] >= _MIN_SHARE * best]
+
+    def describe(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name in self._tools and name not in self._described:
+                self._described[name] = self._tools[name].spec
+
+    async def _search(self, arguments: SearchToolsArguments, context: ToolContext, /) -> ToolOutput:
+        del context
+        names = self.find(arguments.query)
+        if not names:
+            return text_output("No matching tools. Try different keywords, or continue without.", "no tools found")
+        self.describe(names)
+        lines = [f"- {name}: {_summarize(self._tools[name].description)}" for name in names]
+        return text_output("\n".join(("You can call these from now on:", *lines)), f"{len(names)} found")
+
+
+def _plain_name(name: str) -> str:
+    return name.removeprefix(SERVER_TOOL_PREFIX).replace("__", " ")
+
+
+def _summarize(description: str) -> str:
+    text = collapse_whitespace(description)
+    return text if len(text) <= _MAX_SUMMARY else f"{text[: _MAX_SUMMARY - 1]}…"
+
+
+def _list_servers(names: Iterable[str]) -> str:
+    counts = Counter(name.removeprefix(SERVER_TOOL_PREFIX).partition("__")[0] for name in names)
+    shown = ", ".join(f"{server} ({count})" for server, count in sorted(counts.items())[:_MAX_SERVERS])
+    more = f" and {len(counts) - _MAX_SERVERS} more" if len(counts) > _MAX_SERVERS else ""
+    return f"Servers and their tools: {shown}{more}."

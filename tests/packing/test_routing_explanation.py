@@ -1,0 +1,69 @@
+"""`kitbag skills explain`: every outcome has its rule, and agrees with what is suggested."""
+
+import pytest
+
+from conftest import World
+from kitbag.errors import NotFoundError
+from kitbag.packing.routing_explanation import RoutingState, explain_routing, new_session_state
+from kitbag.packing.suggestions import list_suggested, suggest_skills
+from support.routing_set import REQUESTS, SKILLS
+
+MESSAGE = "merge these pdf files and fill in the pdf form"
+
+
+@pytest.fixture
+def library(world: World) -> World:
+    for name, description in SKILLS.items():
+        world.skill(".kitbag/skills", name, description=f'"{description}"')
+    return world
+
+
+def outcomes(world: World, message: str, state: RoutingState, *names: str) -> dict[str, tuple[str, str]]:
+    found = explain_routing(world.registry(), message, state, most=200, names=names)
+    return {one.name: (one.outcome, one.rule) for one in found.skills}
+
+
+def test_what_is_explained_as_suggested_is_what_is_suggested(library: World) -> None:
+    registry = library.registry()
+    for request in list(REQUESTS)[:8]:
+        explained = explain_routing(registry, request, RoutingState(), most=200).skills
+        suggested = [one.name for one in explained if one.outcome == "suggested"]
+        assert sorted(suggested) == sorted(list_suggested(suggest_skills(registry, request, "")))
+
+
+def test_each_skill_has_its_outcome_and_rule(library: World) -> None:
+    library.skill(".kitbag/skills", "pdf-secret", "Merges pdf files.", **{"disable-model-invocation": "true"})
+    library.skill(".kitbag/skills", "pdf-paths", "Merges pdf files.", paths="'*.pdf'")
+    found = outcomes(library, MESSAGE, RoutingState(known=frozenset(("pdf",))))
+    assert found["pdf"][0] == "loaded"
+    assert found["pdf-secret"] == ("hidden", "disable-model-invocation is set in its file")
+    assert found["pdf-paths"] == ("not suggested", "it has `paths`: described when a matching file is used")
+    state = new_session_state(library.registry())
+    assert outcomes(library, MESSAGE, state)["pdf"] == (
+        "described",
+        "the catalog, or an earlier suggestion, describes it",
+    )
+
+
+def test_a_skill_that_was_asked_for_is_explained_though_nothing_matches(library: World) -> None:
+    found = outcomes(library, MESSAGE, RoutingState(), "feature-flags")
+    assert list(found) == ["feature-flags"]
+    assert found["feature-flags"][0] in ("no match", "not suggested")
+    with pytest.raises(NotFoundError):
+        outcomes(library, MESSAGE, RoutingState(), "nonesuch")
+
+
+def test_a_message_that_needs_no_skill_says_so(library: World) -> None:
+    found = outcomes(library, "what do you form an opinion about lunch?", RoutingState())
+    assert {outcome for outcome, _ in found.values()} <= {"not suggested"}
+    assert all("seems to need none" in rule for _, rule in found.values())
+
+
+def test_the_command_prints_features_and_rejects_wrong_options(library: World) -> None:
+    shown = library.ok("skills", "explain", MESSAGE, "--most", "1")
+    assert shown.startswith("pdf\n")
+    assert "passage      merge these pdf files" in shown
+    assert "features     " in shown
+    assert library.run("skills", "explain").returncode == 2
+    assert library.run("skills", "explain", "x", "--turn", "2").returncode == 2
+    assert library.run("skills", "explain", "--session", "none").returncode == 4

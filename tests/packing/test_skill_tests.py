@@ -1,0 +1,151 @@
+"""`kitbag skills test`: the formats of test files, the tier without a model, and the one with a model."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from conftest import World
+from kitbag.packing.skill_cases import find_case_files, read_cases
+from support.routing_set import SKILLS
+
+LOADS = {"query": "fill in this pdf form", "should_trigger": True}
+NOT = {"query": "write a python script", "should_trigger": False}
+YAML = "- query: fill in this pdf form\n- query: write a python script\n  should_trigger: no\n"
+
+
+@pytest.fixture
+def library(world: World) -> World:
+    for name, description in SKILLS.items():
+        world.skill("~/.kitbag/skills", name, description=f'"{description}"')
+    return world
+
+
+def cases_of(world: World, name: str, text: str) -> tuple[list[tuple[str, bool, int]], list[str]]:
+    path = world.write(f"~/.kitbag/skills/pdf/evals/{name}", text)
+    skill = world.registry().find_skill("pdf")
+    assert find_case_files(skill) == [str(path)]
+    found = read_cases(skill, str(path))
+    path.unlink()
+    return [(one.message, one.should_load, one.claims) for one in found.cases], [one.problem for one in found.problems]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("evals.json", json.dumps([LOADS, NOT])),
+        ("evals.json", json.dumps({"skill_name": "pdf", "evals": [LOADS, {**NOT, "id": 2}]})),
+        ("trigger_evals.json", json.dumps({"should_trigger": [LOADS["query"]], "should_not_trigger": [NOT["query"]]})),
+        ("cases.jsonl", f"{json.dumps(LOADS)}\n\n{json.dumps(NOT)}\n"),
+        ("triggers.yaml", YAML),
+        ("evals.yml", f"evals:\n{YAML}"),
+    ],
+)
+def test_every_format_gives_the_same_cases(library: World, name: str, text: str) -> None:
+    assert cases_of(library, name, text) == ([(LOADS["query"], True, 0), (NOT["query"], False, 0)], [])
+
+
+def test_assertions_and_expectations_are_cases_of_which_only_the_routing_is_tested(library: World) -> None:
+    for field in ("assertions", "expectations"):
+        text = json.dumps({"evals": [{"id": 1, "prompt": "Fill it.", "expected_output": "x", field: ["a", "b"]}]})
+        assert cases_of(library, "evals.json", text) == ([("Fill it.", True, 2)], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("evals.json", "[{", "invalid JSON"),
+        ("evals.json", "[" * 5_000, "invalid JSON"),
+        ("evals.yaml", "a: [", "invalid YAML"),
+        ("evals.json", "{}", "no test cases"),
+        ("evals.json", '[{"should_trigger": true}]', "case 1 has no message"),
+        ("evals.json", '[{"query": "x", "should_trigger": "perhaps"}]', "`should_trigger` is 'perhaps'"),
+    ],
+)
+def test_what_can_not_be_used_is_reported(library: World, name: str, text: str, problem: str) -> None:
+    cases, problems = cases_of(library, name, text)
+    assert cases == []
+    assert problem in problems[0]
+
+
+def test_files_that_are_no_tests_are_ignored(library: World) -> None:
+    assert cases_of(library, "benchmark.json", '{"runs": [{"score": 1}], "evals": "none"}') == ([], [])
+    assert cases_of(library, "results.json", "[1, null, [2]]") == ([], [])
+
+
+def write_cases(world: World, skill: str, *cases: object) -> Path:
+    return world.write(f"~/.kitbag/skills/{skill}/evals/evals.json", json.dumps(cases))
+
+
+def test_failures_exit_with_1_and_name_the_confusion(library: World) -> None:
+    assert library.run("skills", "test").returncode == 4
+    write_cases(library, "pdf", LOADS, NOT)
+    assert library.ok("skills", "test") == "2 passed, 0 failed\n"
+    write_cases(
+        library, "excel", {"query": "fill in this pdf form"}, {"query": "pivot tables", "should_trigger": False}
+    )
+    report = library.workspace / "report.xml"
+    done = library.run("skills", "test", "--json", "--junit", str(report))
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["passed"], found["failed"], found["tier"]) == (1, 2, 2, "ranking")
+    assert [(one["skill"], one["chosen"]) for one in found["confusions"]] == [("", "excel"), ("excel", "pdf")]
+    suites = {suite.get("name"): suite for suite in ElementTree.parse(report).getroot()}
+    assert [suites[name].get("failures") for name in ("excel", "pdf")] == ["2", "0"]
+    table = library.run("skills", "test", "excel").stdout
+    assert "EXPECTED  CHOSEN  TIMES  EXAMPLE" in table
+    assert table.endswith("0 passed, 2 failed\n")
+
+
+def test_a_skill_outside_the_library_competes_with_it(library: World) -> None:
+    library.skill("new", "form-filler", "Fills in pdf forms.")
+    library.write("new/form-filler/evals/evals.json", json.dumps([LOADS]))
+    found = json.loads(library.run("skills", "test", "new/form-filler", "--json").stdout)
+    assert {"form-filler", "pdf"} <= set(found["results"][0]["chosen"])
+    assert library.run("skills", "test", "new/none").returncode == 4
+
+
+def test_hidden_characters_and_control_characters_do_not_break_the_report(library: World) -> None:
+    write_cases(library, "pdf", {"query": 'x\x00"<&\u202e\ud800', "id": "a<b"})
+    report = library.workspace / "report.xml"
+    assert library.run("skills", "test", "--junit", str(report)).returncode == 1
+    assert ElementTree.parse(report).getroot()[0][0].get("name", "").startswith("a<b: x")
+
+
+def test_a_model_is_asked_within_the_cap_and_its_first_load_counts(library: World) -> None:
+    write_cases(library, "pdf", {**LOADS, "id": "yes"}, {**NOT, "id": "no"}, {"query": "third", "id": "other"})
+    library.skill("~/.kitbag/skills", "runs", body="!`touch $CANARY`")
+    search = {"calls": [{"name": "SearchSkills", "arguments": {"query": "pdf"}}]}
+
+    def load(name: str) -> dict[str, object]:
+        return {"calls": [{"name": "Skill", "arguments": {"skill": name}}]}
+
+    rules = [
+        {"first": "fill in", "replies": [search, load("pdf"), load("excel")]},
+        {"first": "third", "replies": [load("runs")]},
+        {"replies": ["No skill."]},
+    ]
+    library.write("script.json", json.dumps({"rules": rules}))
+    model = f"scripted:{library.workspace / 'script.json'}"
+    done = library.run("skills", "test", "--model", model, "--json")
+    found = json.loads(done.stdout)
+    assert [(one["id"], one["outcome"], one["chosen"]) for one in found["results"]] == [
+        ("yes", "passed", ["pdf"]),
+        ("no", "passed", []),
+        ("other", "failed", ["runs"]),
+    ]
+    assert "3 messages, about " in done.stderr
+    assert done.returncode == 1
+    assert not library.canary.exists()
+    assert library.json("sessions", "list") == []
+    library.write("~/.kitbag/settings.toml", "[models.scripted]\ninput = 1000000.0\n")
+    over = library.run("skills", "test", "--model", model)
+    assert over.returncode == 12
+    assert "would cost more than the cap" in over.stderr
+
+
+def test_a_skill_that_the_model_would_not_see_is_an_error(world: World) -> None:
+    world.skill(".kitbag/skills", "pdf", "Fills in pdf forms.")
+    world.write(".kitbag/skills/pdf/evals/evals.json", json.dumps([LOADS]))
+    assert world.run("skills", "test").returncode == 0
+    assert world.run("skills", "test", "--model", "offline").returncode == 13
