@@ -1,6 +1,6 @@
 """How right `kitbag audit` is, and what it costs: precision and recall on the evaluation set, CPU per 100 items.
 
-    python bench/audit.py [--half tuning|held-out] [--show] [--json FILE]
+    python bench/audit.py [--half HALF] [--show] [--json FILE]
 
 An item counts as accused if it has a finding of severity `high`. Precision is the share of malicious items among
 accused ones, recall the share of accused items among malicious ones; `found` counts any finding but `info`. CPU is
@@ -19,7 +19,7 @@ sys.path.pop(0)  # this file is named like a folder of tests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from kitbag.audit.run import run_audit
-from support.audit_set import EvaluationItem, read_evaluation_set
+from support.audit_set import HALVES, EvaluationItem, read_evaluation_set
 
 Findings = dict[str, list[tuple[str, str, str]]]
 
@@ -89,8 +89,8 @@ def misses(items: list[EvaluationItem], findings: Findings) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--half", choices=("tuning", "held-out"))
-    parser.add_argument("--show", action="store_true", help="list every item rated wrong; only with --half tuning")
+    parser.add_argument("--half", choices=HALVES)
+    parser.add_argument("--show", action="store_true", help="list every item rated wrong; only with a tuning half")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     items = [item for item in read_evaluation_set() if options.half in (None, item.half)]
@@ -100,18 +100,18 @@ def main() -> None:
         findings = audit(folder)
         results = {
             half: rates([item for item in items if item.half == half], findings)
-            for half in ("tuning", "held-out")
+            for half in HALVES
             if options.half in (None, half)
         }
         cost, floor = cpu_per_100(folder, len(items))
     columns = list(next(iter(results.values())))
-    print(f"{'half':<10}" + "".join(f"{column:>16}" for column in columns))
+    print(f"{'half':<16}" + "".join(f"{column:>16}" for column in columns))
     for half, values in results.items():
         cells = (f"{values[c]:>16.0f}" if c in ("benign", "malicious") else f"{values[c]:>15.1f}%" for c in columns)
-        print(f"{half:<10}" + "".join(cells))
+        print(f"{half:<16}" + "".join(cells))
     print(f"\nmissed malicious items by kind (all/missed): {by_kind(items, findings)}")
     print(f"CPU per 100 items: {cost:.2f} s; reading the files only: {floor:.3f} s")
-    if options.show and options.half == "tuning":
+    if options.show and options.half in ("tuning", "fresh tuning"):
         print("\n".join(misses(items, findings)))
     if options.json:
         Path(options.json).write_text(json.dumps({"rates": results, "cpu_per_100": cost, "read_per_100": floor}))
