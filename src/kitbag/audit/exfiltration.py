@@ -22,6 +22,7 @@ _STRONG = load_expression("exfiltration.strong")
 _STRONG_WORDS: Final = load_words("exfiltration.strong_words")
 _PLACES = secret_place_expression()
 _PLACE_WORDS: Final = secret_place_words()
+_PRINTING_COMMANDS: Final = frozenset(load_words("secret_places.commands"))
 _WEAK = load_expression("exfiltration.weak")
 _WEAK_WORDS: Final = (".env", ".npmrc", ".pypirc", ".kube/config", ".docker/config", ".pem")
 _DUMP_SHELL = load_expression("exfiltration.dump_shell")
@@ -140,7 +141,7 @@ def _make_sign(
 
 def _is_read(source: AuditedText, text: str, row: str, role: RegionRole) -> bool:
     """Whether the content of the secret is read: in its line, or in a script that names it in a list first."""
-    if "env" in text.lower() or _READS.search(row):
+    if "env" in text.lower() or text.lower() in _PRINTING_COMMANDS or _READS.search(row):
         return True
     return role == "script" and len(source.text) <= _SHORT_SCRIPT and bool(_READS.search(source.text))
 

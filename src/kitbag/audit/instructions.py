@@ -104,7 +104,8 @@ def _search(
         if start is None:
             continue
         role, language = source.role_at(begin + start)
-        if is_instruction_role(role, language) and role not in ("table", "script-comment"):
+        is_step = role != "table" or combination.rule == "download-and-run"
+        if is_instruction_role(role, language) and is_step and role != "script-comment":
             hits.append(
                 RuleHit(
                     rule=combination.rule,
