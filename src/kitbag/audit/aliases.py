@@ -18,7 +18,9 @@ _ALIAS = re.compile(
     r"(?:^|[;&\s])alias\s+(?P<name>[\w-]{1,30})=(?:\"(?P<double>[^\"\n]{1,400})\"|'(?P<single>[^'\n]{1,400})'|(?P<bare>[^\s;'\"]{1,60}))"
 )
 _FUNCTION = re.compile(
-    r"^[ \t]*(?:function\s+)?(?P<name>[\w-]{1,30})[ \t]*\(\)\s?\{\s*(?P<body>[^{}]{1,400}?);?\s*\}", re.MULTILINE
+    r"^[ \t]*(?:function\s+(?=[\w-]+\s*[({])|(?=[\w-]+\s*\())(?P<name>[\w-]{1,30})"
+    r"[ \t]*(?:\(\))?\s?\{\s*(?P<body>[^{}]{1,400}?);?\s*\}",
+    re.MULTILINE,
 )
 _CALLED = re.compile(r"(?:^|(?<=[|;&({]))(\s*)([\w-]{1,30})(?![\w=-])")
 _STEALS = re.compile(r"\b(?:curl|wget|nc)\s|https?://|\bread\s+-\w*s|/dev/tcp/")
@@ -32,7 +34,9 @@ def find_alias_chains(source: AuditedText) -> ScanResult:
     if source.has("alias "):
         found = _ALIAS.finditer(source.text)
         matches += [(match, match["double"] or match["single"] or match["bare"]) for match in found]
-    if "()" in source.text and (source.language == "shell" or source.content.kind == "markdown"):
+    if ("()" in source.text or source.has("function ")) and (
+        source.language == "shell" or source.content.kind == "markdown"
+    ):
         matches += [(match, match["body"]) for match in _FUNCTION.finditer(source.text)]
     for match, value in matches[:_MAX_NAMES]:
         values[match["name"]] = value

@@ -73,6 +73,11 @@ _PLANTED = re.compile(
     re.IGNORECASE,
 )
 """Instructions that a script writes for later sessions and that work against the user."""
+_PHONES_HOME = re.compile(
+    r"(?:\b(?:echo|printf|cat|tee)\b|<<)[^>]{0,400}(?:(?:\b|\\n)(?:curl|wget|nc|ncat)\s|/dev/tcp/|\|\s*(?:ba|z)?sh\b)",
+    re.IGNORECASE,
+)
+"""What is written reaches out when it runs."""
 _WRITES = re.compile(r">>|\.write\(|write_(?:text|bytes)\(|(?:append|write)File|\.open\(\s*[\"']a")
 _ORDINARY = load_expression("persistence.ordinary")
 _NOT_ORDINARY = re.compile(
@@ -151,4 +156,5 @@ def _severity(target: _WriteTarget, role: RegionRole, how: str, window: str, nea
         and not _NOT_ORDINARY.search(window)
     ):
         return "medium" if runs else "low"
-    return "high" if runs else target.max_example_severity
+    phones_home = _PHONES_HOME.search(window) or ("<<" in window and _PHONES_HOME.search(nearby))
+    return "high" if runs or phones_home else target.max_example_severity

@@ -26,5 +26,9 @@ def secret_place_expression() -> "re.Pattern[str]":
 @functools.cache
 def secret_place_words() -> tuple[str, ...]:
     """For each place the part that a text with it always has."""
-    parts = (max(path.split("/"), key=len) for path in load_words("secret_places.paths"))
+    common = frozenset(load_words("secret_places.common"))
+    parts = (
+        max((part for part in path.split("/") if part not in common), key=len, default=path)
+        for path in load_words("secret_places.paths")
+    )
     return tuple(dict.fromkeys((*parts, *load_words("secret_places.commands"))))
