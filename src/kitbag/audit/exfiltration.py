@@ -78,8 +78,8 @@ class ExfiltrationSign(msgspec.Struct, frozen=True, kw_only=True):
     """For a send: to a host that is neither local nor well known. For a secret: its content is read."""
 
 
-def find_signs(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
-    """Where code reads secrets and sends data; True if there were too many places to examine."""
+def find_secrets(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
+    """Where code reads secrets; True if there were too many places to examine."""
     signs: list[ExfiltrationSign] = []
     exhausted = False
     is_program = source.content.kind == "script" and source.language not in ("shell", "powershell", "")
@@ -93,12 +93,18 @@ def find_signs(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
                 continue
             if not _USES.search(source.text[max(0, start - 80) : start]):
                 signs += _make_sign(source, "secret", strength, start, match[0])
+    return signs, exhausted
+
+
+def find_sends(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
+    """Where code sends data; True if there were too many places to examine."""
+    signs: list[ExfiltrationSign] = []
     matches = LineMatches(source, _SEND, _SEND_WORDS)
     for start, _, match in matches.found[:MAX_SIGNS]:
         hosts = find_hosts(command_window(source, start)[1])
         if not (hosts and all(is_local_host(host) for host in hosts)):
             signs += _make_sign(source, "send", "strong", start, match[0])
-    return signs, exhausted or matches.exhausted
+    return signs, matches.exhausted
 
 
 def _is_shell(source: AuditedText, start: int) -> bool:
@@ -226,8 +232,9 @@ def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> l
     if not addresses or not any(source.has(word) for word in _PROVIDER_WORDS):
         return hits
     external_hosts = [address.host for address in addresses if not is_local_host(address.host)]
-    sends = len(LineMatches(source, _SEND, _SEND_WORDS).found) > 0
-    for start, end, match in LineMatches(source, _ENV_SECRET, _PROVIDER_WORDS).found[: 5 * MAX_SIGNS]:
+    variables = LineMatches(source, _ENV_SECRET, _PROVIDER_WORDS).found[: 5 * MAX_SIGNS]
+    sends = bool(variables) and len(LineMatches(source, _SEND, _SEND_WORDS).found) > 0
+    for start, end, match in variables:
         tool = match["tool"]
         name = match["shell"] or match["python"] or match["get"] or match["node"] or _TOOLS[tool.split()[0]]
         owners = next((hosts for prefix, hosts in _PROVIDERS.items() if name.startswith(prefix)), None)

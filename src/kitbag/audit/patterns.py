@@ -23,7 +23,6 @@ MAX_EXAMINED: Final = 60_000
 MAX_WINDOW: Final = 2000
 _CONTINUED = re.compile(r"(?:\\|\||&&)[ \t]*\n")
 _DISGUISE = re.compile(r"''|\"\"|\\(?=[a-z])|\$\{IFS\}|\$IFS(?![A-Z_])|\$@")
-_SHORT_WORD = re.compile(r"[a-z]{2,5} ")
 _QUOTE_MARK = re.compile(r"\n[ \t]*(?:>[ \t]?|[#*/-]{1,2}[ \t])?")
 _TEXT_CODE: Final[frozenset[str]] = frozenset(("", "text", "txt", "md", "markdown", "prompt", "xml", "plaintext"))
 
@@ -104,8 +103,8 @@ def _search_pattern(source: AuditedText, pattern: RulePattern, words: list[str],
 
 
 def occurrences(text: str, words: list[str]) -> Iterator[int]:
-    """Offsets of any of the words, from left to right; short words with a blank, such as `nc `, start a word."""
-    if len(words) == 1 and not _SHORT_WORD.fullmatch(words[0]):
+    """Offsets of any of the words, from left to right."""
+    if len(words) == 1:
         word, at = words[0], text.find(words[0])
         while at >= 0:
             yield at
@@ -117,7 +116,7 @@ def occurrences(text: str, words: list[str]) -> Iterator[int]:
 
 @functools.lru_cache(maxsize=4096)
 def _either(words: tuple[str, ...]) -> "re.Pattern[str]":
-    return re.compile("|".join((r"\b" if _SHORT_WORD.fullmatch(word) else "") + re.escape(word) for word in words))
+    return re.compile("|".join(re.escape(word) for word in words))
 
 
 class LineMatch(NamedTuple):

@@ -1,9 +1,11 @@
 """Tells which of many words a text contains, in one pass over its distinct words.
 
 A detector searches for words such as `os.system(` before it applies an expression. The core of a word is its longest
-part without punctuation; only words whose core occurs are searched for. Used by regions and patterns.
+part without punctuation; only words whose core occurs are searched for. A short word with a blank, such as `nc `, is
+never the end of a longer one. Used by regions and patterns.
 """
 
+import re
 from typing import Final, NamedTuple
 
 _PUNCTUATION: Final = str.maketrans({chr(code): " " for code in range(128) if not chr(code).isalnum()})
@@ -14,6 +16,9 @@ _numbers: dict[str, int] = {}
 """Each indexed word and its number."""
 _by_core: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
 """For each core, the words that have it and their other parts."""
+_by_token: dict[str, list[str]] = {}
+"""Short words with a blank."""
+_SHORT_WORD: Final = re.compile(r"([a-z]{2,4}) ")
 _by_start: dict[str, list[str]] = {}
 """Cores by their first letters."""
 _short: set[str] = set()
@@ -36,6 +41,9 @@ def index_words(words: tuple[str, ...]) -> WordGroup:
     for word in words:
         if word not in _numbers:
             _numbers[word] = len(_numbers)
+            if short := _SHORT_WORD.fullmatch(word):
+                _by_token.setdefault(short[1], []).append(word)
+                continue
             core, *others = sorted(word.translate(_PUNCTUATION).split() or [""], key=len, reverse=True)
             needed = tuple(part for part in others if len(part) >= _START)
             for part in (core, *needed):
@@ -64,11 +72,13 @@ class TextWords:
     def __init__(self, lower: str) -> None:
         self._lower = lower
         self._size = len(_numbers)
-        cores = _find_cores(lower)
+        tokens = set(lower.translate(_PUNCTUATION).split())
+        cores = _find_cores(lower, tokens)
         self._maybe = {
             word for core in cores for word, needed in _by_core[core] if not needed or cores.issuperset(needed)
         }
         """Words whose parts occur."""
+        self._maybe.update(word for token in tokens & _by_token.keys() for word in _by_token[token])
         self._sure: dict[str, bool] = {}
 
     def has(self, word: str) -> bool:
@@ -88,10 +98,9 @@ class TextWords:
         return sorted(word for word in words if self.has(word)) if words else []
 
 
-def _find_cores(lower: str) -> set[str]:
-    """The indexed cores that a lowercase text contains."""
+def _find_cores(lower: str, tokens: set[str]) -> set[str]:
+    """The indexed cores that a lowercase text with these tokens contains."""
     present = {core for core in _short if core in lower}
-    tokens = set(lower.translate(_PUNCTUATION).split())
     for token in tokens - _seen:
         found = _find_in_token(token)
         if len(token) > _MAX_TOKEN or len(_seen) >= _MAX_CACHED:
