@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kitbag.agent.loop import Limits
+from kitbag.agent.turn_limits import Limits
 from kitbag.messages import Message, Text, ToolCall, Usage
 from kitbag.models.adapters.anthropic import Anthropic
 from kitbag.models.adapters.api_errors import ApiEndpoint

@@ -28,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from kitbag.agent.loop import Limits
+from kitbag.agent.turn_limits import Limits
 from kitbag.assembly.parent_context import ParentContext
 from kitbag.messages import Message, Text, ToolCall, Usage
 from kitbag.models.provider import ModelReply, ModelRequest, StreamItem

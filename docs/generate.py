@@ -36,7 +36,7 @@ KEYS = {
     "`files` (`path`, `group`, `bytes`, `tokens`), `shadows`, `problems`. With `--level`: `full_name`, `level`, `tokens`, "
     "`text`, and `files` at level 2.",
     "skills which": "list, the used file first: `name`, `full_name`, `description`, `scope`, `path`, `used`, `rule`.",
-    "skills search": "keys of `skills list`, and `score`; best first.",
+    "skills search": "keys of `skills list`, and `score`, `probability`, `why`; best first.",
     "skills validate": "list of `path`, `valid`, and `problems` (with `--portable`: `errors`, a list of texts).",
     "skills index": "the manifest itself.",
     "skills set": "`full_name`, `state`, `file`; also for enable and disable, of skills and agents.",
@@ -58,6 +58,8 @@ KEYS = {
     "tasks watch": "one line per change: `id`, `agent`, `status`, `turns`, `tokens`, `activity`, `error`.",
     "sessions list": "list of `id`, `started`, `last`, `directory`, `model`, `status`, `turns`, `cost`, `about`, `forked_from`, "
     "`problem`, `task`, `persona`, `mode`.",
+    "sessions show": "keys of `sessions list`, and `tokens`, `tasks` (ids), `last_message`, `last_answer`.",
+    "sessions export": "the document that `--format json` writes: `format`, `version`, `session`, `totals`, `entries` and more.",
     "agents search": "list, best first: `name`, `score`, `fit` (`called`: named in the prompt; `name`: its whole name or file type "
     "matches; `work`: its description matches; `words`: keywords only), `words`, `files`.",
     "agents show": "keys of `agents list`, and `body`, `body_tokens`, `shadows`, `problems`. With `--prompt`: `prompt`, `tokens`, "
@@ -77,8 +79,12 @@ KEYS = {
     "environment, kept, missing or not needed; `problem`, `has_key`), `local` (servers on this machine and their models), "
     "`settings_file`, `keys_file`, `problems`. With `--forget`: `provider`, `variable`, `model` (removed from your settings).",
     "config get": "list of `key`, `value`, `source`, `meaning`.",
+    "config list": "keys of `config get`.",
+    "config unset": "`key`, `file`, `value` (the one that applies now; null: none).",
     "config set": "`key`, `value`, `file`.",
     "config where": "list of `what`, `path`, `exists`.",
+    "new": "`kind`, `name`, `path`, `problems`.",
+    "init": "`directory`, `created` and `kept` (paths).",
     "undo": "with `--list`: `session`, `messages` (one per user message: `message`, `at`, `about`, `tools`, `undone`, `interrupted`, `problem`, "
     "`files`: `path`, `change`: created, changed or deleted). With `--show`: `session`, `message`, `about`, `redo`, `files` (`path`, "
     "`change`, `kind`, `added`, `removed`, `problem`, `diff`). Otherwise `session`, `message`, `about`, `redo`, `restored` (`path`, "
@@ -94,7 +100,8 @@ KEYS = {
     "`effect`, `reason`, `rule`, `source`), `sandbox`, `network`, `protection`, `trust`, `diagnostics`.",
     "permissions list": "`mode`, `mode_source`, `modes`, `trust`, `rules` (`effect`, `rule`, `scope`, `source`, `examples`), "
     "`ignored` (`setting`, `value`, `source`, `why`), `protection`, `diagnostics`.",
-    "permissions pending": "list of waiting approvals: `id`, `tool`, `arguments`, `directory`, `asked_by`, `judgement`, `shown`.",
+    "permissions pending": "list of waiting approvals: `id`, `tool`, `arguments`, `directory`, `asked_by`, `judgement`, `diff` (of an Edit or "
+    "Write), `shown` (lines).",
     "trust show": "`root`, `state` (nothing, untrusted, trusted, changed), `whole`, `problems`, `items` (`kind`, `name`, `path`, "
     "`problem`, `acts`), `changes`.",
     "trust list": "list of `root`, `trusted_at`, `acts`, `exists`.",

@@ -173,13 +173,14 @@ def check_words(words: list[str]) -> None:
     command: click.Command = cli
     context = click.Context(cli, info_name="kitbag", **cli.context_settings)
     while True:
-        if command is cli and words and words[-1] in ("-p", "--print"):
+        if command is cli and words and words[-1] in ("-p", "--print", "-r", "--resume"):  # may stand last
             words = [*words, "-"]
         values, words, _ = command.make_parser(context).parse_args([*words])
         if not (isinstance(command, click.Group) and words and "prompt" not in values):
             break
         found = command.get_command(context, words[0])
-        assert found is not None or words[0] in ("...", "…"), f"there is no command {words[0]!r}"
+        is_message = command is cli and len(words) == 1 and (" " in words[0] or words[0] == "MESSAGE")
+        assert found is not None or is_message or words[0] in ("...", "…"), f"there is no command {words[0]!r}"
         if found is None:
             return
         context = click.Context(found, info_name=words[0], parent=context)

@@ -7,8 +7,8 @@ use, so `import kitbag` is cheap.
 
 TYPE_CHECKING = False  # type checkers treat this as True; importing it from typing would double the start-up time
 if TYPE_CHECKING:
-    from kitbag.agent.loop import Limits
     from kitbag.agent.run import Run
+    from kitbag.agent.turn_limits import Limits
     from kitbag.assembly.reload import Reloaded
     from kitbag.assembly.run_options import Options
     from kitbag.assembly.switch_persona import PersonaChange
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Discarded,
         Event,
         MessageAdded,
+        MessageDelivered,
         Notice,
         Retrying,
         RunEnded,
@@ -66,6 +67,7 @@ __all__ = [
     "Ledger",
     "Limits",
     "MessageAdded",
+    "MessageDelivered",
     "NotFoundError",
     "Notice",
     "Options",
@@ -105,7 +107,7 @@ __all__ = [
 ]
 
 _EXPORTS = {
-    "agent.loop": ("Limits",),
+    "agent.turn_limits": ("Limits",),
     "agent.run": ("Run",),
     "errors": ("AmbiguousError", "Diagnostic", "InvalidError", "KitbagError", "NotFoundError", "UsageError"),
     "events": (
@@ -113,6 +115,7 @@ _EXPORTS = {
         "Discarded",
         "Event",
         "MessageAdded",
+        "MessageDelivered",
         "Notice",
         "Retrying",
         "RunEnded",

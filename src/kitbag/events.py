@@ -41,6 +41,15 @@ class MessageAdded(msgspec.Struct, frozen=True):
     message: Message
 
 
+class MessageDelivered(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that waited in the inbox is part of the conversation now; the next request carries it."""
+
+    id: int
+    """As in the inbox."""
+    text: str
+    images: int = 0
+
+
 class ToolStarted(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     name: str
@@ -149,6 +158,7 @@ Event = (
     | ThinkingDelta
     | Discarded
     | MessageAdded
+    | MessageDelivered
     | ToolStarted
     | ToolProgress
     | ToolFinished

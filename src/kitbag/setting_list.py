@@ -318,6 +318,18 @@ SETTINGS: tuple[Setting, ...] = (
         description="ring the terminal bell when Kitbag needs an answer or finishes long work while you are idle",
     ),
     Setting(
+        key="chat.vim",
+        kind="off|on",
+        default="off",
+        description="edit the input line with Vim's keys",
+    ),
+    Setting(
+        key="chat.keys",
+        kind="names",
+        default=[],
+        description='keys such as "details=ctrl-t", for background, details, edit, image, mode and redraw',
+    ),
+    Setting(
         key="search.url",
         kind="text",
         default="",

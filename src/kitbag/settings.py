@@ -347,8 +347,9 @@ def _parse_list(key: str, text: str) -> list[Any]:
     return cast("list[Any]", value)
 
 
-def write_setting(path: str, key: str, value: Any) -> None:
-    """Sets one key, or removes it if `value` is None. Keeps the rest of the file, including comments."""
+def write_setting(path: str, key: str, value: Any) -> bool:
+    """Sets one key, or removes it if `value` is None. Keeps the rest of the file, including comments. Returns whether
+    the file had the key; if it has none to remove, it is not written."""
     import tempfile
 
     import tomlkit
@@ -369,14 +370,20 @@ def write_setting(path: str, key: str, value: Any) -> None:
         raise InvalidError(f"cannot edit {path}: {error}", "fix the file and retry") from error
     group, dot, name = key.partition(".")
     table: Any = document
+    if value is None and dot and not isinstance(document.get(group), dict):
+        return False
     if dot:
         if group not in document:
             document[group] = tomlkit.table()
         table = document[group]
     # States apply to names in any letter case and normalization form: the new value replaces each of them.
-    for spelling in [one for one in table if group in STATE_GROUPS and one != name and fold(one) == fold(name)]:
+    others = [one for one in table if group in STATE_GROUPS and one != name and fold(one) == fold(name)]
+    for spelling in others:
         table.pop(spelling)
+    had_key = bool(others) or (name or group) in table
     if value is None:
+        if not had_key:
+            return False
         table.pop(name or group, None)
     else:
         table[name or group] = value
@@ -387,13 +394,14 @@ def write_setting(path: str, key: str, value: Any) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    return had_key
 
 
 def _unknown_key(key: str) -> tuple[str, str]:
     import difflib
 
     matches = difflib.get_close_matches(key, _BY_KEY, n=1)
-    fix = f"did you mean `{matches[0]}`?" if matches else "run `kitbag config get` to list all settings"
+    fix = f"did you mean `{matches[0]}`?" if matches else "run `kitbag config list` to list all settings"
     return f"unknown setting `{key}`", fix
 
 

@@ -8,12 +8,13 @@ from conftest import World
 from kitbag.agent.ask_model import RetryPolicy
 from kitbag.agent.budget import Budget, BudgetAccount, Caps
 from kitbag.agent.execute import Executor
-from kitbag.agent.loop import Limits, Loop
+from kitbag.agent.loop import Loop
 from kitbag.agent.model_config import ContextWindow, ModelConfig
 from kitbag.agent.resume import resume
 from kitbag.agent.run import Run
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import SessionHeader
+from kitbag.agent.turn_limits import Limits
 from kitbag.errors import KitbagError
 from kitbag.events import Event, RunEnded, RunStarted
 from kitbag.messages import Message, Text, Usage

@@ -8,7 +8,8 @@ import pytest
 
 from agent.talking import FREE, Talk, assert_valid, call, echo, script, tool
 from kitbag.agent.budget import Caps
-from kitbag.agent.loop import CUT_OFF_MARKER, Limits
+from kitbag.agent.loop import CUT_OFF_MARKER
+from kitbag.agent.turn_limits import Limits
 from kitbag.errors import UsageError
 from kitbag.events import Discarded, MessageAdded, Notice, Retrying, RunEnded, RunStarted, TextDelta, TurnEnded
 from kitbag.messages import Text, Usage

@@ -20,6 +20,7 @@ from kitbag.assembly.mentions import (
     MentionedContent,
     gather_mentions,
     looks_like_file,
+    missing_mentions,
 )
 from kitbag.assembly.tool_list import all_tools
 from kitbag.events import Notice, ToolFinished
@@ -47,6 +48,28 @@ def name(bench: Bench, text: str, **more: Any) -> MentionedContent:
 
 def told(found: MentionedContent) -> str:
     return "\n".join(f"{notice.text} {notice.fix}" for notice in found.notices)
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("see @cor", ["@cor"]),
+        ("see @core.py:3, @src/ and @src/a.py.", []),
+        ("see @src/b, @nope.md:4 and @nope.md", ["@src/b", "@nope.md"]),
+        ("mail me@x.org and add @types/node, @babel/core@7.1", []),
+        ("see @./nope and @'no such'", ["@./nope", "@no such"]),
+        ("why does this fail?\n@property\ndef a(self): ...", []),
+        ("use @app.command() here", []),
+        ("ask @agent-nobody", ["@agent-nobody"]),
+    ],
+)
+def test_what_a_message_mentions_that_does_not_exist(bench: Bench, text: str, missing: list[str]) -> None:
+    root = Path(bench.context.workspace.root)
+    (root / "src").mkdir(exist_ok=True)
+    for path in ("core.py", "src/a.py"):
+        (root / path).write_text("x\n")
+    context = bench.context
+    assert missing_mentions(text, context.library, context.workspace, context.directory) == missing
 
 
 class TestHowItIsWritten:

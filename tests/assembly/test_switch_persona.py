@@ -17,6 +17,7 @@ from kitbag.assembly.switch_persona import PersonaChange
 from kitbag.errors import AmbiguousError, NotFoundError, UsageError
 from kitbag.events import SkillLoaded, Switched
 from kitbag.library.untrusted_items import UntrustedItemError
+from kitbag.messages import Text
 from kitbag.models.provider import ModelRequest
 from kitbag.runtime.agent import Agent
 from kitbag.store.journal import Journal, journal_path
@@ -556,6 +557,7 @@ class TestTheModelOfAPersona:
         async def work() -> None:
             async with self.agent(home, persona="cheap") as agent:
                 assert agent.chosen.name == "anthropic/claude-haiku-4-5"
+                await agent.session.add_user([Text("Hi")])  # without a message there is no session
             async with self.agent(home, resume="last") as agent:
                 assert agent.chosen.name == "anthropic/claude-haiku-4-5"
             async with self.agent(home, resume="last", persona="dear") as agent:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from behaviour.hostile import Call, Victim, bash, edit, hostile_world, processes_with, read, task, untouched, write
-from kitbag.agent.loop import Limits
 from kitbag.agent.run import Run
+from kitbag.agent.turn_limits import Limits
 from kitbag.assembly.tool_list import all_tools
 from kitbag.events import Event, Notice, ToolStarted, TurnEnded
 from kitbag.permissions.approvals.approval import ApprovalRequest

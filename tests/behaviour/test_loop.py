@@ -62,7 +62,7 @@ def untrusted(world: World) -> None:
     world.write(".claude/settings.json", json.dumps(hook))
 
 
-def test_D03_a_request_that_needs_nothing_of_an_untrusted_workspace_works_and_names_what_was_left_out(
+def test_D03_a_request_that_needs_nothing_of_an_untrusted_workspace_works_and_counts_what_was_omitted(
     world: World,
 ) -> None:
     untrusted(world)
@@ -72,8 +72,9 @@ def test_D03_a_request_that_needs_nothing_of_an_untrusted_workspace_works_and_na
         sent = server.requests[0].raw.decode()
     assert (done.returncode, done.stdout) == (0, "Fine.\n")
     assert "-WORDS" not in sent
-    for name in ("local-way", "helper", "boss", "CLAUDE.md", ".mcp.json", "settings.json", "--trust-workspace"):
-        assert name in done.stderr
+    [notice] = [line for line in done.stderr.splitlines() if "not trusted" in line]
+    for piece in ("1 skill", "1 agent", "1 persona", "1 memory file", "omitted", "kitbag trust", "--trust-workspace"):
+        assert piece in notice
     assert not world.canary.exists()
     assert not Path(f"{world.canary}-hook").exists()
 

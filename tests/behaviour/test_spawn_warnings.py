@@ -135,7 +135,7 @@ def test_a_persona_that_does_not_exist_is_reported_when_it_is_set_and_at_each_st
 def test_a_packed_task_that_breaks_its_output_contract_is_told_and_is_no_success(world: World) -> None:
     world.write("~/task.yaml", "id: T1\ntitle: Count things\ndescription: Count all things.\n")
     arguments = ("agents", "run", "general-purpose", "--pack", str(world.home / "task.yaml"))
-    missing = "invalid result: .kitbag/output/MANIFEST.jsonl was not written"
+    missing = "not as required: .kitbag/output/MANIFEST.jsonl was not written"
     with model("Never.") as server:
         point(world, server)
         done = world.run(*arguments)
@@ -162,6 +162,23 @@ def test_an_agent_that_needs_an_unknown_skill_fails_in_the_foreground_and_in_the
         waited = world.run("tasks", "output", started, "--wait", "50")
         assert (waited.returncode, "did you mean style?" in waited.stderr) == (6, True)
     assert "did you mean style?" in world.json("tasks", "show", started)["error"]
+
+
+def test_a_skill_that_a_rule_denies_is_not_preloaded_and_is_reported(world: World) -> None:
+    world.skill("~/.kitbag/skills", "style", body="Tabs forever.")
+    world.skill("~/.kitbag/skills", "words", body="Plain words.")
+    world.write(
+        "~/.kitbag/agents/writer.md", "---\nname: writer\ndescription: Writes.\nskills: style, words\n---\nWrite."
+    )
+    world.ok("config", "set", "permissions.deny", '["Skill(style)"]')
+    with model("Never.") as server:
+        point(world, server)
+        done = world.run("agents", "run", "writer", "Write it.")
+        as_agent = ask(world, "Write it.", "--agent", "writer")
+        systems = [json.dumps(one.body["system"]) for one in server.requests]
+    for system, stderr in zip(systems, (done.stderr, as_agent.stderr), strict=True):
+        assert ("Plain words." in system, "Tabs forever." in system) == (True, False)
+        assert "the skill 'style' is not preloaded: your rules deny it" in stderr
 
 
 def test_tools_that_leave_an_agent_without_any_are_named_with_what_to_add(world: World) -> None:

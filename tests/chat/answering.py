@@ -1,11 +1,20 @@
 """A face that keeps what it is shown and answers forms from a list, as a person would who knows what is coming."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kitbag.chat.ui import ChatStatus, ExitRequested, LiveState, Panel, UserAction
 from kitbag.dialogs.form import Form, FormAnswer
-from kitbag.views.blocks import Block, DiffBlock, FieldsBlock, LinesBlock, NoticeBlock, TableBlock, VerbatimBlock
+from kitbag.views.blocks import (
+    Block,
+    DiffBlock,
+    FieldsBlock,
+    LinesBlock,
+    NoticeBlock,
+    TableBlock,
+    VerbatimBlock,
+    text_block,
+)
 
 Answer = str | FormAnswer | None | Callable[[Form], FormAnswer | None]
 
@@ -23,6 +32,18 @@ class AnsweringFace:
 
     def show(self, *blocks: Block) -> None:
         self.blocks += blocks
+
+    def hint(self, text: str) -> None:
+        self.show(text_block(text))
+
+    def unfold(self, expanded: Sequence[Block]) -> None:
+        self.show(*expanded)
+
+    def fold(self) -> None: ...
+
+    def copy(self, text: str) -> bool:
+        self.copied = text
+        return True
 
     def draw(self, live: LiveState, status: ChatStatus) -> None:
         del live, status

@@ -100,6 +100,28 @@ def test_a_no_with_a_reason_reaches_the_model(world: World) -> None:
     assert not (world.workspace / "b.txt").exists()
 
 
+def test_esc_at_an_approval_stops_the_turn_and_an_edited_rule_allows_the_call(world: World) -> None:
+    remove = calls("Bash", command="rm -rf build")
+    with ModelServer(script(remove, calls("Bash", "c2", command="rm -rf build"), "Removed.")) as server:
+        point(world, server)
+        with chat(world) as driven:
+            driven.say("clean up")
+            driven.until_seen("allow once")
+            driven.choose("\x1b", "Esc to interrupt")
+            driven.until_seen("? Bash rm -rf build  canceled", "interrupted")
+            assert len(server.requests) == 1  # the model hears nothing of it
+            assert "sandbox " not in driven.all()  # of the question, one line stays
+            driven.say("do clean up")
+            driven.until_seen("allow once")
+            driven.choose("r", "allow once")
+            driven.until_seen("> Bash(rm -rf build)")
+            driven.press(*"\x7f" * 6)
+            driven.type("*)")
+            driven.press(ENTER)
+            driven.until_seen("Removed.")
+    assert "Bash(rm -rf *)" in (world.home / ".kitbag/settings.toml").read_text()
+
+
 def test_esc_cancels_the_work_and_keeps_what_was_done(world: World) -> None:
     world.write("a.txt", "one\n")
     with ModelServer(script(reads(), Step(text="never", delay=600), "Went on.")) as server:
@@ -112,18 +134,6 @@ def test_esc_cancels_the_work_and_keeps_what_was_done(world: World) -> None:
             driven.say("go on")
             driven.until(lambda: len(server.requests) == 3)
             assert "one" in json.dumps(server.requests[-1].body["messages"])
-
-
-def test_what_is_typed_meanwhile_is_queued_shown_and_sent_after(world: World) -> None:
-    with ModelServer(script(Step(text="First.", delay=1.0), "Second.")) as server:
-        point(world, server)
-        with chat(world) as driven:
-            driven.say("question one")
-            driven.until(lambda: server.requests)
-            driven.say("question two")
-            driven.until_seen("queued")
-            driven.until_seen("First.", "Second.")
-    assert "question two" in said_to(server)
 
 
 def test_the_mode_changes_with_shift_tab(world: World) -> None:

@@ -10,7 +10,7 @@ from chat.conversing import Conversing, conversing
 from chat.held import begun, model, workshop_at_home
 from chat.queue_face import QueueFace, in_a_loop
 from conftest import World
-from kitbag.chat.ui import ExitRequested, KeyPressed, LiveState, Submitted, UserAction
+from kitbag.chat.ui import ExitRequested, KeyPressed, Submitted, UserAction
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.testing import Rule, Script, Step
@@ -62,17 +62,6 @@ async def test_esc_twice_and_once_more_cancels_once(world: World) -> None:
         here.face.do("again")
         await here.face.until(lambda: "An answer." in here.face.seen())
         assert here.face.seen().count("interrupted") == 1
-
-
-@in_a_loop
-async def test_esc_gives_back_what_was_queued_in_its_order(world: World) -> None:
-    async with conversing(world, SLOW, "An answer.") as here:
-        here.face.do("hello", "two", "three")
-        await here.face.until(lambda: here.face.live.queued == ("two", "three"))
-        here.face.do(KeyPressed("cancel"))
-        await here.until_idle()
-        assert here.face.inserted == ["two\nthree"]
-        assert here.face.live == LiveState()
 
 
 @in_a_loop

@@ -121,8 +121,8 @@ def test_a_reply_that_broke_off_is_taken_back() -> None:
     assert seen.blocks == []
     assert seen.live.tail == ""
     seen.tell(Retrying(attempt=1, seconds=2.0, reason="the line was cut"))
-    assert seen.told == ["warning: the line was cut; retrying in 2s"]
-    assert "2s" in seen.live.activity
+    assert seen.blocks == []  # a retry leaves no line
+    assert seen.live.activity == "the line was cut; retrying in 2s"
     seen.tell(TextDelta("Shown.\n\nNot"), Discarded("cut"), TextDelta("Again."), reply("Again."))
     assert "the reply was truncated" in seen.told[-1]
     assert seen.blocks[-1] == ReplyBlock("Again.", True)
@@ -220,7 +220,7 @@ def test_calls_run_side_by_side_and_are_shown_as_they_finish() -> None:
     assert seen.live.activity == "waiting for the model"
 
 
-def test_details_are_those_of_the_last_request_with_what_the_model_got() -> None:
+def test_details_have_what_the_model_got() -> None:
     read = (
         ToolStarted(call_id="a", name="Read", arguments={}, title="Read"),
         ToolFinished(
@@ -237,7 +237,7 @@ def test_details_are_those_of_the_last_request_with_what_the_model_got() -> None
     seen.tell(*read)
     assert seen.blocks[-1] == seen.view.details()[-1]
     assert seen.tell(ENDED).view.details()
-    assert seen.tell(STARTED).view.details() == []
+    assert seen.tell(STARTED).view.details()  # what is still on the screen can be expanded
 
 
 def test_an_agent_is_shown_with_what_it_was_asked() -> None:

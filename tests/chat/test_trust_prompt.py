@@ -88,7 +88,7 @@ def test_this_once_is_said_of_what_was_seen(world: World, monkeypatch: pytest.Mo
             assert not agent.environment.library.skills.get_exact("x")
             return told
 
-    assert "has changed since it was trusted" in "\n".join(asyncio.run(go()))
+    assert "workspace changed since you trusted it: " in "\n".join(asyncio.run(go()))
     assert not world.canary.exists()
 
 
@@ -132,8 +132,12 @@ def test_agents_in_the_background_are_held_to_it_too(world: World) -> None:
     bring(world)
     seen = asyncio.run(ask_for_trust(AnsweringFace("o"), world.places())).fingerprint
     assert parse_options(serialize_options(Options(trust_workspace=seen))).trust_workspace == seen
-    assert check_trust(world.places(), seen).covers(f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`touch $CANARY`")
-    assert not check_trust(world.places(), seen).covers(f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`evil`")
+    assert check_trust(world.places(), seen).covers(
+        f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`touch $CANARY`", world.places()
+    )
+    assert not check_trust(world.places(), seen).covers(
+        f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`evil`", world.places()
+    )
 
 
 def test_enter_alone_trusts_nothing(world: World) -> None:
@@ -153,7 +157,9 @@ def test_without_an_answer_the_run_says_what_it_left_out(world: World, monkeypat
         async with Agent(options=options, provider=Scripted(Script([]))) as agent:
             return "\n".join(notice.text for notice in agent.notices)
 
-    assert "the workspace is not trusted; omitted: skill x" in asyncio.run(notices())
+    notice = asyncio.run(notices())
+    assert notice.startswith("workspace not trusted: ")
+    assert notice.endswith("1 skill omitted; review with `kitbag trust`, or run with --trust-workspace")
 
 
 def test_it_is_compact_first_and_whole_on_request(world: World) -> None:

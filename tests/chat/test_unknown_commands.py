@@ -6,7 +6,7 @@ import pytest
 
 from chat.queue_face import QueueFace
 from conftest import World
-from kitbag.chat.ui import ExitRequested, Submitted
+from kitbag.chat.ui import ExitRequested, KeyPressed, Submitted
 from kitbag.views.blocks import NoticeBlock, UserBlock
 from support.talking_face import talking
 from support.waiting import TEST_TIMEOUT
@@ -63,8 +63,9 @@ def test_what_waits_comes_back_as_it_was_typed(at_home: World) -> None:
     async def talk() -> None:
         face = QueueFace()
         async with talking(at_home, "An answer.", face=face) as here:
-            here.chat.queue.append(Submitted(text="a\n" * 120, typed="[pasted text #1, 120 lines]"))
-            here.chat._unqueue()
+            pasted = Submitted(text="a\n" * 120, typed="[pasted text #1, 120 lines]")
+            await here.chat.pending.add(pasted, here.agent.inbox)
+            await here.chat._handle(KeyPressed("unqueue"))
             assert face.inserted == ["[pasted text #1, 120 lines]"]
 
     asyncio.run(talk())

@@ -59,7 +59,7 @@ def test_every_listing_is_plain_in_a_pipe_and_has_json(world: World, listing: tu
         (("config", "set", "catalog.descriptions", "²"), 2),
         (("config", "set", "precedence", "claude", "--project"), 2),
         (("config", "get", "nothing"), 2),
-        (("nonsense",), 2),
+        (("nonsense", "words"), 2),
         (("skills", "validate", "./nowhere/x"), 4),
     ],
 )
@@ -265,15 +265,76 @@ def test_doctor_reads_bodies_and_what_they_require(world: World) -> None:
     assert {("hidden-characters", 6), ("unknown-name", 4)} <= found
 
 
+def test_validate_checks_every_skill_that_is_listed(world: World) -> None:
+    world.skill(".kitbag/skills", "mine")
+    world.write(".kitbag/commands/plain.md", "---\ndescription: Does it.\n---\nDo it: $ARGUMENTS\n")
+    world.write(".kitbag/commands/git/tidy.md", "---\ndescription: Tidies.\n---\nTidy.\n")
+    world.write(".kitbag/skills/shop/_persona_dev.yaml", "name: dev\ndescription: Develops.\n")
+    world.write(".kitbag/skills/shop/core/flat.md", "---\nname: flat\ndescription: Is flat.\n---\nDo it.\n")
+    listed = {one["path"] for one in world.json("skills", "list", "--all")}
+    done = world.run("skills", "validate", "--json")
+    checked = {one["path"]: one for one in json.loads(done.stdout)}
+    assert {path.removesuffix("/SKILL.md") for path in listed} == set(checked)
+    assert {path for path, one in checked.items() if not one["valid"]} == set()
+    assert done.returncode == 0
+    portable = world.run("skills", "validate", "--portable")
+    assert "not checked: 3 files (commands and flat skills)" in portable.stderr
+    world.write(".kitbag/commands/bad.md", "---\ndescription: [\n---\n")
+    assert world.run("skills", "validate").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "lines"),
+    [
+        (
+            {},
+            [
+                "state on",
+                "model sees it in the catalog and can load it",
+                "you can invoke it: /x",
+                "agents can preload it",
+            ],
+        ),
+        (
+            {"disable_model_invocation": "true"},
+            [
+                "state on",
+                "model can't load it: disable-model-invocation is set in its file",
+                "you can invoke it: /x",
+                "agents can't preload it",
+            ],
+        ),
+        (
+            {"user_invocable": "false"},
+            [
+                "state on",
+                "model sees it in the catalog and can load it",
+                "you can't invoke it: user-invocable is false in its file",
+                "agents can preload it",
+            ],
+        ),
+    ],
+)
+def test_a_skill_says_what_each_may_do(world: World, fields: dict[str, str], lines: list[str]) -> None:
+    world.skill(".kitbag/skills", "x", **fields)
+    shown = [" ".join(line.split()) for line in world.ok("skills", "show", "x").splitlines()]
+    start = shown.index("state on")
+    assert shown[start : start + 4] == lines
+
+
+def test_a_disabled_skill_says_only_that(world: World) -> None:
+    world.skill(".kitbag/skills", "x")
+    world.ok("skills", "disable", "x")
+    shown = [" ".join(line.split()) for line in world.ok("skills", "show", "x").splitlines()]
+    assert "state off: disabled in" in "\n".join(shown)
+    assert not [line for line in shown if line.startswith(("model ", "you ", "agents "))]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("task", "list"), "No such command 'task'. Did you mean 'tasks'?"),
-        (("zzzzzz",), "No such command 'zzzzzz'."),
-        (
-            ("fix the failing test",),
-            "to answer one prompt: kitbag -p",
-        ),
+        (("task", "list"), "No such command 'task'. Did you mean `kitbag tasks`?"),
+        (("zzzzzz", "x"), "No such command 'zzzzzz'."),
         (("--output-format", "json"), "--output-format needs a prompt"),
         (("-p", "x", "--plain"), "--plain applies to the chat"),
     ],

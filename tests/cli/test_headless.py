@@ -615,3 +615,14 @@ class TestModelsAndSessions:
         found = world.json("models")
         assert found["chosen"]["name"] == "offline"
         assert "evil" not in json.dumps(found)
+
+
+def test_a_run_whose_every_call_was_denied_is_no_success(world: World) -> None:
+    write = {"name": "Write", "arguments": {"file_path": "new.txt", "content": "x\n"}}
+    read = {"name": "Read", "arguments": {"file_path": "script.json"}}
+    for calls, code in (([write], 6), ([write, write], 6), ([write, read], 0), ([], 0)):
+        file = world.write("script.json", json.dumps([{"calls": calls}, "Done."] if calls else ["Done."]))
+        done = world.run("-p", "go", "--model", f"scripted:{file}")
+        assert (done.returncode, done.stdout) == (code, "Done.\n"), calls
+        assert ("denied: Write" in done.stderr) == bool(calls)
+    assert not (world.workspace / "new.txt").exists()

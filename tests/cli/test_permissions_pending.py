@@ -17,8 +17,15 @@ from kitbag.store.redaction import Redactor
 SECRET = "CANARY_SECRET_4f7a9c"
 
 
-def put(world: World, command: str = "git push", name: str = "0badcafe") -> None:
-    arguments = canonical_json({"command": command})
+def put(
+    world: World,
+    command: str = "git push",
+    name: str = "0badcafe",
+    tool: str = "Bash",
+    directory: str = "/w",
+    **edit: str,
+) -> None:
+    arguments = canonical_json(edit or {"command": command})
     judgement = PermissionDecision(
         effect="ask",
         reason="uses the network",
@@ -26,15 +33,15 @@ def put(world: World, command: str = "git push", name: str = "0badcafe") -> None
         sandbox="workspace",
         network=True,
     )
-    digest = action_digest("Bash", arguments, "/w")
+    digest = action_digest(tool, arguments, directory)
     with Journal.open(journal_path(str(world.home / ".kitbag")), Redactor([SECRET])) as journal:
         asyncio.run(
             ApprovalQueue(journal).put(
                 ApprovalRequest(
                     id=name,
-                    tool="Bash",
+                    tool=tool,
                     arguments=arguments,
-                    directory="/w",
+                    directory=directory,
                     decision=judgement,
                     digest=digest,
                     asked_by="task-1",
@@ -67,6 +74,18 @@ def test_a_question_is_shown_whole_with_what_hides_in_it(world: World) -> None:
     assert found["arguments"]["command"].startswith("ls\t\t")
     assert (found["id"], found["whole"], found["asked_by"]) == ("0badcafe", True, "task-1")
     assert found["shown"][0] == "Bash, requested by task-1 [0badcafe]"
+
+
+def test_an_edit_is_shown_as_the_diff_that_the_chat_shows(world: World) -> None:
+    world.write("a.py", "one\ntwo\nthree\n")
+    edit = {"file_path": "a.py", "old_string": "two", "new_string": "2\nwhy: all is well"}
+    put(world, tool="Edit", directory=str(world.workspace), **edit)
+    out = world.ok("permissions", "pending")
+    assert "│ a.py\n│ 1   one\n│ 2 - two\n│ 2 + 2\n│ 3 + why: all is well\n│ 4   three\n" in out
+    assert "old_string" not in out
+    (found,) = world.json("permissions", "pending")
+    assert "\n one\n-two\n+2\n" in found["diff"]
+    assert "│ 2 - two" in found["shown"]
 
 
 @pytest.mark.parametrize(

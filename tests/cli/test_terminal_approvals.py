@@ -40,6 +40,18 @@ def test_yes_is_for_this_once(world: World) -> None:
         assert terminal.said() == [["permit", ""], ["person", "the user denied this action: not now"]]
 
 
+def test_an_edit_is_shown_as_a_diff_and_its_arguments_on_request(world: World) -> None:
+    world.write("a.py", "one\ntwo\n")
+    with asked(world, ("Edit", {"file_path": "a.py", "old_string": "two", "new_string": "2"})) as terminal:
+        shown = terminal.see("> ")
+        assert "│ 2 - two\n│ 2 + 2\n" in shown
+        assert "old_string" not in shown
+        terminal.type("e\r")
+        assert "old_string:\n│ two\n" in terminal.see("> ")
+        terminal.type("y\r")
+        assert terminal.said() == [["permit", ""]]
+
+
 def test_no_needs_no_reason(world: World) -> None:
     with asked(world, PUSH) as terminal:
         terminal.see("> ")

@@ -193,6 +193,34 @@ def test_the_search_for_nested_skills_follows_no_links_round_in_a_circle(world: 
     assert find_nested_skills(world.registry().skills) == []
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "lines"),
+    [
+        (
+            ".kitbag/personas/ops.yaml",
+            "# Operations\nname: ops\ndescription: x\n\nskills:\n  - nosuch\n  - other-x\n  # other\n  - other\n"
+            "subagents: [Explore,\n  ghost]\ncolour: red\n",
+            {"nosuch": 6, "other-x": 7, "other": 9, "ghost": 11, "colour": 12},
+        ),
+        (
+            ".kitbag/agents/a.md",
+            "---\nname: a\ndescription: x\nskills:\n- nosuch\n---\nbody\n",
+            {"nosuch": 5},
+        ),
+        (
+            ".kitbag/agents/b.md",
+            "---\nname: b\ndescription: x\nskills: one, nosuch\n---\nbody\n",
+            {"one": 4, "nosuch": 4},
+        ),
+    ],
+)
+def test_a_wrong_name_is_reported_with_its_own_line(world: World, file: str, text: str, lines: dict[str, int]) -> None:
+    path = str(world.write(file, text))
+    found = [one for one in world.registry().diagnostics() if one.file == path]
+    for name, line in lines.items():
+        assert [one.line for one in found if f"'{name}'" in one.problem or f"`{name}`" in one.problem] == [line], name
+
+
 def test_the_problems_of_one_file_are_found_without_searching_names_for_the_others(world: World) -> None:
     world.skill("~/.kitbag/skills", "one", subagents="nobody")
     world.skill("~/.kitbag/skills", "two", subagents="nobody-else")

@@ -154,7 +154,7 @@ def test_agents_have_a_table_and_xml_of_their_own(world: World) -> None:
 
 
 def test_the_table_is_that_of_the_seed() -> None:
-    text = render_skills(pairs(skill("code_review", "Review code.", "PR reviews")), format="table").text
+    text = render_skills(pairs(skill("code_review", "Review code.", "PR reviews")), format="table", over_mcp=True).text
     assert text == (
         "## Available Skills\n\n"
         "Use the `load_skill` tool to load any skill before using its capabilities.\n\n"
@@ -164,6 +164,15 @@ def test_the_table_is_that_of_the_seed() -> None:
         "**Instructions**: Before starting a complex task, load the relevant skill(s) to get detailed guidance.\n\n"
         "(1 of 1 skills are described.)"
     )
+
+
+@pytest.mark.parametrize("form", ["list", "table"])
+def test_a_catalog_names_the_tool_of_the_client_that_it_is_for(form: CatalogFormat) -> None:
+    found = pairs(skill("code_review", "Review code.", "PR reviews"))
+    for over_mcp, tool, other in ((False, "Skill", "load_skill"), (True, "load_skill", "the Skill ")):
+        text = render_skills(found, format=form, over_mcp=over_mcp).text
+        assert f"the {tool} tool" in text.replace("`", "")
+        assert other not in text.replace("`", "")
 
 
 @pytest.mark.parametrize("text", ["a | b", "a || b |", "a \\| b", "a\\", "`a|b`", "|", "a\n| x | y | z |"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kitbag.agent.loop import Limits
+from kitbag.agent.turn_limits import Limits
 from kitbag.assembly.run_options import Options
 from kitbag.errors import KitbagError, NotFoundError, UsageError
 from kitbag.events import Compacted, RunStarted, SkillLoaded
@@ -68,13 +68,13 @@ class TestAnUntrustedWorkspace:
         world.write(".kitbag/settings.toml", 'model = "openai/gpt-5"\npersona = "boss"\n')
         return house
 
-    def test_nothing_of_it_is_sent_and_each_thing_is_named(self, dark: House) -> None:
+    def test_nothing_of_it_is_sent_and_each_kind_is_counted(self, dark: House) -> None:
         assert dark.ask("What is local-way?").status == "completed"
         sent = str(dark.requests)
         for word in ("MEMORY", "MORE of it", "LOCAL", "HELPER", "PERSONA"):
             assert word not in sent
-        for name in ("local-way", "helper", "boss", "CLAUDE.md", "AGENTS.md", "settings.toml", "--trust-workspace"):
-            assert name in dark.notices()
+        for count in ("1 skill", "1 agent", "1 persona", "2 memory files", "1 settings file", "--trust-workspace"):
+            assert count in dark.notices()
 
     def test_a_request_that_needs_it_is_refused(self, dark: House) -> None:
         for ask in (
@@ -404,6 +404,7 @@ class TestModels:
             given = Options(directory=str(house.world.workspace), trust_workspace=True, **options)
             async with Agent(options=given) as agent:
                 house.events = list(agent.notices)
+                await agent.session.add_user([Text("Hi")])  # without a message there is no session
                 return agent.chosen.name
 
         house.world.write(

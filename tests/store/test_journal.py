@@ -211,7 +211,7 @@ def test_of_all_who_write_with_one_key_the_first_wins(journal: Journal, path: st
 def test_several_records_with_one_key_are_written_together_or_not_at_all(journal: Journal) -> None:
     def both(value: int) -> bool:
         entries = [JournalEntry("a", "first", value), JournalEntry("b", "second", value)]
-        return asyncio.run(journal.write_all_once("key", entries))
+        return bool(asyncio.run(journal.write_all_once("key", entries)))
 
     assert [both(1), both(2)] == [True, False]
     assert [(record.stream, record.body) for record in journal.read()] == [("a", 1), ("b", 1)]

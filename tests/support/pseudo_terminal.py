@@ -27,6 +27,7 @@ CTRL_D = "\x04"
 CTRL_O = "\x0f"
 SHIFT_TAB = "\x1b[Z"
 UP = "\x1b[A"
+TAB = "\t"
 DOWN = "\x1b[B"
 _AT_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"

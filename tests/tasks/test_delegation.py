@@ -10,6 +10,7 @@ import pytest
 
 from conftest import World
 from kitbag.agent.resume import resume
+from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.registry import Registry
@@ -272,7 +273,7 @@ def test_agents_start_agents_only_so_deep(world: World) -> None:
 
 
 def test_what_agents_spend_counts_against_the_limits_of_the_one_that_started_them(world: World) -> None:
-    from kitbag.agent.loop import Limits
+    from kitbag.agent.turn_limits import Limits
     from kitbag.messages import Usage
 
     spends = Step(text="Found.", usage=Usage(input=5_000, output=100))
@@ -340,7 +341,7 @@ def test_a_packed_task_is_the_agent_s_context_and_its_answer_is_held_against_wha
     assert "Count all things." in prompt
     assert "Be quick." in prompt
     assert report.status == "completed"
-    assert any("invalid result" in warning for warning in report.warnings)
+    assert any("not as required" in warning for warning in report.warnings)
 
 
 def test_the_model_is_the_call_s_else_the_agent_s_own_else_that_of_whoever_started_it(
@@ -504,7 +505,7 @@ def test_news_that_was_taken_is_told_although_the_person_cancels_in_that_moment(
             await tasks.claim(begun)
             await tasks.finish("t1", 1, TaskResult(status="completed", text="Found it."))
             agent.delegation = TaskDelegation(agent.parent_context, agent.session.id)
-            hearing = asyncio.create_task(agent._add_user_message("", (), lambda _: None, None))  # pyright: ignore
+            hearing = asyncio.create_task(run_to_completion(agent._add_notifications(lambda _: None)))  # pyright: ignore
             while not tasks.find("t1").notified:
                 await asyncio.sleep(0)
             hearing.cancel()

@@ -48,7 +48,7 @@ asyncio.run(main())
 
 
 def test_nothing_for_agents_is_imported_before_the_first_request(world: World) -> None:
-    assert run(world, RUN).split() == ["kitbag.tasks.delegation"]
+    assert run(world, RUN).split() == ["kitbag.tasks.delegation", "kitbag.tasks.task_host"]
 
 
 def test_what_agents_need_is_imported_while_the_first_reply_is_awaited(world: World) -> None:

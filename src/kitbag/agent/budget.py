@@ -13,7 +13,7 @@ import msgspec
 
 from kitbag.agent.ask_model import BrokenReplyError, Emit, RetryPolicy, ask_model
 from kitbag.agent.model_config import ModelConfig
-from kitbag.errors import KitbagError
+from kitbag.errors import KitbagError, UsageError
 from kitbag.messages import Usage
 from kitbag.models.provider import ModelReply, ModelRequest
 from kitbag.store.journal import Journal, JournalEntry, JournalRecord
@@ -127,6 +127,14 @@ class Budget:
     @property
     def caps_cost(self) -> bool:
         return any(account.caps.cost for account in self._accounts)
+
+    def check_price(self, config: ModelConfig, has_unpriced_usage: bool) -> None:
+        """Raises UsageError for a cost limit that can't be enforced."""
+        every_kind = Usage(input=1, output=1, cache_read=1, cache_write=1)
+        if self.caps_cost and (has_unpriced_usage or config.price(every_kind) is None):
+            name = f"{config.provider.name}/{config.model}"
+            fix = f'add its prices to your settings: [models."{name}"] input = … and said = …, or use --max-tokens'
+            raise UsageError(f"the price of {name} is unknown, so a cost limit can't be enforced", fix)
 
     async def debit(self, expected_input: Usage, price: Price, max_output: int) -> Debit:
         """`expected_input`: an estimate. Raises OverBudgetError, and then the call must not be made."""

@@ -13,7 +13,7 @@ import msgspec
 
 from kitbag.agent.ask_model import BrokenReplyError, Emit, RetryPolicy, suggest_fix
 from kitbag.agent.budget import Budget, OverBudgetError, ask_within_budget
-from kitbag.agent.call_limit import MAX_CALLS, refuse_calls_over_limit
+from kitbag.agent.call_limit import refuse_calls_over_limit
 from kitbag.agent.compact import CompactionRequest, ContextMeter, compact_session
 from kitbag.agent.execute import Executor
 from kitbag.agent.model_config import ModelConfig
@@ -28,11 +28,11 @@ from kitbag.agent.reply_checks import (
 )
 from kitbag.agent.session import CONTINUATION_PREFIX, Session
 from kitbag.agent.shield import run_to_completion
+from kitbag.agent.turn_limits import Limits
 from kitbag.errors import UsageError
 from kitbag.events import MessageAdded, RunEnded, RunStatus, TurnEnded
 from kitbag.messages import Message, Text, Usage
 from kitbag.models.provider import ModelReply, ModelRequest, SystemBlock
-from kitbag.text.human_format import format_count
 from kitbag.text.tokens import estimate_tokens
 
 MAX_PAUSES: Final = 10
@@ -41,23 +41,13 @@ CONTINUE_NOTE: Final = f"{CONTINUATION_PREFIX}Your reply was paused. Continue wh
 
 RenewPrompt = Callable[[], Awaitable[tuple[SystemBlock, ...]]]
 """Rebuilds the system prompt after a compaction."""
-TakeNotifications = Callable[[], Awaitable[str]]
-"""Returns what the model must know before the next turn; mostly nothing."""
+Receive = Callable[[bool], Awaitable[bool]]
+"""Adds what arrived meanwhile to the session: messages of the user and, if the argument is true, notifications. Returns
+whether the user sent any."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """0: no limit. `turns` applies to a whole session, across resumes; `tokens`, `cost` and `seconds` include its
-    subagents and are enforced by the budget."""
-
-    turns: int = 0
-    turns_per_run: int = 0
-    """Applies if `turns` is not set."""
-    calls: int = MAX_CALLS
-    """Tool calls of one reply."""
-    tokens: int = 0
-    cost: float = 0.0
-    """US dollars."""
-    seconds: float = 0.0
+async def receive_nothing(_: bool) -> bool:
+    return False
 
 
 class Loop:
@@ -71,7 +61,7 @@ class Loop:
         emit: Emit,
         retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple is immutable
         renew_prompt: RenewPrompt | None = None,
-        take_notifications: TakeNotifications | None = None,
+        receive: Receive = receive_nothing,
         budget: Budget | None = None,
     ) -> None:
         self.session = session
@@ -82,7 +72,7 @@ class Loop:
         self.emit = emit
         self.retry_policy = retry_policy
         self.renew_prompt = renew_prompt
-        self.take_notifications = take_notifications
+        self.receive = receive
         self.budget = budget or Budget(session.journal)
         self.meter = ContextMeter()
         self._prefix_tokens = self._estimate_prefix_tokens()
@@ -93,7 +83,7 @@ class Loop:
 
     async def run(self) -> RunEnded:
         """Runs from the last user message to the answer. After a cancellation the session can be resumed."""
-        self._check_price()
+        self.budget.check_price(self.model_config, self.session.totals.unpriced)
         try:
             return await self._run_turns()
         except asyncio.CancelledError:
@@ -104,7 +94,7 @@ class Loop:
         invalid_turns, pauses, is_halved = 0, 0, False
         while True:
             if self._has_reached_turn_limit():
-                return self._end_at_turn_limit()
+                return self._make_run_ended("max-turns", *self.limits.describe_reached(self.session.totals.turns))
             try:
                 await self._compact_if_needed()
                 reply = await self._request_reply()
@@ -122,28 +112,15 @@ class Loop:
                 await self.session.add_note(CONTINUE_NOTE)
                 continue
             if not calls:
-                return self._end_with_reply(reply)
+                ended = self._end_with_reply(reply)
+                if ended.status in ("completed", "empty") and await self.receive(False):
+                    continue
+                return ended
             valid = await self.executor.run(calls)
-            if self.take_notifications is not None:
-                await run_to_completion(self._add_notifications(self.take_notifications))
+            await self.receive(True)
             invalid_turns = 0 if any(valid) else invalid_turns + 1
             if invalid_turns >= MAX_INVALID_TURNS:
                 return self._end_with_reply(reply)
-
-    async def _add_notifications(self, take_notifications: TakeNotifications) -> None:
-        """Taking and recording happen together: notifications are delivered only once."""
-        if text := await take_notifications():
-            await self.session.add_note(text)
-
-    def _check_price(self) -> None:
-        """Refuses a cost limit that can't be enforced."""
-        if self.budget.caps_cost and (
-            self.session.totals.unpriced
-            or self.model_config.price(Usage(input=1, output=1, cache_read=1, cache_write=1)) is None
-        ):
-            name = f"{self.model_config.provider.name}/{self.model_config.model}"
-            fix = f'add its prices to your settings: [models."{name}"] input = … and said = …, or use --max-tokens'
-            raise UsageError(f"the price of {name} is unknown, so a cost limit can't be enforced", fix)
 
     # Compaction
 
@@ -161,7 +138,7 @@ class Loop:
 
     async def compact(self, instructions: str = "") -> bool:
         """Compacts on request, even if the window has room. Raises UsageError if a limit prevents it."""
-        self._check_price()
+        self.budget.check_price(self.model_config, self.session.totals.unpriced)
         if self._has_reached_turn_limit():
             raise UsageError("the session has reached its limit, and compaction costs tokens", "raise the limit")
         return await self._compact(
@@ -257,32 +234,16 @@ class Loop:
         return self._make_run_ended("failed", error.problem, suggest_fix(error))
 
     def _has_reached_turn_limit(self) -> bool:
-        """Counts the whole session, so resuming does not reset the limit."""
-        max_turns = self._max_turns()
-        return bool(max_turns) and self.session.totals.turns >= max_turns
-
-    def _max_turns(self) -> int:
-        """Turns of the session at which the run stops; 0: no limit."""
-        limits = self.limits
-        return limits.turns or (self._first_turn + limits.turns_per_run if limits.turns_per_run else 0)
-
-    def _end_at_turn_limit(self) -> RunEnded:
-        count = self.limits.turns or self.limits.turns_per_run
-        scope = "" if self.limits.turns else " for one prompt"
-        error = f"stopped after {format_count(count, 'model request')}, the limit{scope}; the work is not finished"
-        more = self.session.totals.turns + count
-        fix = f"resume with --continue --max-turns {more}"
-        return self._make_run_ended("max-turns", error, fix if self.limits.turns else f"{fix}, or raise `limits.turns`")
+        return self.limits.is_reached(self.session.totals.turns, self._first_turn)
 
     def _make_run_ended(self, status: RunStatus, error: str = "", fix: str = "") -> RunEnded:
         totals = self.session.totals
-        cost = None if totals.unpriced else totals.cost
         return RunEnded(
             status=status,
             text=self._last_text,
             turns=totals.turns - self._first_turn,
             usage=totals.usage,
-            cost=cost,
+            cost=None if totals.unpriced else totals.cost,
             error=error,
             fix=fix,
         )

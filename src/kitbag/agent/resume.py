@@ -3,11 +3,13 @@
 Used by assembly and by everything that inspects sessions. Session itself interprets the records.
 """
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
-from kitbag.agent.session import STREAM_PREFIX, Session, new_session_id
+from kitbag.agent.session import CONVERSATION_KINDS, REWOUND, STREAM_PREFIX, Session, new_session_id
 from kitbag.agent.session_records import SessionHeader
 from kitbag.errors import KitbagError, NotFoundError
 from kitbag.store.journal import Journal, JournalRecord
@@ -19,8 +21,12 @@ def resume(journal: Journal, session_id: str, until: int | None = None) -> Sessi
     session = Session(journal, session_id)
     count = 0
     try:
-        for record in read_session_records(journal, session_id, until):
-            session.apply(record)
+        kept = _find_kept(journal, session_id, until)
+        for record in _read_all_records(journal, session_id, until):
+            if _is_kept(record, kept):
+                session.apply(record)
+            else:
+                session.apply_dropped(record)
             count += 1
     except (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         if not count and isinstance(error, StoreError):
@@ -29,20 +35,71 @@ def resume(journal: Journal, session_id: str, until: int | None = None) -> Sessi
         session.warnings.append(warning)
         count += 1
     if not count:
-        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions`")
+        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list --all`")
     session.messages()
     return session
 
 
-def read_session_records(journal: Journal, session_id: str, until: int | None = None) -> Iterator[JournalRecord]:
-    """For a fork, first the records of the session it was forked from."""
+def read_session_records(journal: Journal, session_id: str) -> Iterator[JournalRecord]:
+    """For a fork, first the records of the session it was forked from. Without what a rewind dropped."""
+    kept = _find_kept(journal, session_id)
+    return (record for record in _read_all_records(journal, session_id) if _is_kept(record, kept))
+
+
+def _read_all_records(journal: Journal, session_id: str, until: int | None = None) -> Iterator[JournalRecord]:
     for record in journal.read(STREAM_PREFIX + session_id):
         if until is not None and record.seq > until:
             return
-        origin = record.body.get("forked_from") if record.kind == "session" else ""
-        if origin:
-            yield from read_session_records(journal, str(origin), min(int(record.body["forked_at"]), record.seq - 1))
+        if origin := _find_origin(record):
+            yield from _read_all_records(journal, *origin)
         yield record
+
+
+def _find_origin(record: JournalRecord) -> tuple[str, int] | None:
+    """The session that this one was forked from and the last record that belongs to the fork, if this is its header."""
+    origin = record.body.get("forked_from") if record.kind == "session" else ""
+    return (str(origin), min(int(record.body["forked_at"]), record.seq - 1)) if origin else None
+
+
+# Rewinding
+
+
+def find_rewinds(journal: Journal, session_id: str, until: int | None = None) -> list[JournalRecord]:
+    """In order; for a fork, first those of the session it was forked from."""
+    stream, end = STREAM_PREFIX + session_id, sys.maxsize if until is None else until
+    header = next((record for record in journal.read(stream, page=1) if record.seq <= end), None)
+    origin = _find_origin(header) if header is not None else None
+    found = [record for record in journal.read(stream, kind=REWOUND) if record.seq <= end]
+    return [*(find_rewinds(journal, *origin) if origin else ()), *found]
+
+
+class KeptRange(NamedTuple):
+    """Records whose number is after `start` and before `end` are part of the conversation."""
+
+    start: int
+    end: int
+
+
+def _find_kept(journal: Journal, session_id: str, until: int | None = None) -> list[KeptRange]:
+    """From the last rewind back: after it everything counts, and before it what counted before its target. The target
+    may itself lie before or after an earlier rewind."""
+    kept: list[KeptRange] = []
+    end = sys.maxsize
+    for rewind in reversed(find_rewinds(journal, session_id, until)):
+        if rewind.seq < end:
+            kept.append(KeptRange(rewind.seq, end))
+            end = int(rewind.body["to"])
+    return [*kept, KeptRange(0, end)]
+
+
+def _is_kept(record: JournalRecord, kept: list[KeptRange]) -> bool:
+    return record.kind not in CONVERSATION_KINDS or any(one.start < record.seq < one.end for one in kept)
+
+
+def is_in_conversation(journal: Journal, session_id: str) -> Callable[[int], bool]:
+    """Whether a record of the conversation is still part of it, by its number."""
+    kept = _find_kept(journal, session_id)
+    return lambda seq: any(one.start < seq < one.end for one in kept)
 
 
 async def fork(journal: Journal, session: Session, header: SessionHeader) -> Session:

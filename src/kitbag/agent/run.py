@@ -8,24 +8,28 @@ Leaving the block early cancels the work and waits until it has stopped; every r
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Literal, Self
 
 import msgspec
 
 from kitbag.agent.ask_model import Emit
+from kitbag.agent.inbox import Inbox, InboxMessage
 from kitbag.agent.session import Session
 from kitbag.agent.shield import run_to_completion
-from kitbag.errors import KitbagError
+from kitbag.errors import KitbagError, UsageError
 from kitbag.events import Event, MessageAdded, RunEnded, RunStarted, TurnEnded
+from kitbag.messages import Image
 
 Work = Callable[[Emit], Awaitable[RunEnded]]
 
 
 class Run:
-    def __init__(self, session: Session, started: RunStarted, work: Work) -> None:
+    def __init__(self, session: Session, started: RunStarted, work: Work, inbox: Inbox | None = None) -> None:
+        """`inbox`: that of the agent; by default the session's own."""
         self.session = session
+        self._inbox = inbox or Inbox(session.journal, session.id)
         self._started = started
         self._work = work
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
@@ -53,6 +57,14 @@ class Run:
         if self._state == "working" and not self._cancelled:
             self._task.cancel()
         self._cancelled = True  # cancelling a task before its first step would skip its cleanup
+
+    async def steer(self, text: str, images: Iterable[Image] = ()) -> InboxMessage:
+        """Sends a message to the working agent, which gets it after its running tool calls, or instead of ending. It
+        is on disk when this returns; MessageDelivered follows. If the run is cancelled or fails first, the session's
+        next run delivers it. Raises UsageError if the run has ended."""
+        if self._state == "ending":
+            raise UsageError("the run has ended", "start another run")
+        return await self._inbox.send(text, images)
 
     async def wait(self) -> RunEnded:
         """Reads all events and returns how the run ended."""

@@ -7,7 +7,7 @@ messages.
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -56,6 +56,13 @@ class RecordedMessage(msgspec.Struct, frozen=True, kw_only=True):
     """Shown until the next user message."""
     attached: tuple[tuple[int, str], ...] = ()
     """Shown until they are unloaded."""
+    is_steering: bool = False
+    """The user sent it while the agent worked: skills shown for one turn stay."""
+
+    @property
+    def starts_turn(self) -> bool:
+        """Whether skills that were shown for one turn expire with it."""
+        return not self.is_steering and is_user_message(self.message)
 
     def as_sent(self, *, is_expired: bool, detached: Collection[str], unloaded: Mapping[str, str]) -> Message:
         """`is_expired`: a later user message exists. `detached`: unloaded skills that were attached to the summary.
@@ -77,6 +84,13 @@ def _unloaded_stub(skill: str) -> Text:
     return Text(f"[The skill {skill} was here and has been unloaded.]")
 
 
+REWOUND = "rewound"
+"""A record: the conversation is again as it was before the record that `to` names (agent/resume)."""
+CONVERSATION_KINDS = frozenset(
+    ("user", "note", "reply", "intent", "result", "moved", "skill", "skill-dropped", "compacted")
+)
+"""Records that a rewind can drop; the others stay in force."""
+WriteUserRecord = Callable[[JournalEntry], Awaitable[int]]
 NOTIFICATION_PREFIX = "<task-notification "
 CONTINUATION_PREFIX = "<continuation>"
 _NOTE_PREFIXES = (NOTIFICATION_PREFIX, CONTINUATION_PREFIX)
@@ -170,11 +184,42 @@ class Session:
 
         await run_to_completion(write_and_apply())
 
-    async def add_user(self, parts: Iterable[Part], one_turn: Iterable[tuple[int, str]] = ()) -> None:
+    async def add_user(
+        self,
+        parts: Iterable[Part],
+        one_turn: Iterable[tuple[int, str]] = (),
+        *,
+        is_steering: bool = False,
+        write: WriteUserRecord | None = None,
+    ) -> bool:
+        """`write`: writes the record and returns its number, or 0 if it must not be written; then this returns
+        False."""
         message = Message("user", tuple(replace_part_surrogates(part) for part in parts))
         one_turn_skills = tuple(one_turn)
-        body = {"message": message_to_json(message), "one_turn": [list(pair) for pair in one_turn_skills]}
-        await self._write("user", body, lambda seq: self._apply_user(message, seq, one_turn_skills))
+        body: dict[str, Any] = {
+            "message": message_to_json(message),
+            "one_turn": [list(pair) for pair in one_turn_skills],
+            **({"steering": True} if is_steering else {}),
+        }
+
+        def apply(seq: int) -> None:
+            self._apply_user(message, seq, one_turn_skills, is_steering)
+
+        if write is None:
+            await self._write("user", body, apply)
+            return True
+        is_written = False
+
+        async def write_and_apply() -> None:
+            nonlocal is_written
+            await self._write_all([])  # what is deferred comes first
+            seq = await write(JournalEntry(self.stream, "user", body))
+            if seq:
+                apply(seq)
+                is_written = True
+
+        await run_to_completion(write_and_apply())
+        return is_written
 
     async def add_note(self, text: str) -> None:
         """A message to the model that the user did not write; it starts with one of `_NOTE_PREFIXES`."""
@@ -301,9 +346,7 @@ class Session:
         return tuple(self._open_calls.values())
 
     def _list_sent_messages(self) -> Iterator[Message]:
-        last_user = max(
-            (index for index, recorded in enumerate(self._recorded) if is_user_message(recorded.message)), default=-1
-        )
+        last_user = max((index for index, recorded in enumerate(self._recorded) if recorded.starts_turn), default=-1)
         for index, recorded in enumerate(self._recorded):
             yield recorded.as_sent(
                 is_expired=index < last_user, detached=self._detached_skills, unloaded=self._unloaded_by_call
@@ -311,7 +354,7 @@ class Session:
 
     def _append(self, recorded: RecordedMessage) -> None:
         """Extends the cached messages where possible, so that a turn costs the same in a long session."""
-        expires = self._has_one_turn_skill and is_user_message(recorded.message)
+        expires = self._has_one_turn_skill and recorded.starts_turn
         can_extend = self._cached_messages is not None and not self._open_calls and not expires
         self._recorded.append(recorded)
         self._has_one_turn_skill = bool(recorded.one_turn) or (self._has_one_turn_skill and not expires)
@@ -336,7 +379,8 @@ class Session:
                 self.prompt, self.prompt_inputs = tuple(body["entries"]), dict(body.get("made_for", {}))
             case "user":
                 one_turn_skills = tuple((int(index), str(name)) for index, name in body.get("one_turn", ()))
-                self._apply_user(_read_message(body["message"]), record.seq, one_turn_skills)
+                is_steering = body.get("steering") is True
+                self._apply_user(_read_message(body["message"]), record.seq, one_turn_skills, is_steering)
             case "reply":
                 message, usage = _read_message(body["message"]), usage_from_record(body.get("usage", ()))
                 self._apply_reply(message, record.seq, usage, body.get("cost"), bool(body.get("incomplete")))
@@ -371,10 +415,19 @@ class Session:
             case _:
                 pass  # not part of the conversation
 
-    def _apply_user(self, message: Message, seq: int, one_turn: tuple[tuple[int, str], ...]) -> None:
+    def apply_dropped(self, record: JournalRecord) -> None:
+        """A record that a rewind dropped: what it cost is still spent, and ids of its calls are still used."""
+        body = record.body
+        if record.kind in ("reply", "compacted"):
+            turns = 1 if record.kind == "reply" and not body.get("incomplete") else 0
+            self._add_usage(turns, usage_from_record(body.get("usage", ())), body.get("cost"))
+        if record.kind == "reply":
+            self.calls |= {call.id: call for call in _read_message(body["message"]).calls}
+
+    def _apply_user(self, message: Message, seq: int, one_turn: tuple[tuple[int, str], ...], is_steering: bool) -> None:
         self.about = self.about or about_message(message)
         self.status, self.pending_switches = "", []
-        self._append(RecordedMessage(message=message, seq=seq, one_turn=one_turn))
+        self._append(RecordedMessage(message=message, seq=seq, one_turn=one_turn, is_steering=is_steering))
 
     def _apply_reply(self, message: Message, seq: int, usage: Usage, cost: float | None, incomplete: bool) -> None:
         self._open_calls = {}

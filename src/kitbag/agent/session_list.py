@@ -64,7 +64,7 @@ def find_session(summaries: Sequence[SessionSummary], name: str) -> SessionSumma
     if matches:
         return matches[0]
     close = get_close_matches(name[:80], [summary.id for summary in summaries], 3, 0.6)
-    fix = f"did you mean {' or '.join(close)}?" if close else "list sessions with `kitbag sessions`"
+    fix = f"did you mean {' or '.join(close)}?" if close else "list sessions with `kitbag sessions list --all`"
     raise NotFoundError(f"no session named {name[:80]!r}", fix)
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from kitbag.agent.ask_model import RetryPolicy
 from kitbag.agent.execute import Executor
+from kitbag.agent.inbox import Inbox
 from kitbag.agent.session import Session
 from kitbag.agent.undo.session_changes import SessionChanges
 from kitbag.assembly.agent_checks import check_definition, check_server_tools
@@ -41,6 +42,7 @@ from kitbag.packing.session_skills import SessionSkills
 from kitbag.permissions.approvals.approval import Approvals, Approver
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.store.journal import Journal
+from kitbag.tools.background_switch import BackgroundSwitch
 from kitbag.tools.base import Tool, ToolContext, UserAsker
 from kitbag.tools.path_skills import PathSkills
 from kitbag.tools.seen_files import SeenFiles
@@ -106,6 +108,7 @@ class AgentResources:
         self._exit_stack = AsyncExitStack()
         self.command_env: Mapping[str, str] | None = None
         """Environment variables of commands; None: those of this process."""
+        self.children_can_ask_user = False
         self.is_interactive = False
         """A user is typing the messages, so a file that they mention with `@` needs no approval."""
         self.user_command_blocks: list[str] = []
@@ -116,8 +119,8 @@ class AgentResources:
         """Works in a copy of the workspace."""
         self._task_prompt = ""
         self._is_resumed = bool(base_options.resume)
-        self._defers_first_write = False
-        """A request follows at once; the session header and prompt are written together with it."""
+        self._inbox: Inbox | None = None
+        self._background_switch = BackgroundSwitch()
         self.stop_loading = threading.Event()
         """Stops the commands of a skill that is being loaded."""
         self.busy = ""
@@ -148,6 +151,7 @@ class AgentResources:
             environment=self.command_env,
             asker=self._person,
             delegation=self.delegation,
+            background_switch=None if self.task_id else self._background_switch,
             seen_files=SeenFiles(),
         )
 
@@ -181,6 +185,7 @@ class AgentResources:
             retry_policy=self._retry_policy,
             servers=self.servers,
             command_env=self.command_env,
+            can_ask_user=self.children_can_ask_user,
             mode_now=lambda: self.current_permissions().mode,
         )
 

@@ -6,7 +6,8 @@ reload change an open agent.
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -15,12 +16,13 @@ import msgspec
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.budget import Budget
 from kitbag.agent.execute import Executor
+from kitbag.agent.inbox import Inbox, InboxMessage
 from kitbag.agent.loop import Loop
 from kitbag.agent.model_config import ContextWindow, ModelConfig
 from kitbag.agent.resume import fork, resume
 from kitbag.agent.run import Run
-from kitbag.agent.session import Session, new_session_id
-from kitbag.agent.session_list import newest_session
+from kitbag.agent.session import Session, WriteUserRecord, new_session_id
+from kitbag.agent.session_list import find_session, named_sessions, newest_session
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.agent_resources import AgentResources
 from kitbag.assembly.agent_setup import build_header, build_path_skills, build_user_messages
@@ -32,8 +34,8 @@ from kitbag.assembly.open_journal import journal_damage_notices, open_journal
 from kitbag.assembly.skill_loading import find_unusable_skills, unusable_skill_notices
 from kitbag.assembly.switch_notices import list_switches, restored_tool_notices
 from kitbag.assembly.user_permissions import load_run_permissions
-from kitbag.errors import UsageError
-from kitbag.events import Notice, RunEnded, RunStarted
+from kitbag.errors import KitbagError, NotFoundError, UsageError
+from kitbag.events import MessageDelivered, Notice, RunEnded, RunStarted
 from kitbag.library.dialects.permission_modes import PermissionMode
 from kitbag.library.scopes import Places, find_places
 from kitbag.messages import Image
@@ -43,7 +45,8 @@ from kitbag.permissions.approvals.approval import Approvals
 from kitbag.permissions.model import is_inside
 from kitbag.permissions.trust.workspace_trust import check_trust
 from kitbag.settings import load_settings
-from kitbag.store.journal import Journal
+from kitbag.store.journal import Journal, JournalEntry
+from kitbag.store.private_files import StoreError
 from kitbag.tools.base import ToolContext
 
 if TYPE_CHECKING:
@@ -86,7 +89,8 @@ class BaseAgent(AgentResources):
         self.options = options = msgspec.structs.replace(options, workspace=self.environment.workspace.identity)
         library = self.environment.library
         self._add_diagnostics(self.environment.diagnostics)
-        self.notices += untrusted_notices(self.environment)
+        if self.session.prompt_inputs.get("trusted") is not False:  # otherwise a resumed session has shown it
+            self.notices += untrusted_notices(self.environment)
         if options.agent:
             self.definition = library.find_agent(options.agent)
         self._choose_model()
@@ -120,7 +124,12 @@ class BaseAgent(AgentResources):
         session_id = self.options.resume
         if not session_id:
             return Session(self.journal, new_session_id())
-        session = resume(self.journal, newest_session(self.journal, places.cwd) if session_id == "last" else session_id)
+        if session_id == "last":
+            session_id = newest_session(self.journal, places.cwd)
+        try:
+            session = resume(self.journal, session_id)
+        except NotFoundError:  # may be the start of an ID
+            session = resume(self.journal, find_session(named_sessions(self.journal, session_id), session_id).id)
         self.notices += [Notice(severity="warning", text=warning) for warning in session.warnings]
         return session
 
@@ -138,7 +147,7 @@ class BaseAgent(AgentResources):
             self.session = await fork(self.journal, self.session, msgspec.structs.replace(header, started=""))
             self.claim_session(self.environment.places.kitbag_home)
         elif not self._is_resumed:
-            await self.session.start(header, deferred=self._defers_first_write)
+            await self.session.start(header, deferred=True)  # no message, no session
         self.skills.session_id = self.session.id
         self.path_skills = build_path_skills(self.session, self.skills)
         self.start_recording_changes()
@@ -156,7 +165,7 @@ class BaseAgent(AgentResources):
             if name in self.session.skills:
                 await self.session.drop_skill(name, reason)
         if self.session.prompt_inputs != self.prompt.inputs():
-            await self._record_prompt(deferred=self._defers_first_write)
+            await self._record_prompt(deferred=True)
         self.apply_prompt()
 
     async def _renew_prompt(self) -> tuple[SystemBlock, ...]:
@@ -196,11 +205,12 @@ class BaseAgent(AgentResources):
 
         return await use_persona(self, name, team)
 
-    async def use_model(self, name: str) -> str:
-        """Returns its full name. Raises KitbagError as at the start."""
+    async def use_model(self, name: str, effort: str | None = None) -> str:
+        """Returns its full name. `effort`: low, medium or high; empty: the provider's default; None: as before. Raises
+        KitbagError as at the start."""
         from kitbag.assembly.switch_model import use_model
 
-        return await use_model(self, name)
+        return await use_model(self, name, effort)
 
     async def use_mode(self, mode: str) -> PermissionMode:
         """Also while a request runs; takes effect with the next call. Raises KitbagError."""
@@ -222,9 +232,19 @@ class BaseAgent(AgentResources):
 
     # Requests
 
-    def run(self, request: str, images: Sequence[Image] = ()) -> Run:
-        """Use it as a context manager; it starts when entered. One at a time."""
+    @property
+    def inbox(self) -> Inbox:
+        """Messages that wait for this agent. A task keeps its inbox when it restarts with a new session."""
+        owner = self.task_id or self.session.id
+        if self._inbox is None or self._inbox.owner != owner:
+            self._inbox = Inbox(self.journal, owner)
+        return self._inbox
+
+    def run(self, request: str, images: Sequence[Image] = (), message: InboxMessage | None = None) -> Run:
+        """Use it as a context manager; it starts when entered. One at a time. Messages that wait in the inbox come
+        first. `message`: one of those, instead of a request. With neither, only those that steer are delivered."""
         self._refresh_server_tools()
+        first_later = self.journal.last_seq() + 1  # what is sent from here on is later than the request
         library = self.environment.library
         started = RunStarted(
             session=self.session.id,
@@ -240,14 +260,14 @@ class BaseAgent(AgentResources):
             with self.exclusive("answering another message"):
                 self.stop_loading.clear()
                 try:
-                    return await self._run_request(request, images, emit)
+                    return await self._run_request(request, images, message, first_later, emit)
                 except asyncio.CancelledError:
                     self.stop_loading.set()
                     raise
                 finally:
                     self._executor = None
 
-        return Run(self.session, started, work)
+        return Run(self.session, started, work, self.inbox)
 
     def _current_context(self) -> ToolContext:
         """Starts in the last command's directory while that is in the workspace."""
@@ -260,7 +280,10 @@ class BaseAgent(AgentResources):
             else self.context
         )
 
-    async def _run_request(self, request: str, images: Sequence[Image], emit: Emit) -> RunEnded:
+    async def _run_request(
+        self, request: str, images: Sequence[Image], message: InboxMessage | None, first_later: int, emit: Emit
+    ) -> RunEnded:
+        """`first_later`: messages of the inbox from this number on come after the request."""
         for notice in self.notices:
             emit(notice)
         self.notices = []
@@ -268,17 +291,37 @@ class BaseAgent(AgentResources):
         self._restore_skills()
         loop = self._make_loop(emit)
         self._executor = loop.executor
-        await self._add_user_message(request, images, emit, loop.executor)
+        if message is not None:
+            await run_to_completion(self._add_notifications(emit))
+            await self._deliver_pending(loop.executor, before=message.id)
+            if not await self._deliver(message, loop.executor):
+                raise UsageError("the message was taken back", "send it again")
+        else:
+            await self._add_user_message(request, images, first_later, loop.executor)
         return await loop.run()
 
-    async def _add_user_message(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
-        """Without a request the agent continues if there are notifications."""
-        notifications = await run_to_completion(self._add_notifications(emit))
-        if not request and not images:
-            if not notifications:
-                raise UsageError("the message is empty", "type a message")
-            return
+    async def _add_user_message(
+        self, request: str, images: Sequence[Image], first_later: int, executor: Executor
+    ) -> None:
+        """Without a request the agent continues if there are notifications or messages that steer."""
+        notifications = await run_to_completion(self._add_notifications(executor.emit))
+        is_empty = not request and not images
+        is_steered = await self._deliver_pending(executor, before=first_later, only_steering=is_empty)
+        if not is_empty:
+            await self._add_message(request, images, executor)
+        is_steered |= await self._deliver_pending(executor, only_steering=True)
+        if is_empty and not notifications and not is_steered:
+            raise UsageError("the message is empty", "type a message")
 
+    async def _add_message(
+        self,
+        text: str,
+        images: Sequence[Image],
+        executor: Executor,
+        *,
+        is_steering: bool = False,
+        write: WriteUserRecord | None = None,
+    ) -> bool:
         command_blocks: list[str] = []
 
         async def read_all_mentions(text: str, emit: Emit) -> MentionedContent:
@@ -287,30 +330,64 @@ class BaseAgent(AgentResources):
             content = await read_mentions(text, emit, executor, directory, self.is_interactive, window)
             return msgspec.structs.replace(content, blocks=(*command_blocks, *content.blocks))
 
-        await self.user_messages.add(
-            request, images, self.system_blocks[0].text if self.system_blocks else "", emit, read_all_mentions
+        catalog = self.system_blocks[0].text if self.system_blocks else ""
+        is_added = await self.user_messages.add(
+            text, images, catalog, executor.emit, read_all_mentions, is_steering=is_steering, write=write
         )
         del self.user_command_blocks[: len(command_blocks)]
+        return is_added
+
+    # The inbox
+
+    async def _receive(self, executor: Executor, with_notifications: bool) -> bool:
+        """What the loop adds between two turns."""
+        if with_notifications:
+            await run_to_completion(self._add_notifications(executor.emit))
+        return await self._deliver_pending(executor, only_steering=True)
+
+    async def _deliver_pending(
+        self, executor: Executor, *, before: int | None = None, only_steering: bool = False
+    ) -> bool:
+        """In the order of sending. `before`: only messages sent before that one. Whether any was delivered."""
+        is_delivered = False
+        for message in self.inbox.pending():
+            if (before is None or message.id < before) and (message.timing == "steer" or not only_steering):
+                is_delivered |= await self._deliver(message, executor)
+        return is_delivered
+
+    async def _deliver(self, message: InboxMessage, executor: Executor) -> bool:
+        """False if it was taken back meanwhile. What a skill raises must not keep the message in the inbox forever:
+        then it is delivered as text."""
+
+        def write(entry: JournalEntry) -> Awaitable[int]:
+            return self.inbox.deliver(message, entry)
+
+        text, images, is_steering = message.text, message.images, message.timing == "steer"
+        try:
+            is_added = await self._add_message(text, images, executor, is_steering=is_steering, write=write)
+        except StoreError:
+            raise
+        except KitbagError as error:
+            executor.emit(Notice(severity="warning", text=error.problem, fix=error.fix))
+            is_added = await self._add_message(text, images, executor, is_steering=True, write=write)
+        if is_added:
+            executor.emit(MessageDelivered(id=message.id, text=message.typed or text, images=len(images)))
+        return is_added
 
     def _restore_skills(self) -> None:
         """Loads what the conversation contains, even if an earlier call was cancelled while loading."""
         self.skills.restore(use.as_loaded() for use in self.session.skills.values())
 
     async def _add_notifications(self, emit: Emit) -> str:
-        """Taking and recording happen together: notifications are delivered only once."""
-        text = await self._take_notifications(emit)
-        if text:
-            await self.session.add_note(text)
-        return text
-
-    async def _take_notifications(self, emit: Emit) -> str:
-        """Background tasks that have ended since the last call. The user gets the warnings of all tasks that were
-        reported to the model."""
+        """Background tasks that have ended since the last call. Taking and recording happen together: notifications are
+        delivered only once. The user gets the warnings of all tasks that were reported to the model."""
         if self.delegation is None:
             return ""
         text = await self.delegation.take_notifications()
         for warning in self.delegation.take_warnings():
             emit(Notice(severity="warning", text=warning))
+        if text:
+            await self.session.add_note(text)
         return text
 
     def _open_budget(self) -> Budget:
@@ -366,7 +443,7 @@ class BaseAgent(AgentResources):
             emit=emit,
             retry_policy=msgspec.structs.replace(self._retry_policy, max_wait=settings.get("timeouts.retry")),
             renew_prompt=self._renew_prompt,
-            take_notifications=lambda: self._take_notifications(emit),
+            receive=partial(self._receive, executor),
             budget=self._open_budget(),
         )
 

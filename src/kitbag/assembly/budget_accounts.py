@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Final
 
 from kitbag.agent.budget import STREAM_PREFIX, Budget, BudgetAccount, Caps, Spending
-from kitbag.agent.loop import Limits
 from kitbag.agent.session import Session
+from kitbag.agent.turn_limits import Limits
 from kitbag.settings import Settings
 
 _OWNERS: Final = {"task": "of this task", "session": "of this session and its subagents", "day": "of the day"}

@@ -18,6 +18,7 @@ from kitbag.permissions.decisions.decide import READ_ONLY_AGENTS, Permissions
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.rules.live_rules import LiveRules
 from kitbag.permissions.rules.load import LoadedPermissions, PermissionFlags, resolve_workspace
+from kitbag.permissions.trust.workspace_items import count_items
 from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust, removed_restrictions
 from kitbag.permissions.workspace_identity import WorkspaceIdentity, WorkspaceMovedError
 from kitbag.settings import load_settings
@@ -187,23 +188,14 @@ def trust_lost_notices(library: Registry) -> list[Notice]:
 
 
 def untrusted_notices(environment: AgentEnvironment) -> list[Notice]:
-    """Lists what is omitted because the workspace is not trusted."""
+    """One line that counts what is omitted because the workspace is not trusted; `kitbag trust show` has the names."""
     trust = environment.trust
     if trust.can_load_items:
         return []
-    items = [f"{item.kind} {item.full_name}" for item in environment.library.untrusted_items()]
-    listed = ("skill", "command", "agent", "persona")
-    items += [f"{item.kind} {item.path}" for item in trust.items if item.kind not in listed]
-    suffix = f" and {len(items) - _MAX_LISTED} more" if len(items) > _MAX_LISTED else ""
-    reason = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
-    fix = "run `kitbag trust` to review and trust it, or use --trust-workspace for one run"
-    problem = f"the workspace {reason}; omitted: {', '.join(items[:_MAX_LISTED]) or 'all its items'}{suffix}"
-    if not trust.is_complete:
-        problem += f" (the list is incomplete: {'; '.join(trust.problems)})"
-    return [Notice(severity="warning", text=problem, fix=fix)]
-
-
-_MAX_LISTED = 100
+    reason = "changed since you trusted it" if trust.state == "changed" else "not trusted"
+    omitted = (count_items(trust.items) or "its items") + ("" if trust.is_complete else " or more")
+    fix = "review with `kitbag trust`, or run with --trust-workspace"
+    return [Notice(severity="warning", text=f"workspace {reason}: {omitted} omitted; {fix}")]
 
 
 def _list_skill_roots(library: Registry) -> tuple[str, ...]:

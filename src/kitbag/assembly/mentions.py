@@ -5,6 +5,7 @@ is shown that it would deny, and Edit counts them as read; mention_syntax finds 
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import stat
@@ -18,8 +19,9 @@ from kitbag.agent.execute import Executor
 from kitbag.assembly.mention_syntax import AGENT_PREFIX, Mention, MentionTarget, bare_word, find_mentions, list_targets
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.events import Notice
+from kitbag.library.registry import Registry
 from kitbag.messages import Image, Text
-from kitbag.permissions.model import PermissionDecision, is_inside
+from kitbag.permissions.model import PermissionDecision, Workspace, is_inside
 from kitbag.permissions.paths import PathFacts, examine_path
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.text.human_format import format_count
@@ -42,6 +44,8 @@ _EXTENSION_LIST = """
 """
 _EXTENSIONS: Final = frozenset(_EXTENSION_LIST.split())
 _PLAIN_PATH = re.compile(r"[\w./~+@%=, -]+")
+_PACKAGE = re.compile(r"[a-z0-9~][\w.~-]*/[\w.~-]+(?:@[\w.^~-]+)?")
+"""A package with a scope, after its `@`."""
 _PATH_PREFIXES: Final = ("./", "../", "~/", "/")
 
 
@@ -137,6 +141,57 @@ class _MentionedPath(msgspec.Struct, frozen=True, kw_only=True):
     is_folder: bool
 
 
+def _find_path(mention: Mention, workspace: Workspace, base_directory: str) -> _MentionedPath | None:
+    """The first target that exists: relative to the user's directory, else to the workspace root."""
+    for named in list_targets(mention):
+        for start in dict.fromkeys((base_directory, workspace.root)):
+            path = named.path if named.path.startswith("~") else os.path.join(start, named.path)
+            facts = examine_path(path, workspace, start)
+            try:
+                is_folder = stat.S_ISDIR(os.lstat(facts.resolved).st_mode)
+            except (OSError, ValueError):
+                continue
+            if not (named.first_line if is_folder else named.path.endswith("/")):
+                return _MentionedPath(path=path, target=named, facts=facts, is_folder=is_folder)
+    return None
+
+
+def missing_mentions(text: str, library: Registry, workspace: Workspace, base_directory: str) -> list[str]:
+    """Mentions of a message that match no file, folder or agent, as `@word`. Decorators and package scopes are none."""
+    missing: dict[str, None] = {}
+    for mention in find_mentions(text)[:MAX_MENTIONS]:
+        word = bare_word(mention)
+        has_top = _has_top_folder(word, workspace, base_directory)
+        is_code = not has_top and _is_code(word, text, mention)
+        if is_code or _find_path(mention, workspace, base_directory) is not None:
+            continue
+        if not mention.is_quoted and word.startswith(AGENT_PREFIX) and _names_agent(mention, library):
+            continue
+        missing[f"@{word}"] = None
+    return list(missing)
+
+
+def _has_top_folder(word: str, workspace: Workspace, base_directory: str) -> bool:
+    top, slash, _ = word.partition("/")
+    return bool(slash) and any(os.path.isdir(os.path.join(start, top)) for start in (base_directory, workspace.root))
+
+
+def _is_code(word: str, text: str, mention: Mention) -> bool:
+    """`@types/node`, `@click.command()`, or a decorator on a line of its own."""
+    if mention.is_quoted:
+        return False
+    is_alone = "\n" in text and any(line.strip() == f"@{mention.word}" for line in text.split("\n"))
+    return "(" in word or is_alone or (_PACKAGE.fullmatch(word) is not None and not looks_like_file(word))
+
+
+def _names_agent(mention: Mention, library: Registry) -> bool:
+    for named in list_targets(mention):
+        with contextlib.suppress(KitbagError):
+            library.find_agent(named.path.removeprefix(AGENT_PREFIX))
+            return True
+    return False
+
+
 class _MentionReader:
     """Collects what one message mentions, up to the limits."""
 
@@ -204,26 +259,12 @@ class _MentionReader:
     # Finding targets
 
     def _find(self, mention: Mention) -> _MentionedPath | None:
-        """The first target that exists: relative to the user's directory, else to the workspace root."""
-        for named in list_targets(mention):
-            for start in dict.fromkeys((self._base_directory, self._context.workspace.root)):
-                path = named.path if named.path.startswith("~") else os.path.join(start, named.path)
-                facts = examine_path(path, self._context.workspace, start)
-                try:
-                    is_folder = stat.S_ISDIR(os.lstat(facts.resolved).st_mode)
-                except (OSError, ValueError):
-                    continue
-                if not (named.first_line if is_folder else named.path.endswith("/")):
-                    return _MentionedPath(path=path, target=named, facts=facts, is_folder=is_folder)
-        return None
+        return _find_path(mention, self._context.workspace, self._base_directory)
 
     def _warn_if_missing(self, mention: Mention) -> None:
         """Warns only if a file was clearly meant: people also write decorators, packages and handles."""
         word = bare_word(mention)
-        top = word.partition("/")[0]
-        has_top = "/" in word and any(
-            os.path.isdir(os.path.join(start, top)) for start in (self._base_directory, self._context.workspace.root)
-        )
+        has_top = _has_top_folder(word, self._context.workspace, self._base_directory)
         if not looks_like_file(word, is_quoted=mention.is_quoted, has_top_folder=has_top):
             return
         facts = examine_path(word, self._context.workspace, self._base_directory)

@@ -42,5 +42,7 @@ class ParentContext(msgspec.Struct, frozen=True, kw_only=True):
     """The parent's, which also closes them."""
     command_env: Mapping[str, str] | None = None
     """Environment variables of commands; None: those of this process."""
+    can_ask_user: bool = False
+    """The agents of a worker can ask the user, through the queue of approvals."""
     mode_now: Callable[[], PermissionMode] | None = None
     """Returns the parent's current mode if the parent runs in this process."""

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from kitbag.agent.loop import Limits
 from kitbag.agent.session_records import SessionHeader
+from kitbag.agent.turn_limits import Limits
 from kitbag.permissions.workspace_identity import WorkspaceIdentity
 
 

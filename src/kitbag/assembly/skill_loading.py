@@ -55,6 +55,12 @@ def _make_prepare(
     return prepare
 
 
+def find_denial(environment: AgentEnvironment, skill: "Skill") -> str:
+    """Why a rule denies loading the skill, whatever tools an agent has; empty if none does."""
+    decision = environment.permissions.decide("Skill", {"skill": skill.full_name, "args": ""})
+    return decision.reason if any(part.effect == "deny" and part.rule for part in decision.parts) else ""
+
+
 def make_preparer(
     environment: AgentEnvironment, mode: PermissionMode, progress: "CommandProgress | None" = None
 ) -> "SkillPreparer":

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kitbag.models.provider import Provider
 
 
-async def use_model(agent: "AgentResources", name: str) -> str:
+async def use_model(agent: "AgentResources", name: str, effort: str | None = None) -> str:
     """Returns the full name of the new model. Raises KitbagError; then nothing has changed."""
     if not name.strip():
         raise UsageError("no model specified", "use provider/model; run `kitbag models` to see available models")
@@ -40,7 +40,7 @@ async def use_model(agent: "AgentResources", name: str) -> str:
             chosen = resolve_model(name, sources, "your choice", parent)
             provider = chosen.connect()
             try:
-                await _commit_model(agent, chosen, provider, sources)
+                await _commit_model(agent, chosen, provider, sources, effort)
             finally:
                 if agent.provider is not provider:
                     await run_to_completion(provider.close())
@@ -48,10 +48,16 @@ async def use_model(agent: "AgentResources", name: str) -> str:
 
 
 async def _commit_model(
-    agent: "AgentResources", chosen: "SelectedModel", provider: "Provider", sources: "ModelSources"
+    agent: "AgentResources",
+    chosen: "SelectedModel",
+    provider: "Provider",
+    sources: "ModelSources",
+    effort: str | None,
 ) -> None:
     current, prompt_inputs = agent.current_setup(), agent.session.prompt_inputs
-    options = msgspec.structs.replace(current.options, model=chosen.reference)
+    options = msgspec.structs.replace(
+        current.options, model=chosen.reference, effort=current.options.effort if effort is None else effort
+    )
     setup = msgspec.structs.replace(
         current,
         options=options,

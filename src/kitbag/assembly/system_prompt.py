@@ -5,12 +5,13 @@ byte for byte, even if files change.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from kitbag.assembly.environment import AgentEnvironment
-from kitbag.assembly.skill_loading import make_preparer
+from kitbag.assembly.skill_loading import find_denial, make_preparer
 from kitbag.errors import Diagnostic
 from kitbag.ledger import Ledger, full_entry
 from kitbag.library.agents import AgentFile as AgentFile
@@ -81,6 +82,7 @@ class SystemPrompt(msgspec.Struct, frozen=True, kw_only=True):
             tools=self.tools,
             can_restart=bool(self.task),
             prepare=prepare,
+            find_denial=partial(find_denial, self.environment),
         )
 
     def _append_user_text(self, ledger: Ledger) -> Ledger:

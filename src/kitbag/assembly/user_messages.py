@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 
 from kitbag.agent.ask_model import Emit
-from kitbag.agent.session import Session
+from kitbag.agent.session import Session, WriteUserRecord
 from kitbag.agent.undo.plan import undo_notice
 from kitbag.assembly.environment import trust_lost_notices
 from kitbag.assembly.mentions import NO_MENTIONS, MentionedContent
@@ -49,12 +49,23 @@ class UserMessages:
         self._suggested = ""
 
     async def add(
-        self, request: str, images: Sequence[Image], catalog: str, emit: Emit, read_mentions: ReadMentions | None = None
-    ) -> None:
-        """`read_mentions`: for `@` mentions. Raises UntrustedItemError for a skill of an untrusted workspace, and what
-        a skill's commands raise."""
-        self.skills.begin_turn()
-        delivered, text = await self._resolve_command(request, emit)
+        self,
+        request: str,
+        images: Sequence[Image],
+        catalog: str,
+        emit: Emit,
+        read_mentions: ReadMentions | None = None,
+        *,
+        is_steering: bool = False,
+        write: WriteUserRecord | None = None,
+    ) -> bool:
+        """`read_mentions`: for `@` mentions. `is_steering`: the turn goes on, and `/name` is text. `write`: see
+        Session.add_user, as for the result. Raises UntrustedItemError for a skill of an untrusted workspace, and what a
+        skill's commands raise."""
+        delivered, text = None, request
+        if not is_steering:
+            self.skills.begin_turn()
+            delivered, text = await self._resolve_command(request, emit)
         # The report of a fork replaces the request, and its mentions were for that agent.
         is_report = delivered is None and text != request and not request.startswith("/mcp__")
         mentions = await read_mentions(request, emit) if read_mentions is not None and not is_report else NO_MENTIONS
@@ -69,12 +80,14 @@ class UserMessages:
         parts.append(Text("\n\n".join(text_part for text_part in (reveal_hidden(text), *tail) if text_part)))
         parts += mentions.images
         switches = self.session.pending_switches
-        await self.session.add_user(parts, one_turn)
+        if not await self.session.add_user(parts, one_turn, is_steering=is_steering, write=write):
+            return False
         for switch in switches:
             emit(Switched(what=switch.what, before=switch.before, after=switch.after, told=switch.told))
         if delivered is not None:
             skill_notice = permissions.user_notice() if permissions is not None else ""
             emit(SkillLoaded(name=delivered.name, tokens=delivered.tokens, by="user", rights=skill_notice))
+        return True
 
     async def _resolve_command(self, request: str, emit: Emit) -> tuple[SkillDelivery | None, str]:
         """The skill that is invoked by name, for one turn, and the remaining text."""

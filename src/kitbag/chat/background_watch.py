@@ -4,6 +4,7 @@ Used by background. Reads each record once and reports each end and each questio
 permissions/approvals.
 """
 
+import contextlib
 import json
 import time
 from typing import Final
@@ -20,6 +21,7 @@ from kitbag.tasks.task import Task
 from kitbag.tasks.task_approvals import pending_task_questions
 from kitbag.tasks.worker_process import ensure_tasks_hosted
 from kitbag.text.human_format import format_duration
+from kitbag.tools.ask_user import parse_questions
 from kitbag.views.blocks import Block, NoticeBlock
 from kitbag.views.tasks import seconds_since
 
@@ -116,6 +118,12 @@ def _describe_end(task: Task) -> NoticeBlock:
 
 def _describe_question(task: Task, pending: PendingApproval) -> NoticeBlock:
     question = pending.request
+    if question.tool == "AskUser":
+        with contextlib.suppress(msgspec.MsgspecError):
+            asked = parse_questions(question.arguments)[0].text
+            return NoticeBlock(
+                "warning", f"{task.agent} {task.id} asks: {asked}", f"answer with /tasks answer {task.id}"
+            )
     try:
         call = describe_call(question.tool, json.loads(question.arguments))
     except (ValueError, AttributeError):

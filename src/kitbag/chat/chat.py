@@ -6,27 +6,29 @@ actions, finished tasks and background changes go through one queue and are hand
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 
 from kitbag.agent.compact import estimate_message_tokens
+from kitbag.agent.inbox import InboxMessage
 from kitbag.agent.run import Run
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.run_options import Options
 from kitbag.chat.background import BackgroundMonitor
 from kitbag.chat.commands import COMMANDS, ChatCommand
 from kitbag.chat.event_blocks import EventView
+from kitbag.chat.pending import PendingSubmissions
 from kitbag.chat.shell_commands import run_shell_command
 from kitbag.chat.ui import ChatStatus, ChatUI, ExitRequested, KeyPressed, LiveState, Submitted, UserAction
 from kitbag.errors import KitbagError
+from kitbag.events import MessageDelivered
 from kitbag.messages import Image
 from kitbag.runtime.agent import Agent
 from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.text.tokens import estimate_tokens
-from kitbag.views.blocks import Block, NoticeBlock, UserBlock, text_block
+from kitbag.views.blocks import Block, NoticeBlock, UserBlock, notice_block, text_block
 
 
 def chat_status(agent: Agent, used_tokens: int, background: BackgroundMonitor) -> ChatStatus:
@@ -55,7 +57,6 @@ def estimate_used_tokens(agent: Agent) -> int:
 
 
 AgentFactory = Callable[[Options], Agent]
-_MAX_QUEUED_LENGTH: Final = 200
 _EXIT_WORDS: Final = frozenset(("exit", "quit", "/quit"))
 """Words that exit, as in a shell. From a pipe they are messages."""
 
@@ -84,8 +85,8 @@ class Chat:
         uses; `early_actions` happened before the chat started."""
         self.ui = ui
         self.agent = agent
-        self.queue: deque[Submitted] = deque()
-        """Messages that wait for the foreground task."""
+        self.pending = PendingSubmissions()
+        """What waits for the foreground task."""
         self._open_agent = open_agent
         self._on_agent = on_agent
         self._events: asyncio.Queue[UserAction | _TaskEvent] = asyncio.Queue()
@@ -108,6 +109,7 @@ class Chat:
         self.ui.redact = self._redact
         self.view = EventView(self.show, self._draw, self._make_redactor)
         self.background = BackgroundMonitor(agent, agent.environment.places.kitbag_home)
+        self.pending.load(agent.inbox)
 
     def _redact(self, text: str) -> str:
         return self.agent.journal.redactor.redact_known(text)
@@ -143,7 +145,9 @@ class Chat:
     async def _switch_to(self, agent: Agent) -> None:
         await self._stop_watching()
         before, is_open = self.agent, self.view.details_open
+        pending, self.pending = self.pending, PendingSubmissions()
         self._set_agent(agent)
+        await pending.move_to(self.pending, before.inbox, agent.inbox)
         self.view.details_open = is_open
         self._start_watching()
         self.show_welcome()
@@ -166,9 +170,13 @@ class Chat:
         foreground = self._foreground
         if foreground is None or foreground is asyncio.current_task():
             return False
-        self._cancel_foreground()
+        await self._cancel_foreground()
         await asyncio.wait([foreground])
         return True
+
+    def interrupt(self) -> None:
+        """As Esc does."""
+        self._events.put_nowait(KeyPressed("cancel"))
 
     async def flush(self) -> None:
         """Waits until the UI has received all events of the current run."""
@@ -194,9 +202,11 @@ class Chat:
         preloading = asyncio.create_task(self._preload_renderer())
         reading = asyncio.create_task(self._read_actions())
         self._start_watching()
+        if self.pending:  # an earlier process left them
+            self._start_next()
         try:
             while self._exit is None or (not self._exit.immediately and self._is_busy()):
-                self._handle(await self._events.get())
+                await self._handle(await self._events.get())
                 await asyncio.sleep(0)  # let a new task take its first step; if canceled before, it would not be shown
         finally:
             for task in (reading, preloading, self._foreground, self._side):
@@ -207,10 +217,10 @@ class Chat:
 
     def show_welcome(self) -> None:
         """Shows what the user must know before the first message, and the end of a resumed session."""
-        from kitbag.chat.welcome import notice_blocks, welcome_blocks
+        from kitbag.chat.welcome import welcome_blocks
 
         notices, self.agent.notices = self.agent.notices, []
-        self.show(*welcome_blocks(self.agent), *notice_blocks(self.agent, notices))
+        self.show(*welcome_blocks(self.agent), *map(notice_block, notices))
         self.view.replay(self.agent.session)
         self.view.used_tokens = self.view.used_tokens or estimate_used_tokens(self.agent)
         self.refresh()
@@ -259,18 +269,21 @@ class Chat:
 
     # Events, one at a time
 
-    def _handle(self, event: UserAction | _TaskEvent) -> None:
+    async def _handle(self, event: UserAction | _TaskEvent) -> None:
         match event:
             case ExitRequested():
                 self._exit = event
             case Submitted():
-                self._accept(event)
+                await self._accept(event)
             case KeyPressed("cancel"):
-                self._cancel_foreground()
+                await self._cancel_foreground()
             case KeyPressed("unqueue"):
-                self._unqueue()
+                self._give_back(await self.pending.take_back_last(self.agent.inbox))
             case KeyPressed("details"):
                 self._toggle_details()
+            case KeyPressed("background"):
+                if not self.agent.move_to_background():
+                    self.show(NoticeBlock("info", "no command or agent is running that could move to the background"))
             case KeyPressed("mode"):
                 self._start_side(self._cycle_mode())
             case _TaskEvent("foreground"):
@@ -284,35 +297,49 @@ class Chat:
                 self._start_next()
 
     def _is_busy(self) -> bool:
-        return self._foreground is not None or self._side is not None or bool(self.queue)
+        return self._foreground is not None or self._side is not None or bool(self.pending)
 
-    def _accept(self, submitted: Submitted) -> None:
-        """Starts a submission, or queues it behind the running task."""
+    async def _accept(self, submitted: Submitted) -> None:
+        """Starts a submission, or lets it wait for the running task. A message steers the agent's work."""
         if submitted.text.strip().lower() in _EXIT_WORDS and not submitted.is_piped:
             submitted = Submitted(text="/exit")
         command = _parse_command(submitted.text)
         runs_now = command is not None and command.while_working and not submitted.is_piped
         if command is not None and runs_now and self._side is None:
             self._start_side(self._run_command(command, submitted))
-        elif self._foreground is not None or self._side is not None or self.queue:
-            self.queue.append(submitted)
-            self.refresh()
-        else:
+        elif not self._is_busy():
             self._start(submitted)
+        else:
+            is_message = command is None and not submitted.shell_command and not submitted.is_piped
+            steers = self._run is not None and not submitted.waits and not submitted.text.startswith("/")
+            try:
+                await self.pending.add(
+                    submitted, self.agent.inbox if is_message else None, "steer" if steers else "after"
+                )
+            except KitbagError as error:
+                self.show(NoticeBlock("error", error.problem, error.fix))
+                self.ui.insert(submitted.display_text)
+            self.refresh()
 
     def _start_next(self) -> None:
         """Starts the next queued submission if nothing is running."""
         if self._foreground is not None or self._side is not None:
             return
-        if self.queue:
-            self._start(self.queue.popleft())
+        if steering := self.pending.steering_messages():
+            self._start_foreground(self._run_turn(Submitted(text=""), steering))
+        elif self.pending:
+            waiting = self.pending.next()
+            self._start(waiting.submitted, waiting.message)
         elif self._exit is None and not self._holds_background and self.background.has_news():
             self._start_foreground(self._run_turn(Submitted(text="")))
         self.refresh()
 
-    def _start(self, submitted: Submitted) -> None:
+    def _start(self, submitted: Submitted, message: InboxMessage | None = None) -> None:
+        """`message`: the submission, if it waits in the inbox."""
         command = _parse_command(submitted.text)
-        if shell_command := submitted.shell_command:
+        if message is not None:
+            self._start_foreground(self._run_turn(submitted, [message]))
+        elif shell_command := submitted.shell_command:
             self._start_foreground(run_shell_command(self.agent, shell_command, self.show, self._draw))
         elif command is None:
             self._start_foreground(self._run_turn(submitted))
@@ -364,23 +391,36 @@ class Chat:
         await command.load()(self, arguments)
         self.refresh()
 
-    async def _run_turn(self, submitted: Submitted) -> None:
-        if submitted.text or submitted.images:
+    async def _run_turn(self, submitted: Submitted, messages: Sequence[InboxMessage] = ()) -> None:
+        """`messages`: what this turn delivers from the inbox: the submission, or messages that steer."""
+        if (submitted.text or submitted.images) and not messages:
             self.show(UserBlock(submitted.display_text, len(submitted.images)))
         if submitted.text.startswith("/") and await self._is_unknown_command(submitted):
+            await self.pending.take_back_messages(self.agent.inbox, [message.id for message in messages])
             return
         self.agent.is_interactive = not submitted.is_piped  # piped input may contain text written by others
         self._holds_background = True
+        message = messages[0] if messages and (submitted.text or submitted.images) else None
         try:
-            async with self.agent.run(submitted.text, submitted.images) as run:
+            async with self.agent.run(submitted.text, submitted.images, message) as run:
                 self._run = run
                 async for event in run:
+                    if isinstance(event, MessageDelivered):
+                        self._show_delivered(event)
                     self.view.handle(event)
             self._holds_background = run.ended.status in ("cancelled", "failed")
         finally:
             self._run = None
+            if self._exit is None or not self._exit.immediately:  # else whoever resumes the session delivers them
+                left = self.pending.take_back_messages(self.agent.inbox, [message.id for message in messages])
+                self._give_back(await run_to_completion(left))
             self._draw(LiveState())
             self.background.refresh()
+
+    def _show_delivered(self, event: MessageDelivered) -> None:
+        submitted = self.pending.remove(event.id)
+        self.show(UserBlock(submitted.display_text if submitted is not None else event.text, event.images))
+        self.refresh()
 
     async def _is_unknown_command(self, submitted: Submitted) -> bool:
         """If so, shows a notice and puts the text back into the input line."""
@@ -392,8 +432,9 @@ class Chat:
             self.ui.insert(submitted.display_text)
         return notice is not None
 
-    def _cancel_foreground(self) -> None:
-        """Also puts queued messages back into the input line: they were meant for after the canceled run."""
+    async def _cancel_foreground(self) -> None:
+        """Messages that steer are delivered at once. Without them, what is queued returns to the input line: it was
+        meant for after the canceled run."""
         if self._run is not None:
             self._run.cancel()
         elif self._foreground is not None:
@@ -402,22 +443,23 @@ class Chat:
             self._side.cancel()
         else:
             return
-        if self.queue:
-            self.ui.insert("\n".join(submitted.display_text for submitted in self.queue))
-            self.queue.clear()
-            self.refresh()
+        if not self.pending.steering_messages():
+            self._give_back(await self.pending.take_back(self.agent.inbox))
 
-    def _unqueue(self) -> None:
-        if self.queue:
-            self.ui.insert(self.queue.pop().display_text)
+    def _give_back(self, submissions: Sequence[Submitted]) -> None:
+        """Puts them into the input line."""
+        if submissions:
+            self.ui.insert("\n".join(submitted.display_text for submitted in submissions))
             self.refresh()
 
     def _toggle_details(self) -> None:
         self.view.details_open = not self.view.details_open
-        if not self.view.details_open:
-            self.show(text_block("details collapsed", "dim"))
-            return
-        self.show(*(self.view.details() or [text_block("details expanded", "dim")]))
+        if self.view.details_open:
+            self.ui.unfold(self.view.details())
+            self.ui.hint("details expanded; press Ctrl-O again to collapse them")
+        else:
+            self.ui.fold()
+            self.ui.hint("details collapsed")
 
     async def _cycle_mode(self) -> None:
         from kitbag.chat.commands.mode import cycle_mode
@@ -427,9 +469,9 @@ class Chat:
 
     def _draw(self, live: LiveState) -> None:
         self._live = live
-        queued = tuple(" ".join(submitted.display_text.split())[:_MAX_QUEUED_LENGTH] for submitted in self.queue)
+        steering, queued = self.pending.shown(steering=True), self.pending.shown(steering=False)
         self.ui.draw(
-            msgspec.structs.replace(live, queued=queued),
+            msgspec.structs.replace(live, steering=steering, queued=queued),
             chat_status(self.agent, self.view.used_tokens, self.background),
         )
 

@@ -41,7 +41,7 @@ from kitbag.views.run_outcome import describe_outcome, describe_wait
 
 _WAITING: Final = "waiting for the model"
 _MAX_DETAILS: Final = 100
-"""Expandable blocks kept for the last prompt."""
+"""Expandable blocks kept."""
 _CHARACTERS_PER_TOKEN: Final = 4
 
 
@@ -87,7 +87,7 @@ class EventView:
         return self._live
 
     def details(self) -> list[Block]:
-        """Thinking and tool results of the last prompt, expanded."""
+        """Thinking and tool results, expanded."""
         return list(self._details)
 
     def replay(self, session: Session, exchanges: int = 3) -> None:
@@ -133,7 +133,7 @@ class EventView:
     # Run start and end
 
     def _start_run(self) -> None:
-        self._details, self._running, self._started = [], {}, {}
+        self._running, self._started = {}, {}
         self._characters = 0
         self._start_reply()
         self._live = LiveState(started_at=self._clock())
@@ -276,8 +276,7 @@ class EventView:
                 self.used_tokens = after
                 self._show_dim(f"session compacted: {before:,} → {after:,} tokens")
             case Retrying(seconds=seconds, reason=reason):
-                self._show(NoticeBlock("warning", f"{reason}; retrying in {seconds:.0f}s"))
-                self._update(f"retrying in {seconds:.0f}s")
+                self._update(f"{reason}; retrying in {seconds:.0f}s")
             case Waiting():
                 self._update(describe_wait(event))
             case Notice():

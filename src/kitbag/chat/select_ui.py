@@ -30,7 +30,7 @@ def make_ui(places: Places, get_agent: "Callable[[], Agent | None]", *, plain: b
         return PlainUI(sys.stdin, sys.stdout)
     from kitbag.chat.terminal.make_terminal import make_terminal
 
-    return make_terminal(places, get_agent, bell=settings.get("chat.bell") != "off")
+    return make_terminal(places, get_agent, settings)
 
 
 async def draw_first_frame(ui: ChatUI, directory: str) -> None:

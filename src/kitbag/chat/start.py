@@ -5,7 +5,7 @@ Used by cli/open_chat, which draws the UI before importing this module.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -14,8 +14,8 @@ from kitbag.assembly.run_options import Options
 from kitbag.chat.chat import Chat
 from kitbag.chat.dialog import ChatDialog, FlushEvents
 from kitbag.chat.trust_prompt import ask_for_trust
-from kitbag.chat.ui import ChatStatus, ChatUI, ExitRequested, KeyPressed, LiveState, UserAction
-from kitbag.dialogs.approver import DialogApprover
+from kitbag.chat.ui import ChatStatus, ChatUI, ExitRequested, KeyPressed, LiveState, Submitted, UserAction
+from kitbag.dialogs.approver import ApprovalStyle, DialogApprover
 from kitbag.dialogs.asker import DialogAsker
 from kitbag.library.scopes import Places
 from kitbag.runtime.agent import Agent
@@ -24,9 +24,15 @@ _MAX_EARLY_ACTIONS: Final = 100
 """Lines of piped input read before the chat starts."""
 
 
-async def run_chat(ui: ChatUI, places: Places, options: Options, on_agent: Callable[[Agent], None]) -> int:
-    """Returns the exit code. `on_agent` is called with every agent the chat uses. Raises KitbagError if the chat can't
-    start."""
+async def run_chat(
+    ui: ChatUI,
+    places: Places,
+    options: Options,
+    on_agent: Callable[[Agent], None],
+    messages: Sequence[str] = (),
+) -> int:
+    """Returns the exit code. `on_agent` is called with every agent the chat uses. `messages` are from the command line.
+    Raises KitbagError if the chat can't start."""
     if not options.trust_workspace:
         answer = await ask_for_trust(ui, places)
         if answer.choice == "leave":
@@ -38,18 +44,33 @@ async def run_chat(ui: ChatUI, places: Places, options: Options, on_agent: Calla
         if chat is not None:
             await chat.flush()
 
+    def interrupt() -> None:
+        if chat is not None:
+            chat.interrupt()
+
     ui.draw(LiveState(activity="starting", started_at=time.monotonic()), ChatStatus(directory=places.cwd))
-    agent = make_agent(ui, options, flush)
+    agent = make_agent(ui, options, flush, interrupt)
     try:
         early_actions = await _open_agent(agent, ui)
         if isinstance(early_actions, ExitRequested):
             return early_actions.exit_code
-        chat = Chat(ui, agent, lambda wanted: make_agent(ui, wanted, flush), on_agent, early_actions)
+        chat = Chat(
+            ui,
+            agent,
+            lambda wanted: make_agent(ui, wanted, flush, interrupt),
+            on_agent,
+            [*map(_first_message, messages), *early_actions],
+        )
         return await chat.run()
     finally:
         if chat is not None:
             await chat.agent.close()
         await agent.close()
+
+
+def _first_message(text: str) -> Submitted:
+    """A script may have built it from text of others, so it starts no command of the user's shell."""
+    return Submitted(text=text, is_piped=text.lstrip().startswith("!"))
 
 
 async def _open_agent(agent: Agent, ui: ChatUI) -> list[UserAction] | ExitRequested:
@@ -80,6 +101,8 @@ async def _next_action_before(opening: "asyncio.Future[Agent]", ui: ChatUI) -> U
         next_action.cancel()
 
 
-def make_agent(ui: ChatUI, options: Options, flush: FlushEvents) -> Agent:
+def make_agent(ui: ChatUI, options: Options, flush: FlushEvents, interrupt: Callable[[], None]) -> Agent:
+    """`interrupt` cancels the turn."""
     dialog = ChatDialog(ui, flush)
-    return Agent(options=options, approver=DialogApprover(dialog), person=DialogAsker(dialog))
+    approver = DialogApprover(dialog, ApprovalStyle(leaving_interrupts=True), interrupt)
+    return Agent(options=options, approver=approver, person=DialogAsker(dialog))

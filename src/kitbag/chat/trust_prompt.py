@@ -15,6 +15,7 @@ from kitbag.chat.ui import ChatUI
 from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import KitbagError
 from kitbag.library.scopes import Places
+from kitbag.permissions.trust.workspace_items import count_items
 from kitbag.permissions.trust.workspace_trust import TrustChange, WorkspaceTrust, check_trust, trust_workspace
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.text.human_format import format_count
@@ -98,7 +99,7 @@ def trust_blocks(trust: WorkspaceTrust, *, whole: bool) -> tuple[Block, ...]:
         LinesBlock(((Span(trust.root, "strong"), Span(f" {trust_words.STATE_LABELS[trust.state]}", tone)),))
     ]
     if trust.items:
-        blocks.append(text_block(f"Contains {trust_words.count_items(trust.items)}."))
+        blocks.append(text_block(f"Contains {count_items(trust.items)}."))
     budget = _LineBudget(whole)
     if trust.state == "changed":
         blocks += _changes(trust.changes, budget)

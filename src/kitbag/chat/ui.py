@@ -5,7 +5,7 @@ LiveState, ChatStatus, Panel and forms (dialogs/form), and gets user actions bac
 callers do not.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -26,6 +26,8 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     """Read from a file or a pipe. It waits for everything submitted before it, even if it is a command."""
     typed: str = ""
     """The input line as typed, if it contained placeholders for pasted text; otherwise empty."""
+    waits: bool = False
+    """Submitted with Tab: waits for the end of the current work instead of steering it."""
 
     @property
     def display_text(self) -> str:
@@ -40,10 +42,10 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyPressed(msgspec.Struct, frozen=True):
-    """`cancel`: Esc. `mode`: Shift-Tab. `details`: Ctrl-O. `unqueue`: Up in an empty input line while messages are
-    queued; the last one returns to the input line."""
+    """`cancel`: Esc. `mode`: Shift-Tab. `details`: Ctrl-O. `background`: Ctrl-B while the agent works. `unqueue`: Up in
+    an empty input line while messages are pending; the last one returns to the input line."""
 
-    name: Literal["cancel", "mode", "details", "unqueue"]
+    name: Literal["cancel", "mode", "details", "background", "unqueue"]
 
 
 class ExitRequested(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +85,10 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     tail: str = ""
     """Markdown of the reply that is not complete yet."""
     running: tuple[RunningCall, ...] = ()
+    steering: tuple[str, ...] = ()
+    """Messages that the model gets after the running tool calls."""
     queued: tuple[str, ...] = ()
-    """Messages submitted during the run."""
+    """Messages that wait for the end of the run."""
     todos: tuple[tuple[str, str], ...] = ()
     """(status, text) pairs from TodoWrite; status is pending, in_progress or completed."""
 
@@ -141,6 +145,19 @@ class ChatUI(Protocol):
         """Appends blocks to the scrollback."""
         ...
 
+    def hint(self, text: str) -> None:
+        """Shows a text for a moment; a UI that redraws keeps no line of it."""
+        ...
+
+    def unfold(self, expanded: Sequence[Block]) -> None:
+        """Shows the thinking and the tool results on the screen in full; `expanded`: those that contain more than what
+        was shown. A UI that redraws nothing shows `expanded`."""
+        ...
+
+    def fold(self) -> None:
+        """Collapses again what is still on the screen."""
+        ...
+
     def draw(self, live: LiveState, status: ChatStatus) -> None:
         """Redraws the live state. Safe to call on every chunk of a reply: the UI limits the frame rate."""
         ...
@@ -160,6 +177,10 @@ class ChatUI(Protocol):
 
     def insert(self, text: str) -> None:
         """Puts text into the input line, as after `unqueue`. No effect in a UI without an input line."""
+        ...
+
+    def copy(self, text: str) -> bool:
+        """Asks the terminal to copy a text to the clipboard. False: there is no terminal to ask."""
         ...
 
     def clear(self) -> None:

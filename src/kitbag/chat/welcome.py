@@ -1,14 +1,9 @@
 """The first and last blocks of a chat: model, mode and library at the start, how to resume at the end. Used by chat."""
 
-from collections.abc import Iterable
-
-from kitbag.assembly.environment import untrusted_notices
 from kitbag.errors import KitbagError
-from kitbag.events import Notice
 from kitbag.runtime.agent import Agent
 from kitbag.text.human_format import format_count, shorten_home
-from kitbag.views import trust
-from kitbag.views.blocks import Block, LinesBlock, NoticeBlock, Span, StyledLine, notice_block, text_block
+from kitbag.views.blocks import Block, LinesBlock, NoticeBlock, Span, StyledLine, text_block
 
 
 def welcome_blocks(agent: Agent) -> list[Block]:
@@ -30,25 +25,15 @@ def welcome_blocks(agent: Agent) -> list[Block]:
     return blocks
 
 
-def notice_blocks(agent: Agent, notices: Iterable[Notice]) -> list[Block]:
-    """Notices from opening the agent. In an untrusted workspace the user has just seen the list of omitted items, so
-    counts replace the names."""
-    if agent.environment.trust.can_load_items:
-        return [notice_block(notice) for notice in notices]
-    omitted_notices = untrusted_notices(agent.environment)
-    summary = f"omitted, because the workspace is not trusted: {trust.count_items(agent.environment.trust.items)}"
-    fix = "list the skills with /skills; restart to decide again"
-    return [
-        NoticeBlock("info", summary, fix) if notice in omitted_notices else notice_block(notice) for notice in notices
-    ]
-
-
 def goodbye_blocks(agent: Agent) -> list[Block]:
     """Empty if no message was sent: there is nothing to resume."""
     if not agent.session.recorded_messages():
         return []
     blocks: list[Block] = [text_block(f"resume with: kitbag --resume {agent.session.id}", "dim")]
     try:
+        if pending := len(agent.inbox.pending()):
+            waiting = f"{format_count(pending, 'message')} not sent yet; resuming the session sends what waits"
+            blocks.append(text_block(waiting, "dim"))
         unfinished = agent.delegation.unfinished() if agent.delegation is not None else []
     except KitbagError as error:  # an error must not keep the user from exiting
         return [*blocks, NoticeBlock("warning", f"can't list running background tasks: {error.problem}", error.fix)]

@@ -37,7 +37,7 @@ async def wait_for_background(
         if names != announced:
             notify(f"waiting for background tasks ({len(unfinished)}; Ctrl-C stops waiting, not the tasks): {names}")
             announced = names
-        await delegation.report(unfinished[0].id, _POLL_SECONDS)
+        await delegation.wait(unfinished[0].id, _POLL_SECONDS)
     return []
 
 

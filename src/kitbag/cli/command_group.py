@@ -22,14 +22,24 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        written: list[str] = ctx.meta[_WRITTEN]
-        # `--` may also be the value of the group's last option. Only the root has options that take a value, and it
-        # refuses them before a command.
-        options_ended = written[-len(args) - 1] == "--" if len(written) > len(args) else False
-        if args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            raise click.UsageError(f"No such command {args[0]!r}.", ctx)  # click would parse it as an option
+        if self.get_command(ctx, args[0]) is None:  # click would parse a name that starts with a dash as an option
+            raise click.UsageError(f"No such command {args[0]!r}.{self._suggestion(ctx, args[0])}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command, ["--", *rest] if options_ended else rest
+        return name, command, ["--", *rest] if self.options_ended(ctx, args) else rest
+
+    def options_ended(self, ctx: click.Context, args: list[str]) -> bool:
+        """Whether `--` stands before these arguments. It may also be the value of the last option: only the root
+        has options that take a value, and it refuses them before a command."""
+        written: list[str] = ctx.meta[_WRITTEN]
+        return written[-len(args) - 1] == "--" if len(written) > len(args) else False
+
+    def _suggestion(self, ctx: click.Context, name: str) -> str:
+        from difflib import get_close_matches
+
+        if near := get_close_matches(name, self.list_commands(ctx), 1):
+            return f" Did you mean {near[0]!r}?"
+        can_show = "show" in self.commands and not name.startswith("-")
+        return f" To show one: {ctx.command_path} show {name}" if can_show else ""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         pieces = super().collect_usage_pieces(ctx)

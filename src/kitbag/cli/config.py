@@ -1,14 +1,14 @@
-"""`kitbag config`: shows settings with their sources, and changes them."""
+"""`kitbag config`: lists settings with their sources, sets and unsets them."""
 
 import os
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option, project_option
-from kitbag.errors import KitbagError, UsageError
+from kitbag.errors import KitbagError, NotFoundError, UsageError
 from kitbag.library.scopes import find_places
 from kitbag.settings import (
     PERMISSION_KEYS,
@@ -16,6 +16,7 @@ from kitbag.settings import (
     STATE_GROUPS,
     VARIABLES_GROUP,
     Settings,
+    SourcedValue,
     load_settings,
     parse_value,
     write_setting,
@@ -35,37 +36,67 @@ def _load() -> Settings:
     return load_settings(places.kitbag_home, places.project_dirs)
 
 
-@command.command()
-@click.argument("key", required=False)
+@command.command("list")
 @json_option
-def get(key: str | None, as_json: bool) -> None:
-    """Print all settings with their sources, or the value of one setting."""
+def list_(as_json: bool) -> None:
+    """List all settings with their values and sources."""
     settings = _load()
-    rows = [(s.key, settings.get_sourced(s.key), s.description) for s in SETTINGS]
-    for group in STATE_GROUPS:
-        rows += [(f"{group}.{name}", state, "state") for name, state in sorted(settings.states(group).items())]
-    rows += [
-        (f"{VARIABLES_GROUP}.{name}", value, "a value") for name, value in sorted(settings.sourced_variables().items())
-    ]
-    if key is not None:
-        matching = [row for row in rows if row[0].lower() == key.lower()]
-        if not matching and key.partition(".")[0] in STATE_GROUPS and "." in key:
-            matching = [(key, settings.get_sourced("team")._replace(value="on", source="default"), "state")]
-        if not matching:
-            settings.get_sourced(key)  # raises with close matches
-        rows = matching
+    rows = _rows(settings)
     if as_json:
-        return output.as_json([{"key": k, "value": s.value, "source": s.source, "meaning": m} for k, s, m in rows])
-    if key is not None:
-        return output.echo(output.clean(_format_value(rows[0][1].value)))
+        return _print_json(rows)
     output.table(
         ("KEY", "VALUE", "SOURCE", "MEANING"),
-        [(k, _format_value(s.value), output.shorten_path(s.source), m) for k, s, m in rows],
+        [
+            (row.key, _format_value(row.setting.value), output.shorten_path(row.setting.source), row.meaning)
+            for row in rows
+        ],
     )
     for diagnostic in settings.diagnostics:
         for line in output.diagnostic_lines(diagnostic):
             output.remark(line)
     return None
+
+
+@command.command()
+@click.argument("key", required=False)
+@json_option
+@click.pass_context
+def get(context: click.Context, key: str | None, as_json: bool) -> None:
+    """Print the value of one setting. Without KEY, list all."""
+    if key is None:
+        return context.invoke(list_, as_json=as_json)
+    settings = _load()
+    found = [row for row in _rows(settings) if row.key.lower() == key.lower()]
+    if not found and key.partition(".")[0] in STATE_GROUPS and "." in key:
+        found = [_SettingRow(key, SourcedValue("on", "default"), "state")]
+    if not found:
+        settings.get_sourced(key)  # raises with close matches
+    return _print_json(found) if as_json else output.echo(output.clean(_format_value(found[0].setting.value)))
+
+
+class _SettingRow(NamedTuple):
+    key: str
+    setting: SourcedValue
+    meaning: str
+
+
+def _rows(settings: Settings) -> list[_SettingRow]:
+    rows = [_SettingRow(one.key, settings.get_sourced(one.key), one.description) for one in SETTINGS]
+    for group in STATE_GROUPS:
+        rows += [
+            _SettingRow(f"{group}.{name}", state, "state") for name, state in sorted(settings.states(group).items())
+        ]
+    variables = sorted(settings.sourced_variables().items())
+    return rows + [_SettingRow(f"{VARIABLES_GROUP}.{name}", value, "a value") for name, value in variables]
+
+
+def _print_json(rows: list[_SettingRow]) -> None:
+    output.as_json(
+        [
+            {"key": row.key, "value": row.setting.value, "source": row.setting.source, "meaning": row.meaning}
+            for row in rows
+        ]
+    )
 
 
 @command.command("set")
@@ -75,15 +106,13 @@ def get(key: str | None, as_json: bool) -> None:
 @json_option
 def set_(key: str, value: str, project: bool, as_json: bool) -> None:
     """Change one setting and leave the rest of the file unchanged."""
-    places = find_places()
     parsed = parse_value(key, value)
     if key in PERMISSION_KEYS[1:]:
         _check_rules(key, parsed)
     allowed = {setting.key for setting in SETTINGS if setting.project_may_set}
     if project and key not in allowed and key.partition(".")[0] not in (*STATE_GROUPS, VARIABLES_GROUP):
         raise UsageError(f"`{key}` is a user setting and can't be set for a project", "remove --project")
-    base = os.path.join(places.project, ".kitbag") if project else places.kitbag_home
-    path = os.path.join(base, "settings.toml")
+    path = _settings_file(project=project)
     write_setting(path, key, parsed)
     warnings = _check_persona(key, str(parsed)) if key in ("team", "persona") and parsed else []
     if as_json:
@@ -104,6 +133,33 @@ def _check_persona(key: str, value: str) -> list[str]:
     except KitbagError as error:
         return [f"{error.problem}; {error.fix}" if error.fix else error.problem]
     return []
+
+
+@command.command()
+@click.argument("key")
+@project_option
+@json_option
+def unset(key: str, project: bool, as_json: bool) -> None:
+    """Remove one setting from your settings, so that its default or the project's value applies."""
+    path = _settings_file(project=project)
+    if not write_setting(path, key, None):
+        known = {row.key: row.setting.source for row in _rows(_load())}
+        if key not in known and key.partition(".")[0] not in (*STATE_GROUPS, VARIABLES_GROUP):
+            _load().get_sourced(key)  # raises with close matches
+        source = known.get(key, "default")
+        fix = f"it is set in {output.shorten_path(source)}" if os.path.isabs(source) else "its default applies"
+        raise NotFoundError(f"`{key}` is not set in {output.shorten_path(path)}", fix)
+    now = next((row.setting for row in _rows(_load()) if row.key == key), None)
+    if as_json:
+        return output.as_json({"key": key, "file": path, "value": now.value if now is not None else None})
+    value = _format_value(now.value) or "empty" if now is not None else ""
+    effective = f"; now {value} ({output.shorten_path(now.source)})" if now is not None else ""
+    return output.echo(output.clean(f"removed {key} from {output.shorten_path(path)}{effective}"))
+
+
+def _settings_file(*, project: bool) -> str:
+    places = find_places()
+    return os.path.join(os.path.join(places.project, ".kitbag") if project else places.kitbag_home, "settings.toml")
 
 
 def _format_value(value: Any) -> str:

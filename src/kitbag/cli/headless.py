@@ -19,9 +19,10 @@ from kitbag.cli import output
 from kitbag.cli.interruption import InterruptedRunError, Interruption
 from kitbag.cli.interruption import run_interruptible as run_hearing
 from kitbag.cli.run_options import build_run_options, check_options
-from kitbag.cli.run_output import RunOutput, create_run_output
+from kitbag.cli.run_output import RunOutput, create_run_output, is_denied
 from kitbag.cli.stdin import InputPrompt, JsonPromptReader, read_prompt
 from kitbag.errors import KitbagError, UsageError
+from kitbag.events import ToolFinished
 from kitbag.runtime.agent import Agent, Options
 
 
@@ -57,6 +58,8 @@ STATUS_CODES: Final = {
 
 
 BROKEN_PIPE: Final = 141
+DENIED: Final = 6
+"""Every tool call was denied."""
 
 
 class HeadlessOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +125,7 @@ async def _run_all(
     assert task is not None
     interruption.on_signal(task.cancel)
     code, count = 0, 0
+    calls: list[bool] = []  # whether each was denied
     approver, asker = _terminal_approver_and_asker(options)
     async with Agent(options=options.options, approver=approver, person=asker) as agent:
         run_output.redactor = agent.journal.redactor
@@ -131,6 +135,8 @@ async def _run_all(
                 interruption.on_signal(run.cancel)
                 async for event in run:
                     run_output.event(event)
+                    if isinstance(event, ToolFinished):
+                        calls.append(is_denied(event))
                 if not interruption.signal_number:  # otherwise the signal's cancel has been called
                     interruption.on_signal(task.cancel)
             return _exit_code(run)
@@ -145,7 +151,9 @@ async def _run_all(
         if not code and not interruption.signal_number:
             code = await _finish_background(agent, options, answer, run_output)
         run_output.end()
-    return interruption.exit_code if interruption.signal_number else code
+    if interruption.signal_number:
+        return interruption.exit_code
+    return code or (DENIED if calls and all(calls) else 0)  # an answer without the work is no success
 
 
 async def _finish_background(

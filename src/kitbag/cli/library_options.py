@@ -25,6 +25,7 @@ json_option = click.option("--json", "as_json", is_flag=True, callback=_report_e
 limit_option = click.option(
     "--limit", type=click.IntRange(0), default=500, show_default=True, help="List at most this many; 0: all."
 )
+all_directories_option = click.option("--all", "everything", is_flag=True, help="Include all directories.")
 project_option = click.option("--project", is_flag=True, help="Save to the project's settings instead of yours.")
 
 

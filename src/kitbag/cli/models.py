@@ -5,16 +5,34 @@ from typing import Any
 import click
 
 from kitbag.cli import output
+from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option
 from kitbag.errors import KitbagError
 from kitbag.library.scopes import find_places
 
 
-@click.command()
+@click.group(cls=CommandGroup)
+def command() -> None:
+    """Show which model is used and why, and which providers have API keys."""
+
+
+@command.command("list")
 @click.option("--model", default="", metavar="NAME", help="Show this model.", show_default="the `model` setting")
 @json_option
-def command(model: str, as_json: bool) -> None:
+def list_(model: str, as_json: bool) -> None:
     """Show which model is used and why, its limits and price, and which providers have API keys."""
+    _show(model, as_json, with_providers=True)
+
+
+@command.command()
+@click.argument("name", default="", required=False)
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Show one model: its limits, price and whether it can be used. Default: the one that is used."""
+    _show(name, as_json, with_providers=False)
+
+
+def _show(model: str, as_json: bool, *, with_providers: bool) -> None:
     from kitbag.assembly.model_sources import load_model_sources
     from kitbag.models.model_selection import select_model
     from kitbag.runtime.model_list import model_to_json, providers_to_json
@@ -29,14 +47,16 @@ def command(model: str, as_json: bool) -> None:
         chosen.connect()
     except KitbagError as error:
         problem = f"{error.problem}; {error.fix}"
-    providers = providers_to_json(sources)
+    providers = providers_to_json(sources) if with_providers else []
     if as_json:
         about = {**model_to_json(chosen), "usable": not problem, "problem": problem}
         problems = [output.diagnostic_json(diagnostic) for diagnostic in diagnostics]
-        return output.as_json({"chosen": about, "providers": providers, "problems": problems})
+        listed = {"providers": providers} if with_providers else {}
+        return output.as_json({"chosen": about, **listed, "problems": problems})
     output.echo(output.style(output.clean(chosen.name), "bold"))
     output.fields(model_fields(chosen, problem))
-    output.echo()
+    if providers:
+        output.echo()
     output.table(
         ("PROVIDER", "KEY", "SET", "ADDRESS"),
         [(p["name"], p["key_variable"] or "-", _key_state(p), p["address"] or p["problem"]) for p in providers],

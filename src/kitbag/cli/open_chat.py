@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kitbag.chat.select_ui import draw_first_frame, make_ui
 from kitbag.cli.error_output import install_log
-from kitbag.cli.run_options import build_run_options, check_options
+from kitbag.cli.run_options import CHOOSE_SESSION, build_run_options, check_options
+from kitbag.errors import UsageError
 from kitbag.library.scopes import find_places
 
 if TYPE_CHECKING:
@@ -22,20 +23,27 @@ _EXIT_TIMEOUT: Final = 2.0
 _INTERRUPTED: Final = 130
 
 
-def open_chat(options: dict[str, Any]) -> int:
-    """Returns the exit code. Raises KitbagError if the chat can't start."""
+def open_chat(options: dict[str, Any], message: str | None = None) -> int:
+    """`message`: sent as the first one. Returns the exit code. Raises KitbagError if the chat can't start."""
     check_options(options)
     # Startup leaves no garbage worth collecting, and a session may be long.
     gc.freeze()
     gc.enable()
     install_log()
     try:
-        return asyncio.run(_run_chat(options))
+        return asyncio.run(_run_chat(options, _first_messages(options, message)))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-async def _run_chat(options: dict[str, Any]) -> int:
+def _first_messages(options: dict[str, Any], message: str | None) -> list[str]:
+    """Raises UsageError for an empty message."""
+    if message is not None and not message.strip():
+        raise UsageError("the message is empty", 'usage: kitbag "MESSAGE"')
+    return [*(["/resume"] if options["resume"] == CHOOSE_SESSION else []), *([message] if message is not None else [])]
+
+
+async def _run_chat(options: dict[str, Any], messages: list[str]) -> int:
     places = find_places(options["cwd"] or None)
     agents: list[Agent] = []
     ui = make_ui(places, lambda: agents[-1] if agents else None, plain=options["plain"])
@@ -43,7 +51,7 @@ async def _run_chat(options: dict[str, Any]) -> int:
         await draw_first_frame(ui, places.cwd)
         # In a thread, so that the UI echoes what is typed meanwhile.
         start = await asyncio.to_thread(importlib.import_module, "kitbag.chat.start")
-        code: int = await start.run_chat(ui, places, build_run_options(options), agents.append)
+        code: int = await start.run_chat(ui, places, build_run_options(options), agents.append, messages)
     finally:
         await ui.close()
         _exit_on_signal(signal.SIGINT, _INTERRUPTED)  # everything is closed: another Ctrl-C exits cleanly

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _STYLE_SEQUENCE = f"(\x1b\\[(?:0|{'|'.join(_STYLES.values())})m)"
+_MIN_COLUMN, _MIN_LAST = 6, 24
 _SEVERITY_STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
@@ -60,6 +61,12 @@ def style(text: str, name: str, stream: Any = None) -> str:
     return f"\x1b[{_STYLES[name]}m{text}\x1b[0m" if text and _uses_color(stream or sys.stdout) else text
 
 
+def is_interactive() -> bool:
+    """Whether the user can be asked: standard input and output are terminals."""
+    streams: tuple[Any, ...] = (sys.stdin, sys.stdout)  # None if closed
+    return all(stream is not None and not stream.closed and stream.isatty() for stream in streams)
+
+
 def terminal_width() -> int | None:
     """None if stdout is not a terminal: then nothing is truncated."""
     if not sys.stdout.isatty():
@@ -70,15 +77,26 @@ def terminal_width() -> int | None:
         return 80
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Truncates the last column to the terminal's width; nothing in a pipe."""
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], *, whole: Sequence[str] = (), omit: Sequence[str] = ()
+) -> None:
+    """Truncates the last column to the terminal's width; nothing in a pipe. Columns in `whole` are never truncated; if
+    the terminal is too narrow for that, those in `omit` are omitted, one after the other."""
     cells = [[clean(cell) for cell in row] for row in rows]
     if not cells:
         return
     widths = [max(text_width(row[at]) for row in [headers, *cells]) for at in range(len(headers))]
     screen = terminal_width()
     if screen is not None:
-        _shrink_columns(widths, screen)
+        for name in omit:
+            if _least_width(headers, widths, whole) <= screen:
+                break
+            at = headers.index(name)
+            headers = [*headers[:at], *headers[at + 1 :]]
+            widths.pop(at)
+            for row in cells:
+                row.pop(at)
+        _shrink_columns(widths, screen, [at for at, name in enumerate(headers) if name in whole])
     left = sum(widths[:-1]) + 2 * (len(widths) - 1)
     last = max(screen - left, 1) if screen is not None else None
     _write_line(sys.stdout, style(_format_row(headers, widths, last), "bold"))
@@ -86,13 +104,23 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         _write_line(sys.stdout, _format_row(row, widths, last))
 
 
-def _shrink_columns(widths: list[int], screen: int) -> None:
+def _least_width(headers: Sequence[str], widths: list[int], whole: Sequence[str]) -> int:
+    """Of a table whose columns are as narrow as they may be."""
+    narrow = [
+        width if name in whole else min(width, _MIN_LAST if at == len(headers) - 1 else max(_MIN_COLUMN, len(name)))
+        for at, (name, width) in enumerate(zip(headers, widths, strict=True))
+    ]
+    return sum(narrow) + 2 * (len(narrow) - 1)
+
+
+def _shrink_columns(widths: list[int], screen: int, whole: Sequence[int] = ()) -> None:
     """Shrinks the widest columns until the last one, the most informative, fits or has a quarter of the screen."""
-    wanted = min(widths[-1], max(screen // 4, 24))
-    while sum(widths[:-1]) + 2 * (len(widths) - 1) + wanted > screen:
+    columns = [at for at in range(len(widths) - 1) if at not in whole]
+    wanted = min(widths[-1], max(screen // 4, _MIN_LAST))
+    while columns and sum(widths[:-1]) + 2 * (len(widths) - 1) + wanted > screen:
         # The first column is the name, which is only useful whole.
-        widest = max(range(len(widths) - 1), key=lambda at: widths[at] - (30 if at == 0 else 0))
-        if widths[widest] <= 6:
+        widest = max(columns, key=lambda at: widths[at] - (30 if at == 0 else 0))
+        if widths[widest] <= _MIN_COLUMN:
             return
         widths[widest] -= 1
 
@@ -197,6 +225,14 @@ def report_omitted(noun: str, count: int) -> None:
     """Says on stderr, also with --json, that a listing is not complete."""
     if count > 0:
         remark(f"{format_count(count, f'older {noun}')} not listed; list all with --limit 0")
+
+
+def scope_footer(noun: str, shown: int, directory: str, elsewhere: int) -> None:
+    """Below a listing of one directory, on stderr; `directory` is empty if all are listed."""
+    parts = [format_count(shown, noun) + (f" in {clean(shorten_path(directory))}" if directory else "")]
+    if directory:
+        parts.append(f"{elsewhere:,} in other directories: --all" if elsewhere else "all directories: --all")
+    remark(style(" · ".join(parts), "dim", sys.stderr))
 
 
 def footer(noun: str, shown: int, hidden: int, problems: int, incomplete: "Iterable[Diagnostic]" = ()) -> None:

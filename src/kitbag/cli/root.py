@@ -8,6 +8,7 @@ import click
 
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.permission_options import allow_env_option
+from kitbag.cli.run_options import CHOOSE_SESSION
 from kitbag.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -15,6 +16,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 # heading -> command -> help; the module of a command is kitbag.cli.<command>
 _COMMAND_GROUPS = {
     "Write and share skills and agents": {
+        "init": "Set up this project with a sample skill and agent.",
+        "new": "Create a skill, agent, persona or command.",
         "skills": "List, search, show, check, enable and disable skills.",
         "agents": "List, search, show, run, enable and disable agents.",
         "personas": "List and show personas.",
@@ -22,7 +25,7 @@ _COMMAND_GROUPS = {
         "pack": "Build a subagent's context from a task, within a token budget.",
     },
     "Monitor and undo work": {
-        "sessions": "List and delete sessions.",
+        "sessions": "List, show, export and delete sessions.",
         "tasks": "List, watch, stop and resume background tasks.",
         "context": "Show what the model sees and what it costs.",
         "undo": "Undo file changes made by an agent.",
@@ -51,6 +54,7 @@ _COMMANDS = {name: text for group in _COMMAND_GROUPS.values() for name, text in 
 
 _EXAMPLES = (
     ("kitbag", "Chat in this directory"),
+    ('kitbag "Fix the failing test"', "Chat, with a first message"),
     ('kitbag -p "Explain src/app.py"', "Answer one prompt and exit"),
     ('git diff | kitbag -p "Review this change"', "Add piped text to the prompt"),
 )
@@ -62,7 +66,7 @@ Exit codes:
   2    invalid command line
   4    not found
   5    ambiguous name
-  6    found but unusable, or denied
+  6    found but unusable, or denied; -p: every tool call was denied
   7    the model failed (-p)
   8    background tasks are still running or need approval (-p)
   9    the model returned an empty answer (-p)
@@ -76,6 +80,14 @@ Exit codes:
 
 _COMMAND_COLUMN = max(map(len, _COMMANDS))
 _PRINT_FLAGS = ("-p", "--print")
+_IMPLIED_VALUES = {**dict.fromkeys(_PRINT_FLAGS, "-"), **dict.fromkeys(("-r", "--resume"), CHOOSE_SESSION)}
+"""Of options that may stand last without a value."""
+_MESSAGE = "kitbag.cli.root.message"
+_COMMON_COMMANDS = {
+    "help": "--help", "version": "--version", "chat": "", "resume": "--resume", "continue": "--continue",
+    "login": "setup", "auth": "setup", "ls": "skills list", "run": "agents run",
+}  # fmt: skip
+"""Words that users of other tools type as a command, and ours for each."""
 
 
 class _Root(CommandGroup):
@@ -84,11 +96,12 @@ class _Root(CommandGroup):
         try:
             return super().parse_args(ctx, args)
         except click.BadOptionUsage as error:
-            if error.option_name not in _PRINT_FLAGS:
+            implied = _IMPLIED_VALUES.get(error.option_name)
+            if implied is None:
                 raise
-            # The last argument is -p without text. A click option with an optional value would not accept text that
-            # starts with a dash, and would parse it as options.
-            return super().parse_args(ctx, [*written, "-"])
+            # The last argument is -p or -r without a value. A click option with an optional value would not accept text
+            # that starts with a dash, and would parse it as options.
+            return super().parse_args(ctx, [*written, implied])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -99,17 +112,25 @@ class _Root(CommandGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """What is no command is the chat's first message, unless it looks like a misspelled command."""
         name = args[0]
-        if name in _COMMANDS or name.startswith("-"):
+        if name in _COMMANDS:
             return super().resolve_command(ctx, args)
-        if note := _option_as_prompt_note(ctx):
+        if ctx.params.get("prompt") is not None:
+            note = _option_as_prompt_note(ctx) or "-p has its prompt already; quote a prompt of several words"
             raise click.UsageError(f"No such command {name!r}: {note}", ctx)
-        if " " in name:
-            raise click.UsageError('to answer one prompt: kitbag -p "PROMPT"; to chat: kitbag', ctx)
-        from difflib import get_close_matches
+        if not self.options_ended(ctx, args):
+            if near := _nearest_command(name):
+                raise click.UsageError(f"No such command {name!r}. Did you mean `{near}`?{_message_hint(args)}", ctx)
+            if name.startswith("-"):
+                raise click.UsageError(f"No such command {name!r}.", ctx)
+        if len(args) > 1:
+            raise click.UsageError(f"No such command {name!r}.{_message_hint(args)}", ctx)
+        ctx.meta[_MESSAGE] = name
+        return "", self, []  # `cli` opens the chat and exits
 
-        near = get_close_matches(name, _COMMANDS, 1)
-        raise click.UsageError(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""), ctx)
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["[OPTIONS]", "[COMMAND | MESSAGE] [ARGS]..."]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Examples and commands come before the many options."""
@@ -119,6 +140,25 @@ class _Root(CommandGroup):
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(_COMMAND_COLUMN), text) for name, text in commands.items()])
         click.Command.format_options(self, ctx, formatter)
+
+
+def _nearest_command(name: str) -> str:
+    """The command that a single word probably means; empty for a message."""
+    if not name or any(character.isspace() for character in name):
+        return ""
+    from difflib import get_close_matches
+
+    near = _COMMON_COMMANDS.get(name.lower()) or next(iter(get_close_matches(name.lower(), _COMMANDS, 1)), "")
+    return f"kitbag {near}".rstrip() if near or name.lower() in _COMMON_COMMANDS else ""
+
+
+def _message_hint(words: list[str]) -> str:
+    from kitbag.cli.output import clean
+
+    if len(words) == 1:
+        return f" To send it as a message: kitbag -- {clean(words[0])}"
+    quoted = clean(" ".join(words)[:80]).replace('"', "'")
+    return f' To send a message, quote it: kitbag "{quoted}"'
 
 
 def _run_options(function: F) -> F:
@@ -245,7 +285,12 @@ def _run_options(function: F) -> F:
             "-c", "--continue", "continue_newest", is_flag=True, help="Resume the newest session in this directory."
         ),
         click.option(
-            "-r", "--resume", default="", metavar="ID", help="Resume this session.", show_default="start a new one"
+            "-r",
+            "--resume",
+            default="",
+            metavar="[ID]",
+            help="Resume this session, by its ID or the start of it. Without ID (as the last option), choose one.",
+            show_default="start a new one",
         ),
         click.option("--fork", is_flag=True, help="Resume a copy of the session and leave the original unchanged."),
         click.option("--plain", is_flag=True, help="Print the chat as plain lines, for screen readers."),
@@ -301,8 +346,10 @@ def _first_given_option(context: click.Context, only: frozenset[str] | None = No
 def cli(context: click.Context, **options: Any) -> None:
     """Run AI agents that load the right skills when they need them.
 
-    Without a command, kitbag opens the chat. With -p, it answers one prompt and exits."""
-    if context.invoked_subcommand is not None:
+    Without a command, kitbag opens the chat; text in quotes is its first message. With -p, it answers one prompt and
+    exits."""
+    message: str | None = context.meta.get(_MESSAGE)
+    if context.invoked_subcommand:
         _reject_options_before_command(context)
         return
     if options["prompt"] is None:
@@ -310,7 +357,7 @@ def cli(context: click.Context, **options: Any) -> None:
             raise click.UsageError(f'{option} needs a prompt: kitbag -p "PROMPT"', context)
         from kitbag.cli.open_chat import open_chat
 
-        context.exit(open_chat(options))
+        context.exit(open_chat(options, message))
     if options["plain"]:
         raise click.UsageError("--plain applies to the chat; remove --plain or -p", context)
     if note := _option_as_prompt_note(context):

@@ -1,13 +1,18 @@
 """Converts options of the root command to those of a run, for `-p` and the chat."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from kitbag.cli.output import is_interactive
 from kitbag.errors import UsageError
 from kitbag.library.dialects.tool_aliases import split_tool_names
 
 if TYPE_CHECKING:
     from kitbag.assembly.run_options import Options
+
+
+CHOOSE_SESSION: Final = "?"
+"""`--resume` without an ID."""
 
 
 def check_options(options: dict[str, Any]) -> None:
@@ -19,12 +24,17 @@ def check_options(options: dict[str, Any]) -> None:
         raise UsageError("--continue and --resume can't be combined", "remove one of them")
     if options["fork"] and not (options["continue_newest"] or options["resume"]):
         raise UsageError("--fork needs a session", "add --resume ID or --continue")
+    if options["resume"] == CHOOSE_SESSION and options["fork"]:
+        raise UsageError("--fork needs a session", "add the ID: --resume ID --fork")
+    if options["resume"] == CHOOSE_SESSION and (options["prompt"] is not None or not is_interactive()):
+        fix = "list sessions with `kitbag sessions list`, or use --continue for the newest"
+        raise UsageError("--resume needs a session ID here: it can only ask in an interactive chat", fix)
     for name in ("allowed_tools", "disallowed_tools"):
         _split_rules(f"--{name.replace('_', '-')}", options[name])
 
 
 def build_run_options(options: dict[str, Any]) -> "Options":
-    from kitbag.agent.loop import Limits
+    from kitbag.agent.turn_limits import Limits
     from kitbag.assembly.run_options import Options
 
     return Options(
@@ -47,7 +57,7 @@ def build_run_options(options: dict[str, Any]) -> "Options":
             cost=options["max_cost"] or 0.0,
             seconds=options["max_time"] or 0.0,
         ),
-        resume="last" if options["continue_newest"] else options["resume"],
+        resume="last" if options["continue_newest"] else options["resume"].removeprefix(CHOOSE_SESSION),
         fork=options["fork"],
     )
 

@@ -20,6 +20,7 @@ from kitbag.events import (
     Discarded,
     Event,
     MessageAdded,
+    MessageDelivered,
     Notice,
     Retrying,
     RunEnded,
@@ -46,6 +47,7 @@ _EVENT_TYPES: Final = {
     "TextDelta": "text",
     "ThinkingDelta": "thinking",
     "MessageAdded": "message",
+    "MessageDelivered": "delivered",
     "ToolStarted": "tool_start",
     "ToolProgress": "tool_progress",
     "ToolFinished": "tool_end",
@@ -143,6 +145,8 @@ class TextOutput(RunOutput):
                 self._last_text = message.text if message.role == "assistant" and message.calls else ""
                 for line in self._last_text.strip().splitlines():
                     self._print_dim(line)
+            case MessageDelivered():
+                self._print_dim(f"> {event.text}")
             case ToolStarted():
                 self._print_dim(f"  {event.title}")
                 self._titles[event.call_id], self._last_call_id = event.title, event.call_id
@@ -195,7 +199,7 @@ class TextOutput(RunOutput):
         if event.is_error and event.details:
             for line in event.details.rstrip().splitlines()[-_ERROR_TAIL_LINES:]:
                 self._print_dim(f"      {line[:500]}")
-        if event.is_error and event.summary.startswith(f"{event.name} is not allowed: "):
+        if is_denied(event):
             self._denied.append(event.name)
 
     def _on_run_ended(self, ended: RunEnded) -> None:
@@ -214,6 +218,11 @@ class TextOutput(RunOutput):
         output.remark(f"{output.style(severity, color, sys.stderr)}: {output.clean(self.redactor.redact_text(text))}")
         if fix:
             output.remark(f"  fix: {output.clean(self.redactor.redact_text(fix))}")
+
+
+def is_denied(event: ToolFinished) -> bool:
+    """By a rule, the mode or the user, in contrast to a call that failed."""
+    return event.is_error and event.summary.startswith(f"{event.name} is not allowed: ")
 
 
 def _format_counts(names: list[str]) -> str:

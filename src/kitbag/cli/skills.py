@@ -8,6 +8,7 @@ from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option, library_options, open_registry, project_option, set_state
 from kitbag.cli.skills_list import list_skills, origin
+from kitbag.errors import UsageError
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import skill_to_json
 from kitbag.settings import ITEM_STATES
@@ -34,21 +35,31 @@ def command() -> None:
     help="Print the catalog that the model sees, in this format.",
     show_default="none: print a human-readable listing",
 )
+@click.option(
+    "--client",
+    type=click.Choice(["kitbag", "mcp"]),
+    help="With --format: name the tools that this client's model has.",
+    show_default="kitbag",
+)
 @library_options
 @json_option
-def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
+def list_(
+    everything: bool, form: Any, client: str | None, dirs: tuple[str, ...], team: str, persona: str, as_json: bool
+) -> None:
     """List skills and commands, and where each comes from."""
+    if client and not form:
+        raise UsageError("--client needs --format", "add --format list, table or xml")
     registry = open_registry(dirs, team, persona)
     if form:
-        return _print_catalog(registry, form, as_json)
+        return _print_catalog(registry, form, as_json, over_mcp=client == "mcp")
     return list_skills(registry, everything=everything, as_json=as_json)
 
 
-def _print_catalog(registry: "Registry", form: Any, as_json: bool) -> None:
+def _print_catalog(registry: "Registry", form: Any, as_json: bool, *, over_mcp: bool) -> None:
     from kitbag.packing.catalog import catalog_budget, render_skills
     from kitbag.text.tokens import estimate_tokens
 
-    catalog = render_skills(registry.visible_skills(), catalog_budget(registry.settings), form)
+    catalog = render_skills(registry.visible_skills(), catalog_budget(registry.settings), form, over_mcp=over_mcp)
     if as_json:
         output.as_json({**catalog.to_json(), "tokens": estimate_tokens(catalog.text)})
     elif catalog.text:
@@ -192,7 +203,7 @@ def _match_to_json(match: "SkillMatch") -> dict[str, Any]:
         **skill_to_json(match.skill, match.visibility),
         "score": match.score,
         "probability": match.probability,
-        "reason": match.reason,
+        "why": match.reason,
     }
 
 

@@ -28,6 +28,11 @@ from kitbag.text.tokens import estimate_tokens
 def validate(registry: Registry, targets: tuple[str, ...], portable: bool, as_json: bool) -> int:
     """Returns exit code 0 or 1."""
     paths = _paths(registry, targets)
+    if portable and not targets:  # the specification knows only directories
+        single_files = [path for path in paths if not os.path.isdir(path)]
+        paths = [path for path in paths if path not in single_files]
+        if single_files:
+            output.remark(f"not checked: {output.format_count(len(single_files), 'file')} (commands and flat skills)")
     if not paths:
         raise NotFoundError("no skills to check", "pass a name or a path")
     if portable:
@@ -66,8 +71,7 @@ def validate(registry: Registry, targets: tuple[str, ...], portable: bool, as_js
 def _paths(registry: Registry, targets: tuple[str, ...]) -> list[str]:
     """The path of each target's directory or file; a folder of skills stands for all in it."""
     if not targets:
-        own = [s for s in registry.skills if s.root.scope != "built-in" and not s.flags & (COMMAND | FLAT)]
-        return [skill.directory for skill in own]
+        return [_checked_path(skill) for skill in registry.skills]
     paths: list[str] = []
     for target in targets:
         check_path_links(target, registry.places.project)
@@ -77,13 +81,17 @@ def _paths(registry: Registry, targets: tuple[str, ...]) -> list[str]:
                     f"{target}: no such file or directory", "pass a skill's name, directory or SKILL.md"
                 )
             skill = registry.find_skill(target)
-            paths.append(skill.path if skill.flags & (COMMAND | FLAT) else skill.directory)
+            paths.append(_checked_path(skill))
         elif os.path.isdir(target) and not _has_skill_file(target):
             below = scan_root(_explicit_root(os.path.abspath(target))).skills
             paths += [skill.directory for skill in below] or [target]
         else:
             paths.append(target)
     return list(dict.fromkeys(paths))
+
+
+def _checked_path(skill: Skill) -> str:
+    return skill.path if skill.flags & (COMMAND | FLAT) else skill.directory
 
 
 def _explicit_root(directory: str) -> Root:
@@ -115,12 +123,8 @@ def _check_skill(registry: Registry, path: str) -> list[Diagnostic]:
             return [Diagnostic(severity="error", code="no-skill", file=path, line=0, problem="no SKILL.md", fix=fix)]
     else:
         file = path
-    flat = os.path.basename(file).lower() != "skill.md"
-    folder = os.path.dirname(file)
-    name = os.path.splitext(os.path.basename(file))[0] if flat else os.path.basename(folder)
-    root = _explicit_root(folder)
     try:
-        skill, diagnostics = read_skill(root, os.path.basename(file), file, name, flags=FLAT if flat else 0)
+        skill, diagnostics = _read_again(registry, file)
     except OSError as error:
         return [
             Diagnostic(
@@ -145,6 +149,18 @@ def _check_skill(registry: Registry, path: str) -> list[Diagnostic]:
     delivery = render_skill(skill)
     known = registry.diagnostics(file)
     return list(dict.fromkeys([*diagnostics, *delivery.problems, *known, *_check_size(skill, delivery.body)]))
+
+
+def _read_again(registry: Registry, file: str) -> tuple[Skill | None, list[Diagnostic]]:
+    """As the library reads it, if it is in there: a command needs no frontmatter and has no `name`."""
+    known = next((skill for skill in registry.skills if skill.path == file), None)
+    if known is not None:
+        flags = known.flags & (COMMAND | FLAT)
+        return read_skill(known.root, known.location, file, known.name, known.team, known.group, flags)
+    flat = os.path.basename(file).lower() != "skill.md"
+    folder = os.path.dirname(file)
+    name = os.path.splitext(os.path.basename(file))[0] if flat else os.path.basename(folder)
+    return read_skill(_explicit_root(folder), os.path.basename(file), file, name, flags=FLAT if flat else 0)
 
 
 def _check_size(skill: Skill, body: str) -> list[Diagnostic]:

@@ -13,7 +13,11 @@ from kitbag.library.scopes import find_places
 from kitbag.text.human_format import format_bytes
 
 
-@click.group(cls=CommandGroup)
+class _StoreGroup(CommandGroup):
+    bare_command = "status"
+
+
+@click.group(cls=_StoreGroup)
 def command() -> None:
     """Show, check and clean up sessions, tasks and undo data."""
 

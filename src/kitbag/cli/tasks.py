@@ -1,4 +1,4 @@
-"""`kitbag tasks`: lists, shows, watches, stops and resumes agents' tasks and background commands."""
+"""`kitbag tasks`: lists, shows, watches, steers, stops and resumes agents' tasks and background commands."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ import click
 from kitbag.assembly.open_journal import open_journal
 from kitbag.cli import interruption, output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.library_options import json_option, limit_option
+from kitbag.cli.library_options import all_directories_option, json_option, limit_option
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import find_places
 from kitbag.store.journal import journal_path
@@ -55,20 +55,19 @@ async def _ensure_hosted(board: Board) -> None:
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """List, watch, stop and resume background tasks."""
+    """List, watch, steer, stop and resume background tasks."""
 
 
 @command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Include tasks in all directories.")
+@all_directories_option
 @click.option("--running", is_flag=True, help="List only tasks that have not ended.")
 @limit_option
 @json_option
 def list_(everything: bool, running: bool, limit: int, as_json: bool) -> None:
-    """List tasks, newest first."""
-    here = find_places().cwd
+    """List tasks in this directory, newest first."""
+    directory = "" if everything else find_places().cwd
     with contextlib.suppress(NotFoundError), open_board() as board:
         interruption.run_interruptible(_ensure_hosted(board))
-        directory = "" if everything else here
         tasks = board.newest(directory, limit or -1, unfinished=running)
         omitted = board.count(directory) - len(tasks) if len(tasks) == limit and not running else 0
         views = report_tasks(board, tasks)
@@ -92,12 +91,15 @@ def list_(everything: bool, running: bool, limit: int, as_json: bool) -> None:
                 )
                 for task, view in zip(tasks, views, strict=True)
             ],
+            whole=("ID", "STATUS", "STARTED"),
+            omit=("COST", "TOKENS", "TURNS"),
         )
-        output.footer("task", len(tasks), 0, 0)
+        elsewhere = board.count() - board.count(directory) if directory else 0
+        output.scope_footer("running task" if running else "task", len(tasks), directory, elsewhere)
         return None
     if as_json:
         return output.as_json([])
-    output.footer("task", 0, 0, 0)
+    output.scope_footer("task", 0, directory, 0)
     return None
 
 
@@ -215,6 +217,24 @@ def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
 
 
 @command.command()
+@click.argument("task_id", metavar="ID")
+@click.argument("text")
+@json_option
+def send(task_id: str, text: str, as_json: bool) -> None:
+    """Send TEXT to a running agent, which gets it after its running tool calls."""
+    from kitbag.tasks.send import send_to_task
+
+    with open_board() as board:
+        task = board.find(task_id)
+        sent = interruption.run_interruptible(send_to_task(board, task, text))
+        interruption.run_interruptible(_ensure_hosted(board))
+    if as_json:
+        return output.as_json({"id": task.id, "message": sent.to_json()})
+    output.echo(f"sent to {output.clean(task.agent)} {task.id}; it gets the message after its running tool calls")
+    return None
+
+
+@command.command()
 @click.argument("task_id", metavar="[ID]", default="", required=False)
 @click.argument("prompt", default="", required=False)
 @click.option("--all", "everything", is_flag=True, help="Resume every interrupted task, in all directories.")
@@ -251,10 +271,10 @@ def resume(task_id: str, prompt: str, everything: bool, yes: bool, as_json: bool
 
 
 @command.command()
-@click.option("--all", "everything", is_flag=True, help="Include tasks in all directories.")
+@all_directories_option
 @json_option
 def watch(everything: bool, as_json: bool) -> None:
-    """Watch tasks until all have ended. Ctrl-C stops watching; the tasks keep running."""
+    """Watch tasks in this directory until all have ended. Ctrl-C stops watching; the tasks keep running."""
     from kitbag.cli.tasks_watch import watch_board
 
     here = "" if everything else find_places().cwd

@@ -14,16 +14,16 @@ import select
 from collections.abc import Generator
 from typing import Final, TypeVar
 
+from kitbag.cli.block_lines import block_lines, quote_lines
 from kitbag.dialogs.approver import ApprovalStyle, DialogApprover
 from kitbag.dialogs.form import Form, FormAnswer, FormSequence, next_step
 from kitbag.errors import KitbagError
 from kitbag.permissions.approvals.question_view import GUTTER
 from kitbag.text.hidden_characters import escape_for_terminal
 from kitbag.text.terminal_width import text_width
-from kitbag.views.blocks import Block, LinesBlock, NoticeBlock, VerbatimBlock
 
 TERMINAL_PATH: Final = "/dev/tty"
-TERMINAL_STYLE: Final = ApprovalStyle(shows_diff=False, asks_why=True, left_reason="the question was not answered")
+TERMINAL_STYLE: Final = ApprovalStyle(asks_why=True, left_reason="the question was not answered")
 _CONTINUATION: Final = "┆ "
 _WORDS: Final = {"yes": "y", "no": "n"}
 _NUMBERS: Final = re.compile(r"[\d\s,;]+")
@@ -90,19 +90,19 @@ def _ask_forms(lines: "_TerminalLines", forms: FormSequence[T]) -> T:
     if not isinstance(step, Form):
         return step.value
     is_menu = bool(step.options) and not step.free_text_hint
-    lines.show(_blocks_lines(step.above) if is_menu else _question_lines(step))
+    lines.show(block_lines(step.above) if is_menu else _question_lines(step))
     with lines.reading_keys():
         answer = _read_choice(lines, step) if is_menu else _read_answer(lines, step)
         while isinstance(step := next_step(forms, answer), Form):
-            lines.show(_blocks_lines(step.above))
+            lines.show(block_lines(step.above))
             answer = _read_choice(lines, step) if step.options else _read_text(lines, step)
     return step.value
 
 
 def _question_lines(form: Form) -> list[str]:
-    lines = ["", *_blocks_lines(form.above)]
+    lines = ["", *block_lines(form.above)]
     for option in form.options:
-        lines += _quote_lines(f"{option.key}  {option.label}{f': {option.note}' if option.note else ''}".strip())
+        lines += quote_lines(f"{option.key}  {option.label}{f': {option.note}' if option.note else ''}".strip())
     if not form.options:
         return [*lines, "Type your answer and press Enter. To give no answer, just press Enter."]
     numbers = "Type numbers such as 1,2" if form.multiple else "Type a number"
@@ -147,31 +147,6 @@ def _read_text(lines: "_TerminalLines", form: Form) -> FormAnswer:
         else ""
     )
     return FormAnswer(text=lines.read_line(f"{prompt}{hint}: ", form.initial_text).strip())
-
-
-def _blocks_lines(blocks: tuple[Block, ...]) -> list[str]:
-    return [line for block in blocks for line in _block_lines(block)]
-
-
-def _block_lines(block: Block) -> list[str]:
-    """Complete and without redaction: the user is asked to approve it."""
-    match block:
-        case LinesBlock():
-            return [escape_for_terminal("".join(span.text for span in line)) for line in block.lines]
-        case VerbatimBlock():
-            title = [f"{escape_for_terminal(block.title)}:"] if block.title else []
-            return [*title, *_quote_lines(block.text)]
-        case NoticeBlock():
-            return [escape_for_terminal(block.text)]
-        case _:
-            from kitbag.views.rendering.render import render
-
-            return render(block, 80, color=False, hide=str).splitlines()
-
-
-def _quote_lines(text: str) -> list[str]:
-    # With a line break at the end, so that an empty last line counts.
-    return [GUTTER + escape_for_terminal(line).replace("\t", " ") for line in f"{text}\n".splitlines()]
 
 
 # The terminal

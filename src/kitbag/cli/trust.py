@@ -13,6 +13,7 @@ from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import Places, find_places
+from kitbag.permissions.trust.workspace_items import count_items
 from kitbag.permissions.trust.workspace_trust import (
     TrustChange,
     WorkspaceTrust,
@@ -27,9 +28,11 @@ from kitbag.views import trust as words
 class _TrustGroup(CommandGroup):
     """`kitbag trust [PATH]` is `kitbag trust add [PATH]`."""
 
+    bare_command = "add"
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ("--help", "-h")):
-            args = ["add", *args]
+        if args and args[0] not in self.commands and args[0] not in self.get_help_option_names(ctx):
+            args = [self.bare_command, *args]
         return super().parse_args(ctx, args)
 
 
@@ -155,7 +158,7 @@ def print_trust(trust: WorkspaceTrust) -> None:
         f"{output.style(output.clean(trust.root), 'bold')} {output.style(words.STATE_LABELS[trust.state], color)}"
     )
     if trust.items:
-        output.echo(f"It contains {words.count_items(trust.items)}.")
+        output.echo(f"It contains {count_items(trust.items)}.")
     if trust.state == "changed":
         _print_changes(trust.changes)
     for group in words.list_trust_groups(trust):

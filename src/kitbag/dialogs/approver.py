@@ -1,11 +1,14 @@
 """Asks the user to approve a tool call: what is shown, the choices, and what each answer means.
 
 Used by the CLI and the chat, with a Dialog of their own. Enter alone never allows a call, and leaving the question
-denies it. MCP and background tasks ask in other ways.
+denies it and, in the chat, stops the turn. MCP and background tasks ask in other ways.
 """
 
+import asyncio
+import contextlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -19,16 +22,18 @@ from kitbag.permissions.rules.rule import parse_rule
 from kitbag.views.blocks import Block, DiffBlock, LinesBlock, NoticeBlock, Span, Tone, VerbatimBlock
 
 _PLAIN_PATH: Final = re.compile(r"[\w./@+-]+", re.ASCII)
+_CANCEL_SECONDS: Final = 2.0
+_MAX_SUMMARY: Final = 160
 _RULE_EXAMPLE: Final = "Bash(make test:*)"
 
 
 class ApprovalStyle(msgspec.Struct, frozen=True, kw_only=True):
     """What differs between UIs. The meaning of an answer does not."""
 
-    shows_diff: bool = True
-    """Show what Edit and Write would change as a diff instead of their arguments."""
     asks_why: bool = False
     """After `no`, ask for a reason; otherwise that is a choice of its own."""
+    leaving_interrupts: bool = False
+    """Leaving the question also stops the turn."""
     left_reason: str = ""
     """What the model is told if the user leaves the question; empty: the same as after `no`."""
 
@@ -45,15 +50,23 @@ class DialogApprover:
 
     one_at_a_time = True
 
-    def __init__(self, dialog: Dialog, style: ApprovalStyle = DEFAULT_STYLE) -> None:
+    def __init__(
+        self, dialog: Dialog, style: ApprovalStyle = DEFAULT_STYLE, on_leave: Callable[[], None] | None = None
+    ) -> None:
+        """`on_leave` asks for the turn to be canceled, if leaving interrupts."""
         self._dialog = dialog
         self._style = style
+        self._on_leave = on_leave
 
     async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
         """Raises KitbagError if there is nobody to ask."""
         answer = await self._dialog.run(approval_forms(question, self._style))
         if answer is None and self._dialog.no_user_reason:
             raise NotAnsweredError(self._dialog.no_user_reason)
+        if answer is None and self._style.leaving_interrupts and self._on_leave is not None:
+            self._on_leave()
+            with contextlib.suppress(TimeoutError):  # a denial would let the model continue first
+                await asyncio.wait_for(asyncio.Event().wait(), _CANCEL_SECONDS)
         return answer or ApprovalAnswer(choice="deny", reason=self._style.left_reason)
 
 
@@ -72,30 +85,36 @@ def approval_forms(
             if answer is not None:
                 return answer
         # Ask again without repeating the blocks above, unless the user wants the full text.
-        form = msgspec.structs.replace(
-            form,
-            above=_request_blocks(build_approval_view(question, max_characters=None))
-            if "e" in form_answer.keys
-            else (),
-        )
+        if "e" in form_answer.keys:
+            above = _request_blocks(build_approval_view(question, max_characters=None))
+            form = msgspec.structs.replace(form, above=above, summary="")
+        else:
+            form = msgspec.structs.replace(form, above=())
 
 
 def approval_form(
     question: ApprovalRequest, style: ApprovalStyle = DEFAULT_STYLE, *, can_allow: bool = True, can_wait: bool = False
 ) -> Form:
     view = build_approval_view(question, MAX_ARGUMENT_CHARACTERS)
-    changes = preview_change(question) if style.shows_diff else NO_PREVIEW
+    changes = preview_change(question)
     options = [*(_allow_options(question) if can_allow else ()), FormOption(key="n", label="deny")]
     if not style.asks_why:
-        options.append(FormOption(key="w", label="deny and give a reason"))
+        options.append(FormOption(key="w", label="deny and give a reason", continues=True))
     if changes.diff or view != build_approval_view(question, max_characters=None):
-        options.append(FormOption(key="e", label="show the exact arguments" if changes.diff else "show everything"))
+        label = "show the exact arguments" if changes.diff else "show everything"
+        options.append(FormOption(key="e", label=label, continues=True))
     return Form(
         prompt="Allow this tool call?" if can_allow else "This tool call can only be denied.",
         options=tuple(options),
         above=_request_blocks(view, changes),
-        cancel_effect="answer later" if can_wait else "deny",
+        cancel_effect="answer later" if can_wait else "interrupt" if style.leaving_interrupts else "deny",
+        summary=_summary(question, view),
     )
+
+
+def _summary(question: ApprovalRequest, view: ApprovalView) -> str:
+    argument = view.arguments[0][1][0] if view.arguments else ""
+    return f"{question.tool} {argument}".strip()[:_MAX_SUMMARY]
 
 
 def _allow_options(question: ApprovalRequest) -> list[FormOption]:
@@ -108,7 +127,8 @@ def _allow_options(question: ApprovalRequest) -> list[FormOption]:
         options.append(FormOption(key="s", label=f"allow {exactly} for this session"))
     if rule:
         options.append(FormOption(key="a", label=f"always allow `{rule}` (adds it to your settings)"))
-    return [*options, FormOption(key="r", label="allow and add another rule" if rule else "allow and add a rule")]
+    label = "allow and add another rule" if rule else "allow and add a rule"
+    return [*options, FormOption(key="r", label=label, continues=True)]
 
 
 def parse_answer(question: ApprovalRequest, form_answer: FormAnswer) -> ApprovalAnswer | None:
@@ -140,7 +160,7 @@ def _complete_answer(
     if keys == ("n",) and style.asks_why:
         text_answer = yield Form(prompt="Reason (optional):")
     elif answer is None and keys == ("r",):
-        text_answer = yield from _rule_forms(question.suggestion)
+        text_answer = yield from _rule_forms(question.suggestion or _exact_rule(question))
     elif answer is None and keys == ("w",):
         text_answer = yield Form(
             prompt="Reason, or what to do instead:", free_text_hint="a message for the model", cancel_effect="go back"
@@ -168,6 +188,14 @@ def _rule_forms(text: str) -> FormSequence[FormAnswer | None]:
         above = (NoticeBlock("error", problem),)
 
 
+def _exact_rule(question: ApprovalRequest) -> str:
+    """A rule for exactly this command, to be edited; empty if there is none."""
+    command = json.loads(question.arguments).get("command", "") if question.tool == "Bash" else ""
+    is_plain = isinstance(command, str) and command.isprintable() and not set(command) & set("*()")
+    rule = f"Bash({command})" if command and is_plain else ""
+    return "" if not rule or _rule_problem(rule) else rule
+
+
 def _rule_problem(text: str) -> str:
     """What is wrong with a rule that the user wrote, and the fix; empty if it is valid."""
     try:
@@ -178,6 +206,11 @@ def _rule_problem(text: str) -> str:
 
 
 # What is shown
+
+
+def approval_blocks(question: ApprovalRequest) -> tuple[Block, ...]:
+    """The whole request, with what Edit and Write would change as a diff."""
+    return _request_blocks(build_approval_view(question, max_characters=None), preview_change(question))
 
 
 def _is_in_diff(name: str, value: list[str]) -> bool:

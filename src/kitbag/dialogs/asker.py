@@ -4,9 +4,13 @@ Used by the CLI and the chat, with a Dialog of their own. The model's text gets 
 pass for ours. Leaving a question skips the rest; earlier answers count.
 """
 
+import msgspec
+
 from kitbag.dialogs.form import Dialog, Form, FormAnswer, FormOption, FormSequence
 from kitbag.errors import KitbagError
+from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest
 from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.tools.ask_user import parse_questions
 from kitbag.tools.base import UserQuestion
 from kitbag.views.blocks import VerbatimBlock, text_block
 
@@ -36,6 +40,23 @@ class DialogAsker:
 def _question_forms(question: UserQuestion, number: int, count: int) -> FormSequence[str | None]:
     form_answer = yield question_form(question, number, count)
     return format_answer(question, form_answer) if form_answer is not None else None
+
+
+def answer_forms(request: ApprovalRequest) -> FormSequence[ApprovalAnswer | None]:
+    """For the questions of a background agent. None: the user left all of them, and they stay. Raises
+    msgspec.MsgspecError for a request that is none of AskUser."""
+    questions = parse_questions(request.arguments)
+    answers: list[str] = []
+    for number, question in enumerate(questions, 1):
+        form = question_form(question, number, len(questions))
+        asked_by = text_block(f"{request.asked_by}:", "dim")
+        form_answer = yield msgspec.structs.replace(form, above=(asked_by, *form.above), cancel_effect="answer later")
+        if form_answer is None:
+            if not answers:
+                return None
+            break
+        answers.append(format_answer(question, form_answer))
+    return ApprovalAnswer(choice="allow", answers=(*answers, *[""] * (len(questions) - len(answers))))
 
 
 def question_form(question: UserQuestion, number: int = 1, count: int = 1) -> Form:

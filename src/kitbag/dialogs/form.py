@@ -19,10 +19,13 @@ class FormOption(msgspec.Struct, frozen=True, kw_only=True):
     """The letter or number that selects this option, unique in its form."""
     label: str
     note: str = ""
+    continues: bool = False
+    """Another form follows, and this choice alone is no answer yet."""
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to the user. The blocks in `above` are shown first and stay in the scrollback."""
+    """A question to the user. The blocks in `above` are shown first and stay in the scrollback, unless the form
+    has a summary."""
 
     prompt: str
     options: tuple[FormOption, ...] = ()
@@ -39,6 +42,9 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     """The input is neither echoed nor stored."""
     cancel_effect: str = ""
     """Shown after the cancel key, as in "Esc to deny". Empty: "cancel"."""
+    summary: str = ""
+    """If not empty, a UI that redraws shows `above` only while the form is open; one line with the summary and the
+    answer stays."""
 
 
 class FormAnswer(msgspec.Struct, frozen=True):

@@ -97,7 +97,7 @@ class _UnknownNames:
         similar = known.suggest(name, 3) if self._suggestions >= 0 else []
         fix = f"did you mean {', '.join(similar)}?" if similar else f"fix the name, or add the {noun}"
         problem = f"`{field}` refers to an unknown {noun} {name!r}"
-        line = find_field_line(path, field, root.boundary)
+        line = find_field_line(path, field, root.boundary, name)
         self.diagnostics.append(
             Diagnostic(severity="warning", code="unknown-name", file=path, line=line, problem=problem, fix=fix)
         )
@@ -227,7 +227,7 @@ def check_skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
         for name in read_skill_details(skill).requires:
             if not skills.candidates(name):
                 problem = f"`requires` refers to an unknown skill {name!r}"
-                line = find_field_line(skill.path, "requires", skill.root.boundary)
+                line = find_field_line(skill.path, "requires", skill.root.boundary, name)
                 diagnostics.append(
                     Diagnostic(
                         severity="warning",

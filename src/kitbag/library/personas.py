@@ -13,7 +13,7 @@ from kitbag.library.dialects.field_spelling import FieldSpelling
 from kitbag.library.names import normalize_name, sanitize_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import to_string_list, to_text
-from kitbag.text.frontmatter import parse_metadata
+from kitbag.text.frontmatter import key_line, parse_metadata
 from kitbag.text.hidden_characters import find_disguises, format_code_points, remove_hidden
 from kitbag.text.plain_frontmatter import Metadata
 from kitbag.text.source_files import FileProblem, PathBoundary, SourceError, read_text
@@ -50,28 +50,35 @@ class Persona(NamedTuple):
 def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None, list[Diagnostic]]:
     diagnostics: list[Diagnostic] = []
 
-    def warn(line: int, problem: str, fix: str, code: str = "persona") -> None:
+    metadata, text = _read_fields(path, root.boundary, diagnostics)
+    if not metadata:
+        return None, diagnostics
+
+    def warn(key: str, problem: str, fix: str, code: str = "persona") -> None:
+        line = key_line(text, key, 1)
         diagnostics.append(Diagnostic(severity="warning", code=code, file=path, line=line, problem=problem, fix=fix))
 
-    metadata = _read_fields(path, root.boundary, diagnostics)
-    if metadata is None:
-        return None, diagnostics
     metadata = _SPELLING.rename({key: value for key, value in metadata.items() if value not in _EMPTY_VALUES}, [])
     stem = os.path.splitext(os.path.basename(path))[0].removeprefix("_persona_")
     name, name_problem = sanitize_name(metadata.get("name"), stem)
     if name_problem:
-        warn(1, f"{name_problem}; the name {name!r} is used", "use lowercase letters, digits and `-`", "name-unusable")
+        warn(
+            "name",
+            f"{name_problem}; the name {name!r} is used",
+            "use lowercase letters, digits and `-`",
+            "name-unusable",
+        )
     for key in metadata:
         if key not in PERSONA_FIELDS:
             warn(
-                1,
+                key,
                 f"unknown field `{key}`; ignored",
                 f"known fields: {', '.join(sorted(PERSONA_FIELDS))}",
             )
     declared_team = to_text(metadata.get("team", "")).strip()
     if team and declared_team and normalize_name(declared_team) != normalize_name(team):
         warn(
-            1,
+            "team",
             f"`team` is {declared_team!r}, but the file is in the directory of {team!r}; {team!r} is used",
             "fix `team`",
         )
@@ -83,7 +90,7 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
         hidden = find_disguises(value)
         if hidden:
             warn(
-                1,
+                key,
                 f"`{key}` contains hidden characters, removed: {format_code_points(hidden)}",
                 "remove them",
                 "hidden-characters",
@@ -93,7 +100,7 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
     for key in ("core_skills", "skills", "on_demand_skills", "subagents"):
         if isinstance(metadata.get(key), dict):
             warn(
-                1,
+                key,
                 f"`{key}` must be a list of names, not a mapping",
                 f"write `{key}:` followed by one `- name` per line",
             )
@@ -116,8 +123,8 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
     )
 
 
-def _read_fields(path: str, boundary: PathBoundary | None, diagnostics: list[Diagnostic]) -> Metadata | None:
-    """The fields that can be read; None if there are none."""
+def _read_fields(path: str, boundary: PathBoundary | None, diagnostics: list[Diagnostic]) -> tuple[Metadata, str]:
+    """The fields that can be read, and the text."""
     problems: list[FileProblem] = []
     try:
         content, _, problems = read_text(path, boundary, _MAX_BYTES)
@@ -125,7 +132,7 @@ def _read_fields(path: str, boundary: PathBoundary | None, diagnostics: list[Dia
         diagnostics.append(
             Diagnostic(severity="error", code=error.code, file=path, line=0, problem=error.problem, fix=error.fix)
         )
-        return None
+        return {}, ""
     metadata = parse_metadata(content, 1, PERSONA_FIELDS, problems)
     severity = "warning" if metadata else "error"
     for problem in problems:
@@ -146,4 +153,4 @@ def _read_fields(path: str, boundary: PathBoundary | None, diagnostics: list[Dia
                 fix="add `name:` and `description:`",
             )
         )
-    return metadata or None
+    return metadata, content

@@ -14,7 +14,8 @@ from kitbag.mcp_server.server_state import ServerState
 from kitbag.permissions.approvals.approval import Approvals, Approver
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import PermissionDecision
-from kitbag.tools.delegation import DelegationRequest, TaskReport, TaskStopResult
+from kitbag.tools.background_switch import BackgroundSwitch
+from kitbag.tools.delegation import DelegationRequest, RunningCommand, TaskReport, TaskStopResult
 
 if TYPE_CHECKING:
     from kitbag.tasks.delegation import TaskDelegation
@@ -54,8 +55,13 @@ class CallDelegation:
     async def request_permission(self, request: DelegationRequest, permissions: Permissions, directory: str) -> str:
         return await (await self._open_delegation()).request_permission(request, permissions, directory)
 
-    async def start(self, request: DelegationRequest, progress: Callable[[str], None]) -> TaskReport:
-        report = await (await self._open_delegation()).start(request, progress)
+    async def start(
+        self,
+        request: DelegationRequest,
+        progress: Callable[[str], None],
+        background_switch: BackgroundSwitch | None = None,
+    ) -> TaskReport:
+        report = await (await self._open_delegation()).start(request, progress, background_switch)
         if not report.is_finished:
             self._client.has_background_tasks = True
         return report
@@ -73,8 +79,14 @@ class CallDelegation:
             command, description, directory, timeout_seconds, decision, started_by
         )
 
+    async def adopt_command(self, command: RunningCommand) -> TaskReport:
+        return await (await self._open_delegation()).adopt_command(command)
+
     async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:
         return await (await self._open_delegation()).report(task_id, timeout_seconds, offset)
+
+    async def wait(self, task_id: str, timeout_seconds: float) -> None:
+        await (await self._open_delegation()).wait(task_id, timeout_seconds)
 
     async def stop(self, task_id: str) -> TaskStopResult:
         return await (await self._open_delegation()).stop(task_id)

@@ -22,7 +22,7 @@ from kitbag.mcp_server.skill_uris import SkillUris
 
 if TYPE_CHECKING:
     from kitbag.assembly.parent_context import ParentContext
-    from kitbag.tasks.delegation import TaskHost
+    from kitbag.tasks.task_host import TaskHost
     from kitbag.tasks.worker_environments import SetupCache
 
 logger = logging.getLogger(__name__)
@@ -128,9 +128,9 @@ class ServerState:
         from kitbag.events import Notice
         from kitbag.settings import load_settings
         from kitbag.tasks.board import Board
-        from kitbag.tasks.delegation import TaskHost
         from kitbag.tasks.standalone_setup import load_standalone_setup
         from kitbag.tasks.task import TaskRequest
+        from kitbag.tasks.task_host import TaskHost
         from kitbag.tasks.worker_environments import SetupCache
 
         home = self.served.environment.places.kitbag_home

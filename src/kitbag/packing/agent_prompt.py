@@ -15,6 +15,7 @@ from kitbag.errors import Diagnostic
 from kitbag.ledger import Entry, Ledger, full_entry
 from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
+from kitbag.library.skills import Skill
 from kitbag.packing.catalog import catalog_budget, render_skills
 from kitbag.packing.git_state import read_git_state
 from kitbag.packing.preload import PreparePreload, preload_skills, skills_budget
@@ -68,11 +69,13 @@ def compose_agent_prompt(
     tools: Collection[str] | None = None,
     can_restart: bool = True,
     prepare: PreparePreload | None = None,
+    find_denial: Callable[[Skill], str] = lambda skill: "",
 ) -> AgentPrompt:
     """`tools`: names of those that it gets, if known. `can_restart`: a caller restarts it with the skill that it asks
-    for. `prepare`: resolves the references of preloaded skills; without it, their commands stay text."""
+    for. `prepare`: resolves the references of preloaded skills; without it, their commands stay text.
+    `find_denial`: why rules deny a skill, or empty."""
     has_skill_tool = "Skill" in tools if tools is not None else agent.tools.allows("Skill")
-    preloads = preload_skills(agent, registry, skills_budget(agent, registry), count, prepare)
+    preloads = preload_skills(agent, registry, skills_budget(agent, registry), count, prepare, find_denial)
     title, description = MODE_DESCRIPTIONS[agent.permission_mode]
     description += _describe_web(agent, tools)
     body = reveal_hidden(agent.body()).strip()

@@ -113,7 +113,7 @@ class _Wording(msgspec.Struct, frozen=True, kw_only=True):
 _SKILLS = _Wording(
     noun="skill",
     intro="Use the Skill tool to load any of these before doing the work it covers:",
-    table_intro="Use the `load_skill` tool to load any skill before using its capabilities.",
+    table_intro="Use the `Skill` tool to load any skill before using its capabilities.",
     table_instructions="**Instructions**: Before starting a complex task, load the relevant skill(s) to get detailed "
     "guidance.",
     search_tool="SearchSkills",
@@ -121,6 +121,7 @@ _SKILLS = _Wording(
 _SKILLS_OVER_MCP = msgspec.structs.replace(
     _SKILLS,
     intro="Use the load_skill tool to load any of these before doing the work it covers:",
+    table_intro="Use the `load_skill` tool to load any skill before using its capabilities.",
     search_tool="search_skills",
 )
 _AGENTS = _Wording(

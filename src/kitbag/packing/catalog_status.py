@@ -9,11 +9,11 @@ from typing import Literal
 import msgspec
 
 from kitbag.library.registry import Registry
-from kitbag.library.skill_files import read_skill_body
 from kitbag.library.skills import Skill
 from kitbag.library.untrusted_items import UntrustedItem
 from kitbag.library.visibility import Verdict
 from kitbag.packing.catalog import Budget, catalog_name, parse_catalog_lines, render_entry, render_skills
+from kitbag.packing.skill_delivery import render_skill
 from kitbag.text.human_format import shorten_home
 from kitbag.text.tokens import estimate_tokens
 
@@ -30,8 +30,8 @@ class SkillStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Empty if the skill is described and loadable."""
     listed_tokens: int
     """Tokens of its catalog line."""
-    body_tokens: int
-    """Tokens of its body when loaded."""
+    loaded_tokens: int
+    """Tokens of what a model gets when it loads the skill."""
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ def _skill_status(
         listing=listing,
         reason=reason,
         listed_tokens=listed,
-        body_tokens=estimate_tokens(read_skill_body(skill).text),
+        loaded_tokens=estimate_tokens(render_skill(skill).text),
     )
 
 

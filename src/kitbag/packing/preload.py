@@ -46,8 +46,10 @@ def preload_skills(
     limit: int,
     count: Callable[[str], int],
     prepare: PreparePreload | None = None,
+    find_denial: Callable[[Skill], str] = lambda skill: "",
 ) -> PreloadedSkills:
-    """`prepare`: resolves references; without it, commands stay text."""
+    """`prepare`: resolves references; without it, commands stay text. `find_denial`: why rules deny a skill, or
+    empty."""
     prepare = prepare or (_reading_prepare(registry) if agent.skills else None)
     skills: dict[str, Skill] = {}
     entries: list[Entry] = []
@@ -83,19 +85,14 @@ def preload_skills(
                 "make it available, or remove it from `skills:`",
             )
             continue
-        delivery, problems = _render(skill, prepare)
-        if any(problem.severity == "error" for problem in delivery.problems):
-            warnings += problems
+        if denial := find_denial(skill):
+            warn(name, f"your rules deny it: {denial}", "change the rule, or remove it from `skills:`")
+            continue
+        entry, problems = _make_entry(skill, prepare, remaining, count)
+        warnings += problems
+        if entry is None:
             warn(name, "cannot read file", "fix the file")
             continue
-        entry = full_entry("preload", skill.path, delivery.text + "\n\n", count, skill.root.scope, "L1")
-        if entry.tokens > remaining and (literal := _render(skill, None)[0]).text != delivery.text:
-            shorter = full_entry("preload", skill.path, literal.text + "\n\n", count, skill.root.scope, "L1")
-            if shorter.tokens <= remaining:
-                problem = f"its references need {entry.tokens - shorter.tokens:,} tokens and stay as written"
-                problems = (*literal.problems, _over_budget(skill, f"{problem}: over the skills budget"))
-                entry = shorter
-        warnings += problems
         if entry.tokens > remaining:
             problem = f"it needs {entry.tokens:,} tokens; the skills budget has {max(remaining, 0):,} left"
             warn(name, problem, "raise budget.skills")
@@ -112,6 +109,22 @@ def preload_skills(
     return PreloadedSkills(
         skills=tuple(skills.values()), entries=tuple(entries), warnings=tuple(first_diagnostics(warnings))
     )
+
+
+def _make_entry(
+    skill: Skill, prepare: PreparePreload | None, remaining: int, count: Callable[[str], int]
+) -> tuple[Entry | None, tuple[Diagnostic, ...]]:
+    """With references resolved if that fits. None if the file can't be read."""
+    delivery, problems = _render(skill, prepare)
+    if any(problem.severity == "error" for problem in delivery.problems):
+        return None, problems
+    entry = full_entry("preload", skill.path, delivery.text + "\n\n", count, skill.root.scope, "L1")
+    if entry.tokens > remaining and (literal := _render(skill, None)[0]).text != delivery.text:
+        shorter = full_entry("preload", skill.path, literal.text + "\n\n", count, skill.root.scope, "L1")
+        if shorter.tokens <= remaining:
+            problem = f"its references need {entry.tokens - shorter.tokens:,} tokens and stay as written"
+            return shorter, (*literal.problems, _over_budget(skill, f"{problem}: over the skills budget"))
+    return entry, problems
 
 
 def _render(skill: Skill, prepare: PreparePreload | None) -> tuple[RenderedSkill, tuple[Diagnostic, ...]]:

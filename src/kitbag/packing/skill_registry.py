@@ -94,11 +94,12 @@ class SkillRegistry:
         )
 
     def get_skill_catalog(self, format: CatalogFormat = "table", window_tokens: int = DEFAULT_WINDOW) -> str:  # noqa: A002
+        """The table names the tool `load_skill`, as over MCP; the other formats are for Kitbag's own agents."""
         return self.catalog(format, window_tokens).text
 
     def catalog(self, format: CatalogFormat = "list", window_tokens: int = DEFAULT_WINDOW) -> Catalog:  # noqa: A002
         budget = catalog_budget(self.library.settings, window_tokens)
-        return render_skills(self.library.visible_skills(), budget, format)
+        return render_skills(self.library.visible_skills(), budget, format, over_mcp=format == "table")
 
     def agent_catalog(self, format: CatalogFormat = "list", window_tokens: int = DEFAULT_WINDOW) -> Catalog:  # noqa: A002
         budget = catalog_budget(self.library.settings, window_tokens)

@@ -66,6 +66,8 @@ class ShellCommand(msgspec.Struct, frozen=True, kw_only=True):
     """Open files to pass to it."""
     max_output_bytes: int = MAX_OUTPUT_BYTES
     """Stop it after so many bytes of output; 0: no limit."""
+    lift_timeout: threading.Event | None = None
+    """Set it to let the command run without a timeout."""
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +159,7 @@ def _run(
         stop=command.stop,
         on_progress=on_progress,
         grace_seconds=GRACE_SECONDS,
+        lift_timeout=command.lift_timeout,
     )
     if child.problem and not output.seen:
         return _not_started(child.problem)

@@ -6,6 +6,7 @@ timeout, and a working directory held open by a descriptor. Uses `signals`.
 """
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -176,18 +177,19 @@ def supervise(
     stop: threading.Event | None = None,
     on_progress: Callable[[float], None] | None = None,
     grace_seconds: float = 0.0,
+    lift_timeout: threading.Event | None = None,
 ) -> ProcessStopReason:
     """Read the outputs of a child until it exits, then end all that is left of it, whatever happens. Returns why it was
     ended early. `outputs`: for each descriptor, what takes its output and returns whether to continue.
 
     The end is the child's exit, not the end of its output, so a grandchild that keeps it open can't block us.
     `on_progress` is called every second with the seconds since the start. `grace_seconds`: between SIGTERM and SIGKILL;
-    0: only SIGKILL.
+    0: only SIGKILL. `lift_timeout`: set it to let the child run without a timeout.
     """
     try:
         for descriptor in outputs:
             os.set_blocking(descriptor, False)
-        stop_reason = _follow(child, outputs, timeout, stop, on_progress)
+        stop_reason = _follow(child, outputs, timeout, stop, on_progress, lift_timeout)
         if stop_reason and grace_seconds:
             child.terminate()
             _wait_for_exit(child, grace_seconds)
@@ -207,6 +209,7 @@ def _follow(
     timeout: float,
     stop: threading.Event | None,
     on_progress: Callable[[float], None] | None,
+    lift_timeout: threading.Event | None,
 ) -> ProcessStopReason:
     """Wait until it exits; returns why it must be stopped, or ""."""
     start = checked = time.monotonic()
@@ -221,6 +224,8 @@ def _follow(
         checked = now
         if stop is not None and stop.is_set():
             return "cancelled"
+        if lift_timeout is not None and lift_timeout.is_set():
+            deadline = math.inf
         if now >= deadline:
             return "time"
         if on_progress is not None and now >= next_progress:

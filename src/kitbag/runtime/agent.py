@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kitbag.agent.ask_model import Emit
+from kitbag.agent.inbox import InboxMessage
 from kitbag.agent.session_list import newest_session
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
@@ -32,6 +33,7 @@ __all__ = ["Agent", "Options", "ask", "newest_session"]
 class Agent(BaseAgent):
     async def _open(self) -> None:
         await super()._open()
+        self._exit_stack.push_async_callback(self._close_delegation)
         days = int(self.environment.library.settings.get("store.retention_days"))
         home = self.environment.places.kitbag_home
         with contextlib.suppress(StoreError):  # another process is busy with the journal; the next start tries again
@@ -47,13 +49,24 @@ class Agent(BaseAgent):
                     Notice(severity="info", text=text, fix="keep them longer with store.retention_days")
                 )
 
-    async def _run_request(self, request: str, images: Sequence[Image], emit: Emit) -> RunEnded:
+    async def _close_delegation(self) -> None:
+        if isinstance(self.delegation, TaskDelegation):
+            await self.delegation.close()
+
+    def move_to_background(self) -> int:
+        """Commands and agents that the run waits for continue in the background, and the run goes on without them.
+        Returns how many."""
+        return self._background_switch.request()
+
+    async def _run_request(
+        self, request: str, images: Sequence[Image], message: InboxMessage | None, first_later: int, emit: Emit
+    ) -> RunEnded:
         """While the model's reply is awaited, what an agent needs to start is imported."""
         idle = None
         if self.delegation is not None:
             idle = asyncio.get_running_loop().call_later(_IDLE_SECONDS, import_for_start)
         try:
-            return await super()._run_request(request, images, emit)
+            return await super()._run_request(request, images, message, first_later, emit)
         finally:
             if idle is not None:
                 idle.cancel()

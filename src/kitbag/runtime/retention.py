@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kitbag.agent.inbox import INBOX_STREAM_PREFIX
 from kitbag.agent.session_list import SessionSummary, read_summary
 from kitbag.agent.session_table import SESSION_TABLE, STREAM_PREFIX
 from kitbag.agent.undo.change_records import CHANGE, REDONE, UNDOING, UNDONE
@@ -94,7 +95,7 @@ def delete_session(journal: Journal, kitbag_home: str, session_id: str) -> Prune
     journal.ensure_table(SESSION_TABLE)
     rows = journal.select("SELECT id, state, checksum FROM session_states WHERE id = ?", session_id)
     if not rows:
-        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list`")
+        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list --all`")
     group = _Group(session=read_summary(journal, rows[0]), tasks=tuple(Board(journal).of_session(session_id)))
     report = PruneReport(dry_run=False, before="")
     if not _may_delete(journal, kitbag_home, group, "", "", report):
@@ -183,6 +184,7 @@ def _delete_groups(journal: Journal, kitbag_home: str, groups: list[_Group], rep
     task_sessions = [name for task in tasks for name in session_ids(task)]
     streams = [STREAM_PREFIX + name for name in (*sessions, *task_sessions)]
     streams += [TASK_STREAM_PREFIX + task.id for task in tasks]
+    streams += [INBOX_STREAM_PREFIX + name for name in (*sessions, *(task.id for task in tasks))]
     if report.dry_run or not (tasks or sessions):
         return
     contents = _referenced_contents(journal, streams, ContentStore(kitbag_home))

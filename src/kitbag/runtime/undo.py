@@ -41,6 +41,8 @@ class UndoPlan(msgspec.Struct, frozen=True, kw_only=True):
     message: MessageChanges
     steps: list[UndoStep]
     redo: bool = False
+    through: int = 0
+    """A rewind: the steps are those of all messages from `message` to this one."""
 
     @property
     def conflicts(self) -> list[UndoStep]:
@@ -94,7 +96,9 @@ class SessionUndo:
     def _session_directory(self) -> str:
         first = next(iter(self.journal.read(STREAM_PREFIX + self.session_id, page=1)), None)
         if first is None:
-            raise NotFoundError(f"no session named {self.session_id!r}", "list sessions with `kitbag sessions`")
+            raise NotFoundError(
+                f"no session named {self.session_id!r}", "list sessions with `kitbag sessions list --all`"
+            )
         return (str(first.body.get("directory", "")) if first.kind == "session" else "") or self.places.cwd
 
     def running_notice(self) -> str:
@@ -134,10 +138,10 @@ class SessionUndo:
             message = self._find_message(number)
             if not message.undone:
                 raise NotFoundError(f"message {number} is not undone", "list messages with `kitbag undo --list`")
-            return message
+            return self._find_message(message.undone_with) if message.undone_with else message
         if not undone:
             raise NotFoundError(f"nothing has been undone in session {self.session_id}", "remove --redo")
-        return max(undone, key=lambda message: message.undone)
+        return max(undone, key=lambda message: (message.undone, not message.undone_with))
 
     def _find_message(self, number: int) -> MessageChanges:
         for message in self.messages:
@@ -212,10 +216,11 @@ class SessionUndo:
         if not any(step.possible for step in steps):
             raise InvalidError(f"message {message.number} can't be undone: {refused[0].problem}")
 
-    def restore(self, plan: UndoPlan) -> RestoreResult:
-        """Call after `check`. Raises StoreError before anything is changed."""
+    def restore(self, plan: UndoPlan, *, tell_model: bool = True) -> RestoreResult:
+        """Call after `check`. `tell_model`: with its next message. Raises StoreError before anything is changed."""
         restorer = Restorer(self.journal, self.session_id, self.content_store, self.workspace)
-        return restorer.run(plan.message.number, plan.steps, redo=plan.redo)
+        number, steps = plan.message.number, plan.steps
+        return restorer.run(number, steps, redo=plan.redo, through=plan.through, tell_model=tell_model)
 
 
 def describe_result(plan: UndoPlan, result: RestoreResult) -> str:
@@ -223,7 +228,9 @@ def describe_result(plan: UndoPlan, result: RestoreResult) -> str:
     verb = "redone" if plan.redo else "undone"
     counts = [step.effect for step in result.done]
     parts = [f"{counts.count(kind):,} {word}" for kind, word in ACTION_RESULTS.items() if kind in counts]
-    return f"message {plan.message.number} {verb if not result.failed else 'partly ' + verb}: {', '.join(parts)}"
+    first, last = plan.message.number, plan.through
+    named = f"messages {first}-{last}" if last > first else f"message {first}"
+    return f"{named} {verb if not result.failed else 'partly ' + verb}: {', '.join(parts) or 'no files'}"
 
 
 def failure_error(result: RestoreResult) -> InvalidError | None:

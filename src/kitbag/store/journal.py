@@ -231,9 +231,9 @@ class Journal:
     async def write_once(self, key: str, stream: str, kind: str, body: object) -> int | None:
         return (await self._submit(self._batch([JournalEntry(stream, kind, body)], key)))[0]
 
-    async def write_all_once(self, key: str, entries: Iterable[JournalEntry]) -> bool:
-        """Writes all of them consecutively, or none if the key exists."""
-        return (await self._submit(self._batch(entries, key)))[0] is not None
+    async def write_all_once(self, key: str, entries: Iterable[JournalEntry]) -> list[int]:
+        """Writes all of them consecutively, or none if the key exists: then the list is empty."""
+        return _written_seqs(await self._submit(self._batch(entries, key)))
 
     def _batch(self, entries: Iterable[JournalEntry], key: str | None = None) -> _Batch:
         """`key` belongs to the first entry."""
@@ -471,12 +471,16 @@ class Journal:
 
     # Reading
 
-    def read(self, stream: str | None = None, after: int = 0, page: int = _PAGE_SIZE) -> Iterator[JournalRecord]:
-        """Records of one stream or of all, in order, `page` at a time. Holds no lock between records."""
-        condition = "seq > ?" if stream is None else "stream = ? AND seq > ?"
+    def read(
+        self, stream: str | None = None, after: int = 0, page: int = _PAGE_SIZE, kind: str = ""
+    ) -> Iterator[JournalRecord]:
+        """Records of one stream or of all, in order, `page` at a time. Holds no lock between records. `kind`: only
+        these."""
+        named = [(name, value) for name, value in (("stream", stream), ("kind", kind)) if value]
+        condition = " AND ".join([*(f"{name} = ?" for name, _ in named), "seq > ?"])
         query = f"{_SELECT}{condition} ORDER BY seq LIMIT {page}"
         while True:
-            rows = self._query(query, (after,) if stream is None else (stream, after))
+            rows = self._query(query, (*(value for _, value in named), after))
             for row in rows:
                 yield self._record(row)
             if len(rows) < page:

@@ -324,12 +324,20 @@ class Board:
         claimed = self.find(task.id)
         return claimed.run == run and not claimed.is_finished
 
+    async def move_to_background(self, task_id: str) -> bool:
+        """Its process goes on with it, and its end is announced. False if it does not run."""
+        task = self.find(task_id)
+        if task.is_finished or task.status == "queued":
+            return False
+        await self.journal.write(TASKS_STREAM, "moved", {"id": task_id})
+        return not self.find(task_id).is_finished
+
     async def requeue(self, task: Task, request: TaskRequest) -> bool:
         """Queues a finished task for a worker, which resumes it. False if another process was first; nothing is written
         then."""
         body = {"id": task.id, "run": task.run, "version": kitbag_version()}
         entries = [_request_entry(task.id, request), JournalEntry(TASKS_STREAM, "queued", body)]
-        return await self.journal.write_all_once(f"queued:{task.id}:{task.run}", entries)
+        return bool(await self.journal.write_all_once(f"queued:{task.id}:{task.run}", entries))
 
     async def update_request(self, task: Task, request: TaskRequest, session: str = "") -> None:
         """`session`: the id of its new session, if it changes."""

@@ -232,22 +232,9 @@ class CommandTask:
         if stopped or ran.stop_reason == "asked":
             return TaskResult(status="cancelled", text=tail, full_length=size)
         if ran.stop_reason == "time":
-            return TaskResult(
-                status="failed",
-                text=tail,
-                error=f"timed out after {request.timeout_seconds:g} s",
-                full_length=size,
-            )
-        code = ran.status if ran.status >= 0 else 128 - ran.status
-        if not code or exit_meaning(request.command, ran.status):
-            return TaskResult(status="completed", text=tail, full_length=size, exit_code=code)
-        return TaskResult(
-            status="failed",
-            text=tail,
-            error=format_exit_code(ran.status) + done.sandbox_note,
-            full_length=size,
-            exit_code=code,
-        )
+            error_text = f"timed out after {request.timeout_seconds:g} s"
+            return TaskResult(status="failed", text=tail, error=error_text, full_length=size)
+        return describe_command_end(request.command, ran, tail, size, done.sandbox_note)
 
     # In its own thread
 
@@ -287,3 +274,12 @@ class CommandTask:
             )
         finally:
             self.is_running = False
+
+
+def describe_command_end(command: str, ran: CommandResult, tail: str, size: int, sandbox_note: str = "") -> TaskResult:
+    """Of a command that ended by itself. `tail` and `size`: of its output."""
+    code = ran.status if ran.status >= 0 else 128 - ran.status
+    if not code or exit_meaning(command, ran.status):
+        return TaskResult(status="completed", text=tail, full_length=size, exit_code=code)
+    error = format_exit_code(ran.status) + sandbox_note
+    return TaskResult(status="failed", text=tail, error=error, full_length=size, exit_code=code)

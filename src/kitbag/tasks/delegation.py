@@ -9,7 +9,7 @@ import contextlib
 import importlib
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,44 +27,15 @@ from kitbag.library.names import normalize_name
 from kitbag.permissions.approvals.approval import Denial
 from kitbag.permissions.decisions.decide import Permissions, child_mode
 from kitbag.permissions.model import PermissionDecision, is_inside
-from kitbag.tools.delegation import Delegation, DelegationRequest, TaskReport, TaskStopResult
+from kitbag.tasks.task_host import MAX_DEPTH, TaskHost
+from kitbag.tools.background_switch import BackgroundSwitch
+from kitbag.tools.delegation import Delegation, DelegationRequest, RunningCommand, TaskReport, TaskStopResult
 
 if TYPE_CHECKING:  # most runs start no agent; imported when one does
     from kitbag.tasks.board import Board
     from kitbag.tasks.task import Task, TaskKind, TaskRequest
 
-MAX_DEPTH: Final = 3
-MAX_CONCURRENT: Final = 20
 _MAX_DESCRIPTION = 60
-
-
-class TaskHost:
-    """Shared by all agents of one process: the board, stop signals and concurrency limits."""
-
-    def __init__(self, board: "Board", max_concurrent: int = MAX_CONCURRENT) -> None:
-        from kitbag.tasks.stop_signals import StopSignals
-
-        self.board = board
-        self.signals = StopSignals(board)
-        self._local_commands: set[asyncio.Task[None]] = set()
-        self._slots = [asyncio.Semaphore(max_concurrent) for _ in range(MAX_DEPTH + 1)]
-
-    def slot(self, task: "Task") -> asyncio.Semaphore:
-        """The limit applies per depth: a task that waits for its children never blocks their start."""
-        return self._slots[min(task.depth, MAX_DEPTH)]
-
-    def run_locally(self, task: "Task", request: "TaskRequest") -> None:
-        """Runs a command that no worker can run; it ends with this process."""
-        from kitbag.tasks.command_task import CommandTask
-
-        async def run() -> None:
-            with contextlib.suppress(KitbagError):  # a task that can't be written stays as it was on the board
-                if await self.board.claim(task):
-                    await CommandTask(self.board, self.board.find(task.id), self.signals).run(request)
-
-        running = asyncio.create_task(run())
-        self._local_commands.add(running)
-        running.add_done_callback(self._local_commands.discard)
 
 
 def import_for_start() -> None:
@@ -162,7 +133,17 @@ class TaskDelegation:
 
     # Starting
 
-    async def start(self, request: DelegationRequest, progress: Callable[[str], None]) -> TaskReport:
+    async def close(self) -> None:
+        """Before the journal is closed."""
+        if self._host is not None and not self._parent:
+            await self._host.close(self._inherited().environment.places.kitbag_home)
+
+    async def start(
+        self,
+        request: DelegationRequest,
+        progress: Callable[[str], None],
+        background_switch: BackgroundSwitch | None = None,
+    ) -> TaskReport:
         definition = self._find_usable_agent(request.agent)
         background = request.background or definition.background
         task_request = self._make_request(request, definition)
@@ -174,7 +155,7 @@ class TaskDelegation:
                 task_request, options={**task_request.options, "environment": dict(environment)}
             )
         if request.resume:
-            return await self._resume(request, task_request, background, progress)
+            return await self._resume(request, task_request, background, progress, background_switch)
         warnings: list[str] = []
         if task_request.pack:
             from kitbag.tasks.packed_task import pack_request
@@ -187,7 +168,7 @@ class TaskDelegation:
         task = await self._create_task("agent", task_request, background, warnings)
         if background:
             return self._note_warnings(self._report(task))
-        return self._note_warnings(await self._run_foreground(task, task_request, "", progress))
+        return self._note_warnings(await self._run_movable(task, task_request, "", progress, background_switch))
 
     def _check_definition(self, definition: AgentFile) -> list[str]:
         """What the caller of a background task can know at once; the worker finds the rest."""
@@ -250,7 +231,12 @@ class TaskDelegation:
         return with_rules_digest(request, inherited.permissions)
 
     async def _resume(
-        self, delegated: DelegationRequest, request: "TaskRequest", background: bool, progress: Callable[[str], None]
+        self,
+        delegated: DelegationRequest,
+        request: "TaskRequest",
+        background: bool,
+        progress: Callable[[str], None],
+        background_switch: BackgroundSwitch | None,
     ) -> TaskReport:
         task = self.board.find(delegated.resume, self._visibility_filter())
         if task.kind != "agent":
@@ -283,7 +269,33 @@ class TaskDelegation:
             await self._hand_to_worker(task.id)
             return self._note_warnings(self._report(self.board.find(task.id)))
         await self.board.update_request(task, request)
-        return self._note_warnings(await self._run_foreground(task, request, delegated.prompt, progress))
+        report = await self._run_movable(task, request, delegated.prompt, progress, background_switch)
+        return self._note_warnings(report)
+
+    async def _run_movable(
+        self,
+        task: "Task",
+        request: "TaskRequest",
+        message: str,
+        progress: Callable[[str], None],
+        background_switch: BackgroundSwitch | None,
+    ) -> TaskReport:
+        """Runs it in the foreground until it ends or the user moves it to the background."""
+        if background_switch is None:
+            return await self._run_foreground(task, request, message, progress)
+        is_moved = False
+
+        def show(text: str) -> None:
+            if not is_moved:
+                progress(text)
+
+        running = asyncio.create_task(self._run_foreground(task, request, message, show))
+        while await background_switch.run(running):
+            is_moved = await self.board.move_to_background(task.id)
+            if is_moved:
+                self.host.keep_agent(task.id, running)
+                return self._report(self.board.find(task.id))
+        return await running
 
     async def _run_foreground(
         self, task: "Task", request: "TaskRequest", message: str, progress: Callable[[str], None]
@@ -366,6 +378,35 @@ class TaskDelegation:
         request = await asyncio.to_thread(with_decision, request, decision, inherited.environment.workspace, redactor)
         return self._report(await self._create_task("command", request, background=True))
 
+    async def adopt_command(self, command: RunningCommand) -> TaskReport:
+        from kitbag.tasks.adopted_command import follow_command
+        from kitbag.tasks.task import TaskRequest
+
+        inherited = self._inherited()
+        request = TaskRequest(
+            agent="",
+            prompt="",
+            description=command.description,
+            parent_mode=inherited.mode,
+            command=command.text,
+            start_directory=command.directory,
+            directory=inherited.environment.places.cwd,
+        )
+        task = await self.board.create(
+            new_session_id(),
+            "command",
+            request,
+            root=self._root,
+            parent=self._parent,
+            depth=self._depth + 1,
+            background=False,  # no worker may start it again
+        )
+        await self.board.claim(task, foreground=True)
+        await self.board.move_to_background(task.id)
+        task = self.board.find(task.id)
+        self.host.keep(asyncio.create_task(follow_command(self.board, task, command, self.host.signals)))
+        return self._report(task)
+
     def _undo_target(self, session_id: str, call_id: str) -> list[str]:
         """The session and call in which `kitbag undo` finds a command's changes; empty: not recorded. Changes in a
         worktree belong to its branch."""
@@ -389,15 +430,21 @@ class TaskDelegation:
     # Reading
 
     async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:
+        task = await self._wait(task_id, timeout_seconds)
+        await self._mark_delivered(task)
+        return self._note_warnings(self._report(task, offset))
+
+    async def wait(self, task_id: str, timeout_seconds: float) -> None:
+        self._note_warnings(self._report(await self._wait(task_id, timeout_seconds)))
+
+    async def _wait(self, task_id: str, timeout_seconds: float) -> "Task":
         from kitbag.tasks.worker_process import wait_until_finished
 
         task = self.board.find(task_id, self._visibility_filter())
         await wait_until_finished(
             self.board, self._inherited().environment.places.kitbag_home, task.id, timeout_seconds
         )
-        task = self.board.find(task.id)
-        await self._mark_delivered(task)
-        return self._note_warnings(self._report(task, offset))
+        return self.board.find(task.id)
 
     def _note_warnings(self, report: TaskReport) -> TaskReport:
         """For `take_warnings`."""

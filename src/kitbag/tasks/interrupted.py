@@ -52,8 +52,8 @@ class InterruptedTask(msgspec.Struct, frozen=True, kw_only=True):
 def only_reads(call: ToolCall) -> bool:
     """Whether a call that was interrupted can be repeated without a second effect. Calls of tools that only read have
     no recorded start; these are calls of tools that may have effects, but not with these arguments."""
-    if call.name == "TodoWrite":
-        return True  # changes only its own session
+    if call.name in ("TodoWrite", "AskUser"):
+        return True  # change only their own session; the same question gets the same answer
     command = call.arguments.get("command")
     if call.name != "Bash" or not isinstance(command, str) or call.arguments.get("run_in_background"):
         return False

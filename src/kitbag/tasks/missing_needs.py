@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from kitbag.assembly.skill_loading import find_denial
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.permissions.paths import examine_path
 from kitbag.permissions.safe_open import open_for_reading
@@ -155,10 +156,8 @@ def _add_skill(request: TaskRequest, name: str, agent: Subagent) -> TaskRequest:
         raise InvalidError(f"{problem}, which does not fit", "raise budget.skills, or shorten the skill")
     if entries or skill.full_name in request.skills:
         raise InvalidError(f"{problem}, which it was already started with")
-    # The rules, and not the tools: it is the caller that loads the skill.
-    decision = agent.environment.permissions.decide("Skill", {"skill": skill.full_name, "args": ""})
-    if any(part.effect == "deny" and part.rule for part in decision.parts):
-        raise InvalidError(f"{problem}, which your rules deny: {decision.reason}")
+    if denial := find_denial(agent.environment, skill):
+        raise InvalidError(f"{problem}, which your rules deny: {denial}")
     verdict = agent.environment.library.evaluate(skill)
     if not verdict.preload:
         raise InvalidError(f"{problem}, which agents can't preload: {verdict.reason}")

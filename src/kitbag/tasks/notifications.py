@@ -4,6 +4,7 @@ Used by Agent between turns and before a message, and by the chat, which notifie
 """
 
 import html
+import re
 from typing import Final
 
 from kitbag.agent.session import NOTIFICATION_PREFIX
@@ -13,6 +14,7 @@ from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.tools.task import escape_tags, render_warnings
 
 MAX_CHARACTERS: Final = 4_000
+_TASK_ID: Final = re.compile(rf'^{re.escape(NOTIFICATION_PREFIX)}task-id="([^"]*)"', re.MULTILINE)
 
 
 async def take_unnotified(board: Board, root: str, parent: str) -> list[Task]:
@@ -23,6 +25,11 @@ async def take_unnotified(board: Board, root: str, parent: str) -> list[Task]:
 def render_notifications(finished: list[Task]) -> str:
     """Empty if there are none."""
     return "\n\n".join(_render_notification(task) for task in finished)
+
+
+def notified_tasks(text: str) -> list[str]:
+    """The ids of the tasks whose end a message of the session reports."""
+    return _TASK_ID.findall(text) if text.startswith(NOTIFICATION_PREFIX) else []
 
 
 def unnotified_tasks(board: Board, parent_id: str) -> list[Task]:

@@ -19,6 +19,7 @@ from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import KitbagError
 from kitbag.events import Event, Notice, Retrying, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded, Waiting
+from kitbag.messages import message_from_json
 from kitbag.tasks.agent_permissions import check_agent_unchanged, check_start_still_allowed
 from kitbag.tasks.board import Board
 from kitbag.tasks.missing_needs import ResolvedNeeds, reported_needs, resolve_needs
@@ -169,7 +170,8 @@ class TaskRunner:
             if needs.restart is None or attempt == MAX_RESTARTS:
                 return await self._check_outcome(request, result, needs)
             # Restart with a fresh history: what was missing is now in the prompt.
-            request, message, recovered, spent = needs.restart, "", False, result
+            request = msgspec.structs.replace(needs.restart, message=self._read_steering(session))
+            message, recovered, spent = request.message, False, result
             session = f"{self.task.id}-{attempt + 2}"
             await self.board.update_request(self.task, request, session)
         raise AssertionError("not reached")
@@ -190,6 +192,14 @@ class TaskRunner:
         root = self.inherited.environment.workspace.root
         violations = await asyncio.to_thread(contract_violations, request.contract, result.text, root)
         return msgspec.structs.replace(result, violations=violations)
+
+    def _read_steering(self, session: str) -> str:
+        """What was sent to the agent while it worked: its new session starts with that."""
+        return "\n\n".join(
+            message_from_json(record.body["message"]).text
+            for record in self.board.journal.read(STREAM_PREFIX + session)
+            if record.kind == "user" and record.body.get("steering")
+        )
 
     async def _run_agent(
         self, request: TaskRequest, session: str, message: str, recovered: bool
@@ -212,7 +222,8 @@ class TaskRunner:
             if unknown:
                 problem = f"interrupted (unknown outcome): its process ended while running {', '.join(unknown)}"
                 return _interrupted_result(agent, f"{problem}; resume the task to repeat it"), ResolvedNeeds()
-            result = agent.previous_result() if recovered and is_resumed and not message else None
+            has_ended = recovered and is_resumed and not message and not agent.inbox.pending()
+            result = agent.previous_result() if has_ended else None
             if result is None:
                 async with agent.run(message) as run:
                     self._run = run

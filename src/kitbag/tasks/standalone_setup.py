@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kitbag.agent.loop import Limits
+from kitbag.agent.turn_limits import Limits
 from kitbag.assembly.environment import AgentEnvironment, load_run_environment
 from kitbag.assembly.model_choice import ModelPreferences, choose_model
 from kitbag.assembly.model_sources import list_key_values, load_model_sources

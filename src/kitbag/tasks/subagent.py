@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import structs
 
-from kitbag.agent.ask_model import Emit
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import CUT_OFF_MARKER
 from kitbag.agent.resume import resume
@@ -25,7 +24,8 @@ from kitbag.errors import InvalidError
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.messages import Image, Text
 from kitbag.permissions.decisions.decide import Permissions, child_mode
-from kitbag.tasks.agent_permissions import INTERACTIVE_TOOLS, no_tools_error
+from kitbag.tasks.agent_permissions import no_tools_error
+from kitbag.tasks.approval_asker import ApprovalAsker
 from kitbag.tasks.interrupted import only_reads, started_calls
 from kitbag.tasks.task import FINISHED, TaskRequest, TaskResult, requester_label
 from kitbag.text.hidden_characters import reveal_hidden
@@ -56,7 +56,10 @@ class Subagent(BaseAgent):
         options = msgspec.structs.replace(
             parent_options, agent=definition.full_name, limits=limits, resume="", fork=False, append=""
         )
-        super().__init__(options=options, journal=inherited.journal, patience=inherited.retry_policy)
+        asked_by, directory = requester_label(definition.full_name, task_id), inherited.environment.places.cwd
+        asker = ApprovalAsker(inherited.approvals, asked_by, directory) if inherited.can_ask_user else None
+        super().__init__(options=options, journal=inherited.journal, patience=inherited.retry_policy, person=asker)
+        self.children_can_ask_user = inherited.can_ask_user
         self._inherited = inherited
         self.command_env = inherited.command_env
         self._request = request
@@ -67,7 +70,6 @@ class Subagent(BaseAgent):
         )
         self._task_prompt = reveal_hidden(request.prompt)
         self._is_resumed = False
-        self._defers_first_write = True
         self._in_worktree = definition.isolation == "worktree"
         self.may_continue: Callable[[], bool] = lambda: True
         """Checked before each side effect, when its intent is written."""
@@ -110,7 +112,7 @@ class Subagent(BaseAgent):
             await self._open_own_servers()
 
     def make_toolset(self, permissions: Permissions | None = None) -> Toolset:
-        tools = [self._guard_tool(tool) for tool in self._build_tools() if tool.name not in INTERACTIVE_TOOLS]
+        tools = [self._guard_tool(tool) for tool in self._build_tools()]
         return Toolset(tools, permissions or self.permissions, self.approvals.can_ask)
 
     def _refresh_server_tools(self) -> None:
@@ -140,11 +142,14 @@ class Subagent(BaseAgent):
         if self.chosen.name == inherited.chosen.name:
             self.chosen, self.provider = inherited.chosen, inherited.provider
 
-    async def _add_user_message(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
+    async def _add_user_message(
+        self, request: str, images: Sequence[Image], first_later: int, executor: Executor
+    ) -> None:
         """The first run has the task in its prompt; later input is a message. Without a message it continues."""
         if not self.session.messages():
             more = f"\n\n{reveal_hidden(request)}" if request else ""
             await self.session.add_user((Text(START_MESSAGE + more),))
+            await self._deliver_pending(executor)
             return
         # Calls that never started may run now. The outcome of the others is unknown, so only those that only read are
         # repeated.
@@ -155,6 +160,7 @@ class Subagent(BaseAgent):
         ]
         if may_run:
             await executor.run(may_run)
+        await self._deliver_pending(executor)
         if request:
             await self.session.add_user((Text(reveal_hidden(request)),))
 

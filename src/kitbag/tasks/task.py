@@ -145,7 +145,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     def all_warnings(self) -> tuple[str, ...]:
         """For the user and for whoever started it."""
         violations = self.result.violations if self.result is not None else ()
-        return (*self.warnings, *(f"invalid result: {violation}" for violation in violations))
+        return (*self.warnings, *(f"not as required: {violation}" for violation in violations))
 
     def to_json(self) -> dict[str, Any]:
         result = self.result or TaskResult(status=self.status)
@@ -252,6 +252,8 @@ def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Tas
             return msgspec.structs.replace(task, stop_requested=not task.is_finished or task.stop_requested)
         case "warning":
             return msgspec.structs.replace(task, warnings=(*task.warnings, str(body["text"]))[-_MAX_WARNINGS:])
+        case "moved":
+            return task if task.is_finished else msgspec.structs.replace(task, background=True)
         case "notified":
             return msgspec.structs.replace(task, notified=True)
         case "ended":
@@ -313,7 +315,8 @@ JOURNAL_DAMAGED: Final = "the journal was damaged, so its outcome is unknown; ch
 PRUNED: Final = "its prompt, answer and output were deleted (store.retention_days, or kitbag store prune)"
 _MAX_WARNINGS: Final = 20
 RECORD_KINDS: Final = (
-    "created", "begun", "queued", "waiting", "answered", "session", "stop", "warning", "notified", "ended", "pruned",
+    "created", "begun", "queued", "waiting", "answered", "session", "stop", "warning", "moved", "notified", "ended",
+    "pruned",
 )  # fmt: skip
 _CREATED_FIELDS: Final = ("id", "kind", "agent", "description", "root", "parent", "depth", "background", "directory")
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
+from kitbag.agent.inbox import Inbox
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.assembly.open_journal import open_journal
 from kitbag.assembly.parent_context import ParentContext
@@ -27,12 +28,13 @@ from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.command_task import CommandTask
-from kitbag.tasks.delegation import MAX_DEPTH, TaskDelegation, TaskHost
+from kitbag.tasks.delegation import TaskDelegation
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.reports import partial_result
 from kitbag.tasks.runner import TaskRunner
 from kitbag.tasks.standalone_setup import load_standalone_setup, parse_options
 from kitbag.tasks.task import Task, TaskRequest, TaskResult, requester_label
+from kitbag.tasks.task_host import MAX_DEPTH, TaskHost
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.version import is_newer, kitbag_version
 from kitbag.tasks.watchdog import Phase, Watchdog
@@ -251,10 +253,12 @@ class Worker:
                 inherited = msgspec.structs.replace(
                     inherited,
                     approvals=Approvals(approver, settings_file, is_background=True),
+                    can_ask_user=True,
                     command_env=request.options.get("environment"),
                 )
                 is_delivered = any(
-                    record.kind == "user" for record in self._journal.read(STREAM_PREFIX + task.session, request_seq)
+                    record.kind == "user" and not record.body.get("steering")
+                    for record in self._journal.read(STREAM_PREFIX + task.session, request_seq)
                 )
                 runner = TaskRunner(
                     board=self.board,
@@ -265,6 +269,7 @@ class Worker:
                     watchdog=watchdog,
                 )
                 result = await runner.run(request, "" if is_delivered else request.message, recovered=recovered)
+            await self._resume_for_messages(task.id, request, result)
             self._log(f"task {task.id} ({task.agent}): {result.status}")
         except KitbagError as error:
             await self.board.finish(
@@ -277,6 +282,12 @@ class Worker:
             )
         finally:
             await self._withdraw_questions(task)
+
+    async def _resume_for_messages(self, task_id: str, request: TaskRequest, result: TaskResult) -> None:
+        """A message that was sent between the agent's last look into its inbox and the task's end."""
+        if result.status in ("completed", "empty") and Inbox(self._journal, task_id).pending():
+            request = msgspec.structs.replace(request, message="", previous_turns=result.turns)
+            await self.board.requeue(self.board.find(task_id), request)
 
     async def _withdraw_questions(self, task: Task) -> None:
         """Withdraws the questions of a finished task and its descendants."""

@@ -468,16 +468,17 @@ def _closes_early(raw: str) -> bool:
     return at < len(raw) - 1 and not raw[at - 1].isspace() and not raw[at + 1].isalnum()
 
 
-def find_field_line(path: str, field: str, boundary: PathBoundary | None) -> int:
-    """The line of a field in a file, for a diagnostic; 1 if not found."""
+def find_field_line(path: str, field: str, boundary: PathBoundary | None, value: str = "") -> int:
+    """The line of a field in a file, or of one of its values, for a diagnostic; 1 if not found. A YAML file has no
+    fences: all of it is frontmatter."""
     try:
         text = read_text(path, boundary, FRONTMATTER_LIMIT)[0]
     except SourceError:
         return 0
     if path.endswith((".yaml", ".yml")):  # the whole file
-        return key_line(text, field, 1)
+        return key_line(text, field, 1, value)
     parts = split_frontmatter(text)
-    return key_line(parts.frontmatter, field, parts.frontmatter_line) if parts.frontmatter is not None else 1
+    return key_line(parts.frontmatter, field, parts.frontmatter_line, value) if parts.frontmatter is not None else 1
 
 
 def normalize_key(key: str) -> str:
@@ -485,14 +486,28 @@ def normalize_key(key: str) -> str:
     return key.lower().replace("-", "").replace("_", "")
 
 
-def key_line(text: str, key: str, first_line: int = 2) -> int:
-    """The line of a field in frontmatter text, in any spelling, for a diagnostic; the opening fence if not found."""
+def key_line(text: str, key: str, first_line: int = 2, value: str = "") -> int:
+    """The line of a field in frontmatter text, in any spelling, or of a value in it, for a diagnostic; the opening
+    fence if not found."""
     wanted = normalize_key(key)
-    for at, line in enumerate(text.split("\n")):
+    lines = text.split("\n")
+    for at, line in enumerate(lines):
         name, colon, _ = line.partition(":")
-        if colon and wanted and normalize_key(name) == wanted:
-            return first_line + at
+        if colon and wanted and normalize_key(name).strip("'\"") == wanted:
+            return first_line + at + (_value_offset(lines[at:], value) if value else 0)
     return max(first_line - 1, 1)
+
+
+def _value_offset(field_lines: list[str], value: str) -> int:
+    """Lines between the start of a field and the first line that has the value as a word of its own; 0 if there is
+    none."""
+    word = re.compile(rf"(?<![\w./:-]){re.escape(value)}(?![\w./:-])")
+    for offset, line in enumerate(field_lines):
+        if offset and line[:1] not in ("", " ", "\t", "-", "#", "]"):
+            return 0  # the next field
+        if word.search(line.partition(":")[2] if not offset else line.partition(" #")[0]) and line[:1] != "#":
+            return offset
+    return 0
 
 
 _NOT_PROSE = r"\s*(#{1,6}(\s|$)|```|~~~|<!--|!\[|\[!\[|-{3,}\s*$|={3,}\s*$|\||>\s*$)"

@@ -4,8 +4,9 @@ Used by the agent loop. A UserAsker (dialogs/asker) shows the questions. Without
 advertised and fails if called. The user may leave a question unanswered.
 """
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
+import msgspec
 from msgspec import Meta, structs
 
 from kitbag.errors import KitbagError
@@ -55,15 +56,7 @@ class AskUserArguments(Arguments, frozen=True):
 async def _ask_user(arguments: AskUserArguments, context: ToolContext) -> ToolOutput:
     if context.asker is None:
         return error_output("cannot ask the user: this run is not interactive", _FIX)
-    questions = tuple(
-        UserQuestion(
-            text=asked.question,
-            header=asked.header,
-            options=tuple((option.label, option.description) for option in asked.options),
-            multi_select=asked.multiSelect,
-        )
-        for asked in arguments.questions
-    )
+    questions = _user_questions(arguments)
     try:
         answers = await context.asker.ask(questions)
     except KitbagError as error:
@@ -76,6 +69,38 @@ async def _ask_user(arguments: AskUserArguments, context: ToolContext) -> ToolOu
         f"{_visible_line(asked.text)}\n  {collapse_whitespace(text) or '(no answer)'}" for asked, text in pairs
     )
     return structs.replace(text_output("\n\n".join(blocks), summary), details=shown)
+
+
+def _user_questions(arguments: AskUserArguments) -> tuple[UserQuestion, ...]:
+    return tuple(
+        UserQuestion(
+            text=asked.question,
+            header=asked.header,
+            options=tuple((option.label, option.description) for option in asked.options),
+            multi_select=asked.multiSelect,
+        )
+        for asked in arguments.questions
+    )
+
+
+def questions_to_arguments(questions: tuple[UserQuestion, ...]) -> dict[str, Any]:
+    """For a store; `parse_questions` reads it."""
+    return {
+        "questions": [
+            {
+                "question": asked.text,
+                "header": asked.header,
+                "options": [{"label": label, "description": description} for label, description in asked.options],
+                "multiSelect": asked.multi_select,
+            }
+            for asked in questions
+        ]
+    }
+
+
+def parse_questions(arguments: str) -> tuple[UserQuestion, ...]:
+    """From JSON. Raises msgspec.MsgspecError."""
+    return _user_questions(msgspec.json.decode(arguments, type=AskUserArguments))
 
 
 def _visible_line(text: str) -> str:

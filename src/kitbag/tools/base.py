@@ -19,6 +19,7 @@ from kitbag.models.provider import ToolSpec
 from kitbag.packing.session_skills import LoadedSkill, SessionSkills
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import PermissionDecision, Workspace
+from kitbag.tools.background_switch import BackgroundSwitch
 from kitbag.tools.delegation import Delegation
 from kitbag.tools.seen_files import SeenFiles
 
@@ -68,6 +69,10 @@ class ChangeRecorder(Protocol):
         that it writes, recorded even if git ignores them or the workspace is too large."""
         ...
 
+    def move_to_background(self, call_id: str) -> None:
+        """The command continues while other tools work."""
+        ...
+
 
 class UserAsker(Protocol):
     """Asks the user the model's questions."""
@@ -106,6 +111,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     asker: UserAsker | None = None
     delegation: Delegation | None = None
     """Starts other agents; None if the run can't."""
+    background_switch: BackgroundSwitch | None = None
+    """None: a call that runs stays in the foreground."""
     seen_files: SeenFiles | None = None
     """The files the model has read; None: no check before a file is overwritten."""
     progress: Callable[[str], None] = lambda _: None

@@ -3,6 +3,7 @@
 Used by task, skill and bash: values and one protocol.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -10,7 +11,9 @@ import msgspec
 
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import PermissionDecision
+from kitbag.processes.command_runner import CommandResult
 from kitbag.record_fields import RecordFields
+from kitbag.tools.background_switch import BackgroundSwitch
 
 
 class PackSelection(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +120,18 @@ class TaskStopResult(msgspec.Struct, frozen=True, kw_only=True):
     """Processes of the task that are still alive."""
 
 
+class RunningCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A command of this process that continues as a background task."""
+
+    text: str
+    description: str
+    directory: str
+    result: "asyncio.Future[CommandResult]"
+    """Canceling it ends the command."""
+    attach: Callable[[Callable[[bytes], None], Callable[[], None]], None]
+    """Passes all output, also what was printed before, to the first function; calls the second every second."""
+
+
 class Delegation(Protocol):
     @property
     def has_started_tasks(self) -> bool:
@@ -132,9 +147,14 @@ class Delegation(Protocol):
         """Ask for permission to start an agent outside of a Task call. Returns why it is denied, else empty."""
         ...
 
-    async def start(self, request: DelegationRequest, progress: Callable[[str], None]) -> TaskReport:
-        """Foreground: returns when the task has ended. Background: returns at once. Raises KitbagError if the task
-        can't start."""
+    async def start(
+        self,
+        request: DelegationRequest,
+        progress: Callable[[str], None],
+        background_switch: BackgroundSwitch | None = None,
+    ) -> TaskReport:
+        """Foreground: returns when the task has ended, or when the user moves it to the background. Background: returns
+        at once. Raises KitbagError if the task can't start."""
         ...
 
     async def start_command(
@@ -151,9 +171,18 @@ class Delegation(Protocol):
         it can't start."""
         ...
 
+    async def adopt_command(self, command: RunningCommand) -> TaskReport:
+        """Continue a running command as a background task. It ends with the session at the latest."""
+        ...
+
     async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:
         """Wait until the task ends or the timeout expires. `offset`: where in a command's output `text` starts, in
-        bytes. Raises NotFoundError with close ids."""
+        bytes. The model gets the report: an end that it contains is not announced again. Raises NotFoundError with
+        close ids."""
+        ...
+
+    async def wait(self, task_id: str, timeout_seconds: float) -> None:
+        """Wait until the task ends or the timeout expires. Raises NotFoundError."""
         ...
 
     async def stop(self, task_id: str) -> TaskStopResult: ...

@@ -85,7 +85,7 @@ async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOut
         pack=task,
         pack_selection=selection,
     )
-    report = await _delegation(context).start(request, context.progress)
+    report = await _delegation(context).start(request, context.progress, context.background_switch)
     if not report.is_finished:
         text = (
             f"Agent: {report.name}\nTask: {report.id}\nStatus: started in the background\n\n"

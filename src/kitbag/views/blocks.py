@@ -91,8 +91,9 @@ class FieldsBlock(msgspec.Struct, frozen=True):
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     tokens: int
-    tone: Tone = "accent"
     note: str = ""
+    is_reserved: bool = False
+    """Not used, but not free either."""
 
 
 class BarsBlock(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from kitbag.library.registry import Registry
 from kitbag.library.skill_files import SkillDetails, list_resources, read_skill_details
 from kitbag.library.skills import Skill, to_text
 from kitbag.library.visibility import skill_to_json
-from kitbag.packing.catalog import catalog_budget, render_skills
+from kitbag.packing.catalog import catalog_budget, catalog_name, parse_catalog_lines, render_skills
 from kitbag.packing.skill_delivery import render_skill
 from kitbag.text.human_format import shorten_path
 from kitbag.text.plain_frontmatter import YamlValue
@@ -27,8 +27,10 @@ def skill_level_text(registry: Registry, skill: Skill, level: int) -> str:
     """What a model gets. Level 2 is every file next to SKILL.md, as Read would show it."""
     if level == 0:
         verdict = registry.evaluate(skill)
-        text = render_skills([(skill, verdict)], catalog_budget(registry.settings)).text if verdict.listed else ""
-        return next((line for line in text.split("\n") if line.startswith("- ")), "")
+        if not verdict.listed:
+            return ""
+        catalog = render_skills(registry.visible_skills(), catalog_budget(registry.settings))  # others share its budget
+        return parse_catalog_lines(catalog.text).get(catalog_name(skill), "")
     if level == 1:
         return render_skill(skill).text
     parts: list[str] = []
@@ -104,7 +106,7 @@ def skill_card_fields(registry: Registry, skill: Skill, card: dict[str, Any]) ->
         ("scope", f"{skill.root.scope} ({registry.describe_precedence(skill.root)})"),
         ("path", shorten_path(skill.path)),
         ("shadows", ", ".join(shorten_path(path) for path in card["shadows"])),
-        ("state", _format_state(card)),
+        *_state_fields(skill, card),
         ("cost", _format_cost(card["tokens"])),
     ]
 
@@ -126,12 +128,21 @@ def _format_cost(tokens: dict[str, int]) -> str:
     return f"{start:,} tokens in the catalog, {loaded:,} when loaded, {files:,} in files"
 
 
-def _format_state(card: dict[str, Any]) -> str:
-    axes = (
-        ("listed", card["listed"]),
-        ("loadable by models", card["model_may_load"]),
-        ("invocable by you", card["user_may_invoke"]),
-        ("preloadable by agents", card["agents_may_preload"]),
-    )
-    labels = ", ".join(text if is_true else f"not {text}" for text, is_true in axes)
-    return f"{card['state']} ({labels})" + (f": {card['reason']}" if card["reason"] else "")
+def _state_fields(skill: Skill, card: dict[str, Any]) -> list[tuple[str, str]]:
+    """What each may do. The reason is written once, beside the first that it restricts."""
+    reason, state = card["reason"], card["state"]
+    model, user, agents = card["model_may_load"], card["user_may_invoke"], card["agents_may_preload"]
+    if not (model or user or agents):
+        return [("state", f"{state}: {reason}" if state == "off" else f"{state}, but unavailable: {reason}")]
+    if not model:
+        for_model = "can't load it"
+    else:
+        for_model = "sees it in the catalog and can load it" if card["listed"] else "can load it by name"
+    invocation = f"can invoke it: /{skill.full_name}" if user else "can't invoke it"
+    restricts_user = model and card["listed"] and not user
+    return [
+        ("state", state),
+        ("model", for_model if restricts_user or not reason else f"{for_model}: {reason}"),
+        ("you", f"{invocation}: {reason}" if restricts_user and reason else invocation),
+        ("agents", "can preload it" if agents else "can't preload it"),
+    ]

@@ -111,8 +111,8 @@ def task_fields(board: Board, task: Task, report: TaskReport) -> list[tuple[str,
         ("tokens", f"{report.tokens:,}" if is_agent else ""),
         ("cost", format_cost(report.cost) if is_agent else ""),
         ("duration", format_duration(task_seconds(task, report))),
-        ("started", _format_time(task.started or task.created)),
-        ("ended", _format_time(task.ended)),
+        ("started", format_time(task.started or task.created)),
+        ("ended", format_time(task.ended)),
         ("directory", board.request(task.id).start_directory or task.directory),
         ("branch", report.branch),
         ("session", task.session if is_agent else ""),
@@ -122,7 +122,7 @@ def task_fields(board: Board, task: Task, report: TaskReport) -> list[tuple[str,
     ]
 
 
-def _format_time(at: str) -> str:
+def format_time(at: str) -> str:
     """`2026-03-02 14:20:00 UTC`, from a journal timestamp."""
     return f"{at[:19].replace('T', ' ')} UTC" if at.endswith("Z") else at
 

@@ -3,16 +3,14 @@
 Used by `kitbag trust` and by the chat's trust question; each has its own layout. Texts may contain any character.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from kitbag.permissions.trust.capabilities import CAPABILITY_KINDS, CapabilityKind
-from kitbag.permissions.trust.workspace_items import WorkspaceItem
 from kitbag.permissions.trust.workspace_trust import TrustChange, TrustState, WorkspaceTrust
 from kitbag.text.hidden_characters import escape_for_terminal
-from kitbag.text.human_format import format_count
 
 STATE_LABELS: Final[dict[TrustState, str]] = {
     "nothing": "has nothing to trust",
@@ -35,11 +33,6 @@ _HEADINGS: Final[dict[CapabilityKind, str]] = {
     "setting": "Settings",
     "environment": "Environment variables read by its files",
 }
-_NOUNS: Final = {
-    "memory": ("memory file", "memory files"),
-    "settings": ("settings file", "settings files"),
-    "configuration": ("settings file of another tool", "settings files of other tools"),
-}
 _CHANGE_LABELS: Final = {"+": "new", "~": "changed", "-": "removed"}
 _SHORT_HASH: Final = 12
 
@@ -54,17 +47,6 @@ class TrustEntry(msgspec.Struct, frozen=True, kw_only=True):
 class TrustGroup(msgspec.Struct, frozen=True, kw_only=True):
     heading: str
     entries: tuple[TrustEntry, ...]
-
-
-def count_items(items: Iterable[WorkspaceItem]) -> str:
-    """`2 skills, 1 agent, 3 memory files`"""
-    counts: dict[str, int] = {}
-    for item in items:
-        counts[item.kind] = counts.get(item.kind, 0) + 1
-    return ", ".join(
-        f"{number:,} {_NOUNS[kind][number > 1]}" if kind in _NOUNS else format_count(number, kind)
-        for kind, number in counts.items()
-    )
 
 
 def list_trust_groups(trust: WorkspaceTrust) -> Iterator[TrustGroup]:

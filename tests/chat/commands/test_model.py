@@ -58,6 +58,13 @@ def test_another_one_answers_from_now_on(at_home: World, monkeypatch: pytest.Mon
                 await talk.say("hello")
                 assert server.requests[-1].body["model"] == "claude-haiku-4-5"
                 assert "already using" in await talk.command("/model haiku")
+                assert "thinking" not in server.requests[-1].body
+                assert "effort: high" in await talk.command("/model haiku high")
+                await talk.say("think")
+                assert server.requests[-1].body["thinking"]["budget_tokens"]
+                assert "effort: default" in await talk.command("/model haiku default")
+                with pytest.raises(UsageError, match="unknown effort"):
+                    await talk.command("/model haiku huge")
 
     asyncio.run(look())
 
@@ -65,12 +72,13 @@ def test_another_one_answers_from_now_on(at_home: World, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("answer", ["form", "words"])
 def test_one_is_chosen_from_the_form_or_written(at_home: World, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    face = TalkingFace("1" if answer == "form" else "anthropic/claude-sonnet-4-5")
+    face = TalkingFace("1" if answer == "form" else "anthropic/claude-sonnet-4-5", "h")
 
     async def look() -> None:
         async with talking(at_home, model="offline", face=face) as talk:
             await talk.command("/model")
             assert talk.agent.chosen.name == "anthropic/claude-sonnet-4-5"
+            assert talk.agent.options.effort == "high"
 
     asyncio.run(look())
 

@@ -10,6 +10,7 @@ from kitbag.errors import InvalidError, NotFoundError, UsageError
 from kitbag.testing import Step
 from kitbag.text.tokens import estimate_tokens
 from kitbag.views.blocks import TableBlock
+from kitbag.views.skill_card import skill_card
 from support.talking_face import Talk, TalkingFace, talking
 
 
@@ -31,7 +32,8 @@ def test_each_is_told_with_its_state_its_scope_its_cost_and_whether_it_is_loaded
             state, source, listed, body, shown = rows(talk)["deploy"]
             assert (state, source, shown) == ("on", "user", "described")
             assert int(listed) == estimate_tokens("- deploy: Deploys the thing.")
-            assert int(body) == estimate_tokens(("Do it by hand. " * 20).strip())
+            card = skill_card(talk.agent.environment.library, talk.agent.environment.library.find_skill("deploy"))
+            assert (int(listed), int(body)) == (card["tokens"]["level_0"], card["tokens"]["level_1"])
             await talk.say("go")
             await talk.command("/skills")
             assert rows(talk)["deploy"][0] == "on, loaded"

@@ -236,6 +236,13 @@ class TestFiles:
         assert wait_until(lambda: files.best_matches("two", 5)) == ["two.py"]
         files.close()
 
+    def test_a_deleted_file_is_not_offered_even_while_the_listing_is_cached(self, typing: Typing) -> None:
+        typing.world.write("old.py", "")
+        files = WorkspaceFiles(typing.workspace)
+        assert files.best_matches("old", 5, TEST_TIMEOUT) == ["old.py"]
+        os.unlink(typing.world.workspace / "old.py")
+        assert files.best_matches("old", 5) == []
+
     def test_without_a_library_or_a_workspace_there_is_nothing_and_no_error(self, typing: Typing) -> None:
         def broken() -> Registry:
             raise InvalidError("it is broken")

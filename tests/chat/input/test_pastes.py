@@ -213,9 +213,9 @@ class TestTheClipboard:
         assert "wl-paste" in line.told[1]
 
     def test_one_that_never_ends_or_never_stops_is_ended(self, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("kitbag.chat.input.clipboard.TIMEOUT_SECONDS", 0.2)
+        monkeypatch.setattr("kitbag.chat.clipboard.TIMEOUT_SECONDS", 0.2)
         assert line.pastes.from_clipboard(self.program(line, "xclip", "exec /bin/sleep 60")) is None
-        monkeypatch.setattr("kitbag.chat.input.clipboard.TIMEOUT_SECONDS", 20.0)
+        monkeypatch.setattr("kitbag.chat.clipboard.TIMEOUT_SECONDS", 20.0)
         picture = line.file("large.png", PNG + b"\0" * 100_000)
         script = f"while :; do /bin/cat {picture}; done"
         assert line.pastes.from_clipboard(self.program(line, "xclip", script)) is None

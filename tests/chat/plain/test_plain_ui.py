@@ -81,7 +81,7 @@ def lines(block: Block) -> list[str]:
         ),
         (FieldsBlock((("model", "m"), ("none", ""))), ["model: m"]),
         (
-            BarsBlock(bars=(Bar(label="tools", tokens=25, tone="good", note="9 of them"),), whole=100, title="Window"),
+            BarsBlock(bars=(Bar(label="tools", tokens=25, note="9 of them"),), whole=100, title="Window"),
             ["Window:", "tools: 25 tokens, 25.0 percent, 9 of them", "free: 75 tokens, 75.0 percent"],
         ),
         (VerbatimBlock("a\n│ b\n\nc", "Prompt"), ["Prompt:", "│ a", "│ │ b", "│", "│ c"]),
@@ -100,7 +100,7 @@ def test_each_thing_begins_with_a_word(block: Block, shown: list[str]) -> None:
         ToolBlock(name=EVIL, title=EVIL, summary=EVIL, is_error=True, seconds=1, details=EVIL, is_open=True),
         TableBlock(headers=(EVIL,), rows=((EVIL,),), title=EVIL, foot=EVIL),
         FieldsBlock(((EVIL, EVIL),), EVIL),
-        BarsBlock(bars=(Bar(label=EVIL, tokens=1, tone="plain", note=EVIL),), whole=2, title=EVIL, foot=EVIL),
+        BarsBlock(bars=(Bar(label=EVIL, tokens=1, note=EVIL),), whole=2, title=EVIL, foot=EVIL),
         VerbatimBlock(EVIL, EVIL),
         DiffBlock(EVIL),
         NoticeBlock("error", EVIL, EVIL),

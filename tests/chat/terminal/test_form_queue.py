@@ -55,6 +55,30 @@ def test_an_option_is_chosen_by_its_key_and_told_in_the_scrollback() -> None:
     at_terminal(scene)
 
 
+def test_a_request_with_a_summary_fits_the_screen_scrolls_and_leaves_one_line() -> None:
+    lines = "\n".join(f"line {at}." for at in range(60))
+    form = Form(prompt="Allow it?", options=YES_NO, above=(VerbatimBlock(lines, "command"),), summary="Bash make all")
+
+    async def scene(shown: Seen) -> None:
+        shown.terminal.show(VerbatimBlock("before"))
+        asking = await asked(shown, form)
+        await shown.until_seen("? Allow it?", "line 0.", "n  no", "PageUp and PageDown", "model-x")
+        shown.type("\x1b[F")  # End
+        await shown.until_seen("line 59.", "? Allow it?", "n  no", "of 61")
+        shown.type("y")
+        assert await asking == FormAnswer(("y",))
+        await shown.until_seen("? Bash make all  yes, once")
+        assert "line " not in shown.all()
+        assert "before" in shown.text()
+        again = msgspec.structs.replace(form, above=())  # as after a reason that was not given
+        asking = await asked(shown, again)
+        await shown.until_seen("line 0.")
+        await shown.press(ESCAPE)
+        assert await asking is None
+
+    at_terminal(scene)
+
+
 @pytest.mark.parametrize("typed", ["stop it now", "yesterday it did", "Investigate incident", "no, not there"])
 def test_words_are_no_answer_whatever_letters_they_have(typed: str) -> None:
     async def scene(shown: Seen) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
+import pyte
 import pytest
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -16,7 +17,16 @@ from chat.seen_terminal import DOWN, ENTER, ESCAPE, UP, Seen, seen, started
 from kitbag.chat.ui import ChatStatus, ExitRequested, KeyPressed, LiveState, RunningCall, Submitted
 from kitbag.errors import InvalidError
 from kitbag.messages import Image
-from kitbag.views.blocks import DiffBlock, NoticeBlock, ReplyBlock, ToolBlock, UserBlock, VerbatimBlock, text_block
+from kitbag.views.blocks import (
+    DiffBlock,
+    NoticeBlock,
+    ReplyBlock,
+    ThinkingBlock,
+    ToolBlock,
+    UserBlock,
+    VerbatimBlock,
+    text_block,
+)
 from support.waiting import TEST_TIMEOUT
 
 
@@ -51,6 +61,33 @@ def test_a_line_is_sent_by_enter_and_remembered() -> None:
         await shown.until_gone("hello there")
 
     at_terminal(scene)
+
+
+def test_vim_s_keys_edit_the_line_and_esc_interrupts_only_from_normal_mode() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("one two")
+        await shown.until_seen("> one two")
+        await shown.press(ESCAPE)
+        shown.type("0dw")
+        await shown.until_seen("> two")
+        shown.terminal.draw(LiveState(activity="working"), ChatStatus(model="model-x"))
+        await shown.press(ESCAPE)
+        assert await shown.next() == KeyPressed("cancel")  # and the first Esc was none
+        shown.type(ENTER)
+        assert await shown.next() == Submitted(text="two")
+        shown.type("xd", ENTER)  # the next line starts in insert mode
+        assert await shown.next() == Submitted(text="xd")
+
+    at_terminal(scene, vim=True)
+
+
+def test_keys_follow_the_settings_and_wrong_ones_are_reported() -> None:
+    async def scene(shown: Seen) -> None:
+        await shown.until_seen("unknown action in chat.keys: 'fly=ctrl-t'", "unusable key in chat.keys: 'edit=ctrl-c'")
+        await shown.press("\x14", "\x0f", "\x1bOQ")
+        assert [await shown.next(), await shown.next()] == [KeyPressed("details"), KeyPressed("mode")]
+
+    at_terminal(scene, keys=["details=ctrl-t", "mode=f2", "fly=ctrl-t", "edit=ctrl-c"])
 
 
 @pytest.mark.parametrize("key", ["\x1b\r", "\n", "\x1b[13;2u", "\x1b[27;2;13~", "\\\r"])
@@ -107,6 +144,51 @@ def test_names_are_completed_while_one_types_and_taken_by_tab() -> None:
         assert await shown.next() == Submitted(text="/")
 
     at_terminal(scene, completer=Commands())
+
+
+def test_enter_takes_the_marked_completion_or_the_only_one() -> None:
+    class Files(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+            word = document.text_before_cursor.split(" ")[-1]
+            for name in ("@core.py", "@api.py", "@app.py", "/help", "/exit", "/export"):
+                if word and name.startswith(word):
+                    yield Completion(name, -len(word), display_meta=f"about {name}")
+
+    async def scene(shown: Seen) -> None:
+        shown.type("see @cor")
+        await shown.until_seen("about @core.py")
+        shown.type(ENTER)  # takes the only one
+        await shown.until_seen("> see @core.py")
+        shown.type(ENTER)
+        assert await shown.next() == Submitted(text="see @core.py")
+        shown.type("see @a")
+        await shown.until_seen("about @app.py")
+        shown.type(DOWN)
+        await shown.until_seen("› @api.py")
+        shown.type(ENTER, " now", ENTER)  # takes the marked one
+        assert await shown.next() == Submitted(text="see @api.py now")
+        shown.type("/he")
+        await shown.until_seen("about /help")
+        shown.type(ENTER)  # a command runs at once
+        assert await shown.next() == Submitted(text="/help")
+        shown.type("/export ap", ENTER)  # an argument may be a new name
+        assert await shown.next() == Submitted(text="/export ap")
+
+    at_terminal(scene, completer=Files())
+
+
+def test_a_mention_that_matches_nothing_is_reported_before_the_message_is_sent() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("see @cor", ENTER)
+        await shown.until_seen("no file or agent matches @cor; press Enter again", "> see @cor")
+        shown.type("e.py", ENTER)
+        assert await shown.next() == Submitted(text="see @core.py")
+        shown.type("see @cor", ENTER)
+        await shown.until_seen("> see @cor", "press Enter again")
+        shown.type(ENTER)
+        assert await shown.next() == Submitted(text="see @cor")
+
+    at_terminal(scene, missing_mentions=lambda text: ["@cor"] if text.endswith("@cor") else [])
 
 
 def test_an_ordinary_word_opens_no_menu() -> None:
@@ -409,6 +491,89 @@ def test_a_resize_leaves_one_picture() -> None:
         assert [text.count(one) for one in ("kept", "working", "queued: later", "> some text", "─")] == [1, 1, 1, 1, 40]
 
     at_terminal(scene)
+
+
+def test_details_are_shown_in_full_and_folded_again_in_place() -> None:
+    call = ToolBlock(name="Read", title="a.py", summary="60 lines", is_error=False, seconds=0.2)
+    full = ToolBlock(
+        name="Read", title="a.py", summary="60 lines", is_error=False, seconds=0.2, is_open=True, details="x\ny"
+    )
+    thought = ThinkingBlock("first idea\nsecond idea", 2.0)
+    diff = "--- a\n+++ b\n@@ -0,0 +1,30 @@\n" + "\n".join(f"+new {at}" for at in range(30)) + "\n"
+    edit = ToolBlock(name="Edit", title="b.py", summary="30 lines", is_error=False, seconds=0.1, details=diff)
+
+    async def scene(shown: Seen) -> None:
+        shown.terminal.show(UserBlock("hello"), thought, call, edit, ReplyBlock("done"))
+        await shown.until_seen("done", "Ctrl-O")
+        before = shown.text()
+        shown.terminal.unfold([full])
+        await shown.until(lambda: "new 29" in shown.all())
+        everything = shown.all()
+        assert all(text in everything for text in ("first idea", "second idea", "  x", "  y", "new 0", "done"))
+        assert everything.count("hello") == 1
+        shown.terminal.hint("for a moment")
+        shown.terminal.fold()
+        await shown.until(lambda: "Ctrl-O" in shown.text())
+        assert before.split("\n")[:-2] == shown.text().split("\n")[:-2]
+        shown.terminal.draw(LiveState(), ChatStatus(model="model-x"))
+        shown.pass_time()
+        await shown.until_gone("for a moment")
+
+    at_terminal(scene)
+
+
+class RewrappingScreen(pyte.HistoryScreen):
+    """Rewraps when it becomes narrower, as tmux does: a row is as wide as what it held since it was empty."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self.used: dict[int, int] = {}
+        super().__init__(columns, lines, history=5000, ratio=0.5)
+
+    def draw(self, data: str) -> None:
+        super().draw(data)
+        self.used[self.cursor.y] = max(self.used.get(self.cursor.y, 0), self.cursor.x)
+
+    def erase_in_line(self, how: int = 0, private: bool = False) -> None:
+        super().erase_in_line(how, private)
+        if how == 0 and self.cursor.x == 0:
+            self.used[self.cursor.y] = 0
+
+    def erase_in_display(self, how: int = 0, *rest: Any, **private: Any) -> None:
+        super().erase_in_display(how, *rest, **private)
+        self.used = {row: width for row, width in self.used.items() if row <= self.cursor.y}
+
+    def resize(self, lines: int | None = None, columns: int | None = None) -> None:
+        assert columns is not None
+        pieces: list[dict[int, Any]] = []
+        cursor = 0
+        for row in range(self.lines):
+            if row == self.cursor.y:
+                cursor = len(pieces)
+            for start in range(0, max(self.used.get(row, 0), 1), columns):
+                pieces.append({at: self.buffer[row][start + at] for at in range(columns)})
+        super().resize(lines, columns)
+        for row, cells in enumerate(pieces[: self.lines]):
+            self.buffer[row].clear()
+            self.buffer[row].update(cells)
+        self.cursor.y, self.used = cursor, {}
+
+
+def test_a_terminal_that_rewraps_shows_nothing_twice_when_it_narrows_while_text_streams() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.screen = RewrappingScreen(100, 40)
+        shown.use_screen_anew()
+        words = [f"w{at:03}" for at in range(64)]
+        shown.terminal.show(VerbatimBlock("kept"))
+        for count in range(10, len(words), 6):  # the rule moves down, row by row
+            live = LiveState(activity="writing", tail=" ".join(words[:count]))
+            shown.terminal.draw(live, ChatStatus(model="model-x"))
+            await shown.until_seen(words[count - 1])
+        await shown.resize(70, 40)
+        await shown.until(lambda: "─" * 70 in shown.rows())
+        text = shown.text()
+        assert [text.count(one) for one in ("kept", "w000", "w050", "writing", "model-x")] == [1] * 5
+
+    at_terminal(scene, columns=100, rows=40, environment={"TMUX": "x"})
 
 
 def test_control_l_draws_everything_again() -> None:

@@ -98,7 +98,9 @@ def blocks() -> st.SearchStrategy[Block]:
     seconds = st.floats(min_value=0, max_value=10**6)
     lines = st.lists(st.lists(st.builds(Span, HOSTILE, TONES), max_size=3).map(tuple), max_size=3).map(tuple)
     rows = st.lists(st.lists(HOSTILE, max_size=4).map(tuple), max_size=3).map(tuple)
-    bars = st.lists(st.builds(Bar, label=HOSTILE, tokens=COUNTS, tone=TONES, note=HOSTILE), max_size=8).map(tuple)
+    bars = st.lists(
+        st.builds(Bar, label=HOSTILE, tokens=COUNTS, is_reserved=st.booleans(), note=HOSTILE), max_size=8
+    ).map(tuple)
     return st.one_of(
         st.builds(LinesBlock, lines),
         st.builds(UserBlock, HOSTILE, st.integers(0, 3)),
@@ -191,9 +193,7 @@ FIELDS: list[Block] = [
     NoticeBlock("error", "SECRET", "SECRET"),
     TableBlock(headers=("SECRET",), rows=(("SECRET",),), title="SECRET", foot="SECRET"),
     FieldsBlock((("SECRET", "SECRET"),), "SECRET"),
-    BarsBlock(
-        bars=(Bar(label="SECRET", tokens=1, tone="plain", note="SECRET"),), whole=2, title="SECRET", foot="SECRET"
-    ),
+    BarsBlock(bars=(Bar(label="SECRET", tokens=1, note="SECRET"),), whole=2, title="SECRET", foot="SECRET"),
     VerbatimBlock("SECRET", "SECRET"),
     DiffBlock("SECRET"),
 ]
@@ -443,7 +443,7 @@ def test_the_window_is_a_bar_with_a_legend() -> None:
         bars=(
             Bar(label="prompt", tokens=10_000),
             Bar(label="tools", tokens=1),
-            Bar(label="talk", tokens=50_000, tone="good", note="12 messages"),
+            Bar(label="talk", tokens=50_000, note="12 messages"),
         ),
         whole=100_000,
         title="Window",
@@ -454,7 +454,16 @@ def test_the_window_is_a_bar_with_a_legend() -> None:
         ". free    39,999   40.0%\n"
     )
     shown = coloured(bars, 40)
-    assert "\x1b[36m████▓\x1b[0m" in shown
+    assert "\x1b[36m████\x1b[0m\x1b[32m█\x1b[0m\x1b[35m████" in shown  # each share has its color
+    reserved = msgspec.structs.replace(bars, bars=(*bars.bars, Bar(label="kept", tokens=10_000, is_reserved=True)))
+    assert "CCCC...........----\n" in seen(reserved, 40)  # not among what is used
+    assert "░····\n" in SGR.sub("", coloured(reserved, 40))
+
+
+def test_a_quoted_paragraph_that_must_be_wrapped_has_no_short_lines() -> None:
+    quote = ReplyBlock("> one two three four\n> five six seven eight\n")
+    assert seen(quote, 40) == "│ one two three four\n│ five six seven eight\n"
+    assert seen(quote, 18) == "│ one two three\n│ four five six\n│ seven eight\n"
 
 
 def test_what_is_more_than_the_window_still_fits_on_the_screen() -> None:

@@ -10,13 +10,10 @@ from kitbag.agent.session import STREAM_PREFIX
 from kitbag.agent.undo.change_records import (
     CHANGE,
     ChangeRecord,
-    FileState,
-    PathChange,
-    decode_change_record,
     encode_change_record,
 )
 from kitbag.agent.undo.plan import count_user_messages
-from kitbag.agent.undo.session_changes import CANNOT_RECORD, WorkspaceSnapshots, describe_error
+from kitbag.agent.undo.session_changes import CANNOT_RECORD, WorkspaceSnapshots, describe_error, without_recorded
 from kitbag.agent.undo.snapshot import SnapshotLimitError, WorkspaceSnapshot
 from kitbag.permissions.model import Workspace
 from kitbag.store.content_store import ContentStore
@@ -58,7 +55,8 @@ class BackgroundChanges:
         if self._before is None:
             return
         try:
-            changes = self._without_others(self._snapshots.after_command(self._before))
+            changes = self._snapshots.after_command(self._before)
+            changes = without_recorded(changes, self._journal, self._stream, self._started_at, self._content_store)
             if changes:
                 record = ChangeRecord(files=tuple(changes), call=self._call, by="Bash", message=self._message)
                 self._journal.append(
@@ -69,22 +67,6 @@ class BackgroundChanges:
         finally:
             self._before = None
             self._snapshots.command_done()
-
-    def _without_others(self, changes: list[PathChange]) -> list[PathChange]:
-        recorded: dict[str, FileState | None] = {}
-        for record in self._journal.read(self._stream, self._started_at):
-            if record.kind == CHANGE:
-                for change in decode_change_record(record.body, self._content_store).files:
-                    recorded[change.path] = change.after
-        return [
-            change
-            for change in changes
-            if change.path not in recorded or _content(recorded[change.path]) != _content(change.after)
-        ]
-
-
-def _content(state: FileState | None) -> tuple[str, str] | None:
-    return (state.kind, state.digest) if state is not None else None
 
 
 def _describe(error: BaseException) -> str:

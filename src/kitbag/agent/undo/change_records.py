@@ -45,6 +45,10 @@ class PathChange(msgspec.Struct, frozen=True, kw_only=True):
     after: FileState | None
     predates_command: bool = False
     """The file appeared during a command but is older than it: it may have been moved from outside the workspace."""
+    call: str = ""
+    """Of the record."""
+    happened: bool = False
+    """Known to have happened: a tool that edits files records a change before it makes it. Not stored."""
 
 
 class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +60,8 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The tool."""
     message: int = 0
     """For a background command: the message that started it, if its call is not in the session."""
+    through: int = 0
+    """A rewind undoes all messages from `message` to this one together; 0: only `message`."""
     interrupted: bool = False
     """The command was killed with its session; all changes since then are attributed to it."""
     told: str = ""
@@ -71,6 +77,7 @@ def encode_change_record(record: ChangeRecord, journal: Journal, content_store: 
         "call": record.call,
         "by": record.by,
         "turn": record.message,
+        "through": record.through,
         "interrupted": record.interrupted,
         "told": record.told,
     }
@@ -98,6 +105,7 @@ def decode_change_record(body: dict[str, Any], content_store: ContentStore) -> C
         call=str(body.get("call", "")),
         by=str(body.get("by", "")),
         message=body["turn"] if isinstance(body.get("turn"), int) else 0,
+        through=body["through"] if isinstance(body.get("through"), int) else 0,
         interrupted=body.get("interrupted") is True,
         told=str(body.get("told", "")),
         problem=problem,

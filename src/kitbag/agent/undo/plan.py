@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from kitbag.agent.session import STREAM_PREFIX, Session, is_user_message
+from kitbag.agent.session import REWOUND, STREAM_PREFIX, Session, is_user_message
 from kitbag.agent.undo.change_records import (
     CHANGE,
     NOT_STORED_PREFIX,
@@ -51,16 +51,22 @@ _CHANGED_BY_OTHERS: Final = "changed by something else between two changes made 
 class MessageChanges(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """Counts user messages, from 1."""
+    seq: int = 0
+    """The record of the message."""
     at: str
     about: str
     """The start of the message."""
     changes: tuple[PathChange, ...] = ()
     """In the order in which they were made."""
     tools: tuple[str, ...] = ()
+    changed_by: tuple[tuple[str, str], ...] = ()
+    """(path, tool), also those of subagents."""
     interrupted: bool = False
     """One of its commands was killed with its session; all changes since then are attributed to it."""
     undone: int = 0
     """The record that undid it; 0 if it is not undone."""
+    undone_with: int = 0
+    """A rewind undid it together with this earlier message, which has the `undo_changes` of all."""
     undo_changes: tuple[PathChange, ...] = ()
     """What undoing changed; used to redo it."""
     problem: str = ""
@@ -96,33 +102,57 @@ class _NetChange(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_message_changes(journal: Journal, session_id: str, content_store: ContentStore) -> list[MessageChanges]:
     """Turns that changed files, in order. Of a fork only its own. Raises NotFoundError."""
-    reader = _TurnReader(content_store)
+    messages = _read_messages(journal, session_id, content_store, with_origin=False)
+    return [message for message in messages if message.changes or message.problem or message.undo_changes]
+
+
+def read_all_messages(journal: Journal, session_id: str, content_store: ContentStore) -> list[MessageChanges]:
+    """Every message, also of the session that a fork was forked from, up to the fork. Raises NotFoundError."""
+    return _read_messages(journal, session_id, content_store, with_origin=True)
+
+
+def _read_messages(
+    journal: Journal, session_id: str, content_store: ContentStore, *, with_origin: bool
+) -> list[MessageChanges]:
+    reader = _TurnReader(content_store, with_origin)
     for record in journal.read(STREAM_PREFIX + session_id):
         reader.apply(record.seq, record.at, record.kind, record.body, journal)
     if not reader.records_read:
-        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions`")
-    return [message for _, message in sorted(reader.messages.items()) if message.changes or message.problem]
+        raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list --all`")
+    reader.read_agents(journal)
+    return [reader.confirm_changes(message) for _, message in sorted(reader.messages.items())]
 
 
 class _TurnReader:
-    def __init__(self, content_store: ContentStore) -> None:
+    def __init__(self, content_store: ContentStore, with_origin: bool) -> None:
         self.content_store = content_store
+        self.with_origin = with_origin
         self.records_read = 0
         self.number = 0
         self.messages: dict[int, MessageChanges] = {}
         self.message_of: dict[str, int] = {}
         """Message by call: changes of a killed command, and of one in the background, are recorded later."""
+        self.succeeded: set[str] = set()
+        """Calls whose result is recorded and no error."""
 
     def apply(self, seq: int, at: str, kind: str, body: Any, journal: Journal) -> None:
         self.records_read += 1
         if kind == "session" and body.get("forked_from"):
             until = min(int(body["forked_at"]), seq - 1)
-            self.number = count_user_messages(journal, str(body["forked_from"]), until)
+            if not self.with_origin:
+                self.number = count_user_messages(journal, str(body["forked_from"]), until)
+                return
+            for record in journal.read(STREAM_PREFIX + str(body["forked_from"])):
+                if record.seq <= until:
+                    self.apply(record.seq, record.at, record.kind, record.body, journal)
         elif kind == "user":
             self.number += 1
-            self.messages[self.number] = MessageChanges(number=self.number, at=at, about=_summarize_message(body))
+            about = _summarize_message(body)
+            self.messages[self.number] = MessageChanges(number=self.number, seq=seq, at=at, about=about)
         elif kind == "intent":
             self.message_of[str(body.get("call"))] = self.number
+        elif kind == "result":
+            self._apply_result(body)
         elif kind in (CHANGE, UNDOING, UNDONE, REDONE):
             self._apply_change(seq, at, kind, decode_change_record(body, self.content_store))
 
@@ -131,9 +161,13 @@ class _TurnReader:
         message = self.messages.get(number) or MessageChanges(number=number, at=at, about="")
         if kind == CHANGE:
             tools = tuple(dict.fromkeys((*message.tools, body.by))) if body.by else message.tools
+            by = f"{body.by} of an agent" if "/" in body.call else body.by
+            is_command = body.by == "Bash"  # recorded after it ran
+            files = [msgspec.structs.replace(change, call=body.call, happened=is_command) for change in body.files]
             message = msgspec.structs.replace(
                 message,
-                changes=(*message.changes, *body.files),
+                changes=(*message.changes, *files),
+                changed_by=(*message.changed_by, *((change.path, by) for change in body.files)),
                 tools=tools,
                 interrupted=message.interrupted or body.interrupted,
                 problem=message.problem or body.problem,
@@ -142,9 +176,41 @@ class _TurnReader:
             message = msgspec.structs.replace(message, undo_changes=(*message.undo_changes, *body.files))
         elif kind == UNDONE:
             message = msgspec.structs.replace(message, undone=seq)
+            self._mark_group(number, body.through, seq)
         else:
+            self._mark_group(number, 0, message.undone)
             message = msgspec.structs.replace(message, undone=0, undo_changes=())
         self.messages[number] = message
+
+    def _apply_result(self, body: Any, agent: str = "") -> None:
+        """`agent`: the session of a subagent, with a slash."""
+        result = body.get("result", {})
+        if not result.get("is_error"):
+            self.succeeded.add(f"{agent}{result.get('call_id')}")
+
+    def read_agents(self, journal: Journal) -> None:
+        """The results of calls of subagents, which are in sessions of their own."""
+        calls = {change.call for message in self.messages.values() for change in message.changes if not change.happened}
+        for agent in sorted({call.rpartition("/")[0] for call in calls if "/" in call}):
+            for record in _read_until_damaged(journal, STREAM_PREFIX + agent, 0):
+                if record.kind == "result":
+                    self._apply_result(record.body, f"{agent}/")
+
+    def confirm_changes(self, message: MessageChanges) -> MessageChanges:
+        """With what is known only now: which changes have happened."""
+        changes = tuple(
+            msgspec.structs.replace(change, happened=change.happened or change.call in self.succeeded)
+            for change in message.changes
+        )
+        return msgspec.structs.replace(message, changes=changes)
+
+    def _mark_group(self, first: int, through: int, undone: int) -> None:
+        """Marks what a rewind undid together with its first message; without `through`, what it redid."""
+        for number, message in self.messages.items():
+            if first < number <= through and not message.undone:
+                self.messages[number] = msgspec.structs.replace(message, undone=undone, undone_with=first)
+            elif not through and message.undone_with == first and message.undone == undone:
+                self.messages[number] = msgspec.structs.replace(message, undone=0, undone_with=0)
 
 
 def count_user_messages(journal: Journal, session_id: str, until: int) -> int:
@@ -200,7 +266,7 @@ def undo_notice(session: Session) -> str:
         reveal_hidden(str(record.body.get("told", "")))
         for stream, until in streams
         for record in _read_until_damaged(session.journal, stream, last_prompt)
-        if record.kind in (UNDONE, REDONE) and (not until or record.seq <= until)
+        if record.kind in (UNDONE, REDONE, REWOUND) and (not until or record.seq <= until)
     ]
     return f"{' '.join(notices)} Read files again before you change them." if any(notices) else ""
 
@@ -234,8 +300,8 @@ def _merge_changes(changes: Iterable[PathChange]) -> dict[str, _NetChange]:
         if merged is None:
             nets[change.path] = _NetChange(
                 before=change.before,
-                after=change.after,
-                last_before=change.before,
+                after=_state_if_made(change),
+                last_before=_state_if_not_made(change),
                 has_gap=False,
                 predates_command=change.predates_command,
             )
@@ -243,12 +309,24 @@ def _merge_changes(changes: Iterable[PathChange]) -> dict[str, _NetChange]:
         is_continuous = _is_same_state(change.before, merged.after) or _is_same_state(change.before, merged.last_before)
         nets[change.path] = _NetChange(
             before=merged.before,
-            after=change.after,
-            last_before=change.before,
+            after=_state_if_made(change),
+            last_before=_state_if_not_made(change),
             has_gap=merged.has_gap or not is_continuous,
             predates_command=merged.predates_command,
         )
     return nets
+
+
+def _state_if_made(change: PathChange) -> FileState | None:
+    """An edit leaves the mode as it was."""
+    before, after = change.before, change.after
+    if before is None or after is None or after.mode != UNKNOWN_MODE or before.kind != after.kind:
+        return after
+    return after._replace(mode=before.mode)
+
+
+def _state_if_not_made(change: PathChange) -> FileState | None:
+    return _state_if_made(change) if change.happened else change.before
 
 
 def _is_same_state(first: FileState | None, second: FileState | None) -> bool:

@@ -56,9 +56,17 @@ class Restorer:
         self._skipped: list[tuple[str, str]] = []
         self._failed: list[tuple[str, str]] = []
 
-    def run(self, message: int, steps: Sequence[UndoStep], *, redo: bool = False) -> RestoreResult:
-        """Runs every possible step; the caller decides whether to refuse. Before anything is changed, raises StoreError
-        and WorkspaceMovedError."""
+    def run(
+        self,
+        message: int,
+        steps: Sequence[UndoStep],
+        *,
+        redo: bool = False,
+        through: int = 0,
+        tell_model: bool = True,
+    ) -> RestoreResult:
+        """Runs every possible step; the caller decides whether to refuse. `through`: the steps are those of all
+        messages from `message` to this one. Before anything is changed, raises StoreError and WorkspaceMovedError."""
         self._workspace.check_in_place()
         possible = [step for step in steps if step.possible]
         self._skipped = [(step.path, step.problem) for step in steps if not step.possible]
@@ -69,10 +77,9 @@ class Restorer:
             self._append(UNDOING, ChangeRecord(files=changes, message=message))
         self._run_steps(possible)
         if not self._failed:
-            self._append(
-                REDONE if redo else UNDONE,
-                ChangeRecord(files=(), message=message, told=_describe_for_model(message, self._done, redo=redo)),
-            )
+            told = _describe_for_model(message, self._done, redo=redo) if tell_model else ""
+            record = ChangeRecord(files=(), message=message, through=through, told=told)
+            self._append(REDONE if redo else UNDONE, record)
         return RestoreResult(done=tuple(self._done), skipped=tuple(self._skipped), failed=tuple(self._failed))
 
     def _append(self, kind: str, body: ChangeRecord) -> None:

@@ -22,6 +22,7 @@ from kitbag.agent.undo.change_records import (
     ChangeRecord,
     FileState,
     PathChange,
+    decode_change_record,
     encode_change_record,
 )
 from kitbag.agent.undo.snapshot import (
@@ -75,6 +76,8 @@ class SessionChanges:
         self._disabled_reason = ""
         """Why commands can't be undone here; then no more snapshots are taken."""
         self._failed_attempts = 0
+        self._moved_calls: set[str] = set()
+        """Calls whose commands were moved to the background."""
         self._pruned = False
 
     async def record(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
@@ -90,13 +93,18 @@ class SessionChanges:
     async def record_command(self, call_id: str, named: tuple[str, ...] = ()) -> AsyncGenerator[None, None]:
         """Never fails: without a snapshot it warns once and the command runs. `named`: paths that it writes, recorded
         even if git ignores them or there is no snapshot."""
+        started_at = self._session.journal.last_seq()
         before = await self._before_command(call_id)
         states = await self._named_states(named)
         try:
             yield
         finally:
             if before is not None or states is not None:
-                await run_to_completion(self._after_command(call_id, before, states))
+                since = started_at if call_id in self._moved_calls else None
+                await run_to_completion(self._after_command(call_id, before, states, since))
+
+    def move_to_background(self, call_id: str) -> None:
+        self._moved_calls.add(call_id)
 
     async def _named_states(self, named: Iterable[str]) -> "_NamedStates | None":
         paths = tuple(named)[:_MAX_NAMED]
@@ -146,14 +154,18 @@ class SessionChanges:
         return None
 
     async def _after_command(
-        self, call_id: str, before: WorkspaceSnapshot | None, states: "_NamedStates | None"
+        self, call_id: str, before: WorkspaceSnapshot | None, states: "_NamedStates | None", since: int | None
     ) -> None:
+        """`since`: others worked meanwhile; what they recorded since then is theirs."""
         changes: list[PathChange] = []
         try:
             if before is not None:
                 changes = await asyncio.to_thread(self._snapshots.after_command, before)
             if states is not None:
                 changes += await asyncio.to_thread(states.changes, {change.path for change in changes})
+            if since is not None:
+                journal, stream, store = self._session.journal, self._stream, self._content_store
+                changes = await asyncio.to_thread(without_recorded, changes, journal, stream, since, store)
             if changes:
                 await self._record(call_id, changes)
         except SnapshotLimitError as error:
@@ -350,6 +362,26 @@ def recover_interrupted_command(
     finally:
         snapshots.recovered()
     return bool(changes)
+
+
+def without_recorded(
+    changes: Iterable[PathChange], journal: Journal, stream: str, since: int, content_store: ContentStore
+) -> list[PathChange]:
+    """Without what others recorded in the same session while a background command ran."""
+    recorded: dict[str, FileState | None] = {}
+    for record in journal.read(stream, since):
+        if record.kind == CHANGE:
+            for change in decode_change_record(record.body, content_store).files:
+                recorded[change.path] = change.after
+    return [
+        change
+        for change in changes
+        if change.path not in recorded or _content(recorded[change.path]) != _content(change.after)
+    ]
+
+
+def _content(state: FileState | None) -> tuple[str, str] | None:
+    return (state.kind, state.digest) if state is not None else None
 
 
 def qualify_call_id(call_id: str, session_id: str, record_in: str) -> str:

@@ -102,7 +102,13 @@ COMMANDS = {
         ChatCommand(
             name="agents", arguments="[NAME|on|off NAME]", help="List agents; enable or disable them", module="agents"
         ),
-        ChatCommand(name="model", arguments="[NAME]", help="Choose a model", module="model", while_working=False),
+        ChatCommand(
+            name="model",
+            arguments="[NAME [EFFORT]]",
+            help="Choose a model and its reasoning effort",
+            module="model",
+            while_working=False,
+        ),
         ChatCommand(
             name="mode",
             arguments="[NAME]",
@@ -110,6 +116,7 @@ COMMANDS = {
             module="mode",
         ),
         ChatCommand(name="context", arguments="", help="Show context window usage", module="context"),
+        ChatCommand(name="cost", arguments="", help="Show the tokens and the cost of the session", module="cost"),
         ChatCommand(
             name="env",
             arguments="[tools|KIND]",
@@ -118,8 +125,8 @@ COMMANDS = {
         ),
         ChatCommand(
             name="tasks",
-            arguments="[show|stop|resume|answer ID]",
-            help="List background tasks; show, answer, stop or resume them",
+            arguments="[show|send|stop|resume|answer ID]",
+            help="List background tasks; show, steer, answer, stop or resume them",
             module="tasks",
         ),
         ChatCommand(
@@ -149,6 +156,17 @@ COMMANDS = {
             help="Export the session to a Markdown or JSON file",
             module="export",
         ),
+        ChatCommand(name="copy", arguments="", help="Copy the last reply to the clipboard", module="copy"),
+        ChatCommand(
+            name="init",
+            arguments="[WHAT ELSE TO COVER]",
+            help="Let the model write AGENTS.md for this project",
+            module="init",
+            while_working=False,
+        ),
+        ChatCommand(name="memory", arguments="", help="List memory files with their tokens", module="memory"),
+        ChatCommand(name="config", arguments="[KEY [VALUE]]", help="Show settings; change your own", module="config"),
+        ChatCommand(name="mcp", arguments="", help="List MCP servers with their state and tools", module="mcp"),
         ChatCommand(
             name="permissions",
             arguments="[test TOOL ARGUMENT]",
@@ -160,6 +178,13 @@ COMMANDS = {
             arguments="[N|redo]",
             help="Undo or redo the file changes of a message",
             module="undo",
+            while_working=False,
+        ),
+        ChatCommand(
+            name="rewind",
+            arguments="[N|undo]",
+            help="Restore the conversation, the files or both to before a message",
+            module="rewind",
             while_working=False,
         ),
         ChatCommand(name="doctor", arguments="", help="Diagnose configuration problems", module="doctor"),

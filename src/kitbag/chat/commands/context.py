@@ -6,18 +6,17 @@ from typing import Any, Final
 from kitbag.chat.commands import CommandContext
 from kitbag.runtime.context_report import prepare_agent_report
 from kitbag.text.human_format import shorten_path
-from kitbag.views.blocks import Bar, BarsBlock, Block, NoticeBlock, TableBlock, Tone, text_block
+from kitbag.views.blocks import Bar, BarsBlock, Block, NoticeBlock, TableBlock, text_block
 from kitbag.views.context import describe_last_request, describe_skill_tokens
 
-_SHARES: Final[tuple[tuple[str, Tone, frozenset[str]], ...]] = (
-    ("memory", "good", frozenset(("memory",))),
-    ("catalogs", "accent", frozenset(("catalog",))),
-    ("tools", "accent", frozenset(("tool",))),
-    ("loaded skills", "good", frozenset(("skill", "one-message", "preload"))),
-    ("results", "warning", frozenset(("result", "agent"))),
+_SHARES: Final[tuple[tuple[str, frozenset[str]], ...]] = (
+    ("memory", frozenset(("memory",))),
+    ("catalogs", frozenset(("catalog",))),
+    ("tools", frozenset(("tool",))),
+    ("loaded skills", frozenset(("skill", "one-message", "preload"))),
+    ("results", frozenset(("result", "agent"))),
     (
         "messages",
-        "strong",
         frozenset(("user", "changes", "suggestions", "summary", "image", "reply", "thinking", "call", "stub")),
     ),
 )
@@ -40,16 +39,15 @@ def context_bars(report: dict[str, Any]) -> BarsBlock:
     """Takes the report of runtime/context_report. The bars add up to the window, or to what is in it if that is
     more."""
     used, window = report["tokens"], report["window"]
-    sums = dict.fromkeys(("system prompt", *(label for label, _, _ in _SHARES)), 0)
+    sums = dict.fromkeys(("system prompt", *(label for label, _ in _SHARES)), 0)
     for row in report["groups"]:
-        label = next((label for label, _, kinds in _SHARES if row["kind"] in kinds), "system prompt")
+        label = next((label for label, kinds in _SHARES if row["kind"] in kinds), "system prompt")
         sums[label] += row["tokens"]
-    tones: dict[str, Tone] = {"system prompt": "accent", **{label: tone for label, tone, _ in _SHARES}}
-    bars = [Bar(label=label, tokens=tokens, tone=tones[label]) for label, tokens in sums.items() if tokens]
+    bars = [Bar(label=label, tokens=tokens) for label, tokens in sums.items() if tokens]
     # The rest is free: the space until the session is compacted.
     free = min(report["left"], max(window - used, 0))
     reserved = max(window - used - free, 0)
-    bars.append(Bar(label="reserved", tokens=reserved, tone="dim", note="for the reply and compaction"))
+    bars.append(Bar(label="reserved", tokens=reserved, is_reserved=True, note="for the reply and compaction"))
     share_used = used / window if window else 0.0
     title = f"{used:,} of {window:,} tokens, {share_used:.1%} of the context window of {report['model']}"
     foot = f"{free:,} tokens left before compaction at {report['compacted_at']:,}"

@@ -40,12 +40,12 @@ async def mode_command(chat: CommandContext, arguments: str) -> None:
 
 
 async def cycle_mode(chat: CommandContext) -> None:
-    """Shift-Tab. Shows a short notice, since the user may press it repeatedly."""
+    """Shift-Tab. Leaves no line, since the user may press it repeatedly."""
     mode = _NEXT.get(chat.agent.permissions.current_mode, "default")
-    await change_mode(chat, mode, text_block(f"{mode}: {_SHORT[mode]}", "dim"))
+    await change_mode(chat, mode, f"{mode}: {_SHORT[mode]}")
 
 
-async def change_mode(chat: CommandContext, mode: PermissionMode, short_notice: Block | None = None) -> None:
+async def change_mode(chat: CommandContext, mode: PermissionMode, hint: str = "") -> None:
     """Asks for confirmation of `autonomous`. Raises what `Agent.use_mode` raises."""
     permissions = chat.agent.permissions
     if mode == permissions.current_mode == permissions.mode:  # otherwise only the settings impose it, and may relax
@@ -57,7 +57,10 @@ async def change_mode(chat: CommandContext, mode: PermissionMode, short_notice: 
     agent = chat.agent
     count_before = len(agent.notices)
     await agent.use_mode(mode)
-    chat.show(short_notice or text_block(f"{mode}: {MODE_DESCRIPTIONS[mode]}"))
+    if hint:
+        chat.ui.hint(hint)
+    else:
+        chat.show(text_block(f"{mode}: {MODE_DESCRIPTIONS[mode]}"))
     # The confirmation form already said what is missing for autonomous mode.
     new_notices, agent.notices = agent.notices[count_before:], agent.notices[:count_before]
     chat.show(*(notice_block(notice) for notice in new_notices if mode != "autonomous"))

@@ -8,7 +8,8 @@ import msgspec
 from kitbag.assembly.model_sources import load_model_sources
 from kitbag.chat.commands import CommandContext
 from kitbag.dialogs.form import Form, FormOption
-from kitbag.models.model_selection import ModelSources, SelectedModel
+from kitbag.errors import UsageError
+from kitbag.models.model_selection import BUILT_IN_MODELS, ModelSources, SelectedModel
 from kitbag.runtime.model_list import (
     AvailableModel,
     format_price,
@@ -21,13 +22,16 @@ from kitbag.views.blocks import Block, FieldsBlock, TableBlock, text_block
 from kitbag.views.model import model_fields
 
 _CONNECT: Final = "c"
+EFFORTS: Final = ("low", "medium", "high")
+_EFFORT_KEYS: Final = {"d": "", "l": "low", "m": "medium", "h": "high"}
 _FREE_TEXT_HINT: Final = "another model, as provider/model"
 
 
 async def model_command(chat: CommandContext, arguments: str) -> None:
     requested = arguments.strip()
     if requested:
-        await change_model(chat, requested)
+        name, _, effort = requested.partition(" ")
+        await change_model(chat, name, _parse_effort(effort) if effort else None)
         return
     chat.show(FieldsBlock(model_fields(chat.agent.chosen), f"Model: {chat.agent.chosen.name}"))
     home = chat.agent.environment.places.kitbag_home
@@ -66,6 +70,29 @@ async def model_command(chat: CommandContext, arguments: str) -> None:
     name = form_answer.text.strip() or (by_key[form_answer.keys[0]].name if form_answer.keys else "")
     if name:
         await change_model(chat, name)
+        await _choose_effort(chat, name)
+
+
+async def _choose_effort(chat: CommandContext, name: str) -> None:
+    if chat.agent.chosen.provider in BUILT_IN_MODELS:
+        return
+    current = chat.agent.options.effort
+    options = tuple(FormOption(key=key, label=effort or "default") for key, effort in _EFFORT_KEYS.items())
+    default = next((key for key, effort in _EFFORT_KEYS.items() if effort == current), "d")
+    answer = await chat.ui.ask(
+        Form(prompt="Reasoning effort", options=options, default=default, cancel_effect="keep the current one")
+    )
+    effort = _EFFORT_KEYS[answer.keys[0]] if answer is not None and answer.keys else current
+    if effort != current:
+        await change_model(chat, name, effort)
+
+
+def _parse_effort(text: str) -> str:
+    """Raises UsageError."""
+    effort = text.strip().lower()
+    if effort not in (*EFFORTS, "default"):
+        raise UsageError(f"unknown effort {text.strip()!r}", f"use {', '.join(EFFORTS)} or default")
+    return "" if effort == "default" else effort
 
 
 async def connect_model(chat: CommandContext) -> None:
@@ -86,13 +113,17 @@ async def connect_model(chat: CommandContext) -> None:
         await change_model(chat, requested)
 
 
-async def change_model(chat: CommandContext, name: str) -> None:
-    """Raises UsageError for an unknown name, and InvalidError, with a fix, if a key is missing."""
-    before = chat.agent.chosen
-    await chat.agent.use_model(name)
-    now = chat.agent.chosen
+async def change_model(chat: CommandContext, name: str, effort: str | None = None) -> None:
+    """`effort`: as for Agent.use_model. Raises UsageError for an unknown name, and InvalidError, with a fix, if a key
+    is missing."""
+    before, effort_before = chat.agent.chosen, chat.agent.options.effort
+    await chat.agent.use_model(name, effort)
+    now, effort_now = chat.agent.chosen, chat.agent.options.effort
+    if effort_now != effort_before:
+        chat.show(text_block(f"reasoning effort: {effort_now or 'default'}"))
     if now.reference == before.reference:
-        chat.show(text_block(f"already using {now.name}"))
+        if effort_now == effort_before:
+            chat.show(text_block(f"already using {now.name}"))
         return
     about = model_to_json(now)
     price = format_price(about["dollars_per_million"])

@@ -23,7 +23,7 @@ _MAX_SHOWN: Final = 20
 _MAX_ABOUT_LENGTH: Final = 70
 _NO_OTHER_SESSION: Final = "no other session in this directory"
 _MAX_LISTED: Final = 500
-_LIST_ALL: Final = "list all sessions with `kitbag sessions list`"
+_LIST_ALL: Final = "list all sessions with `kitbag sessions list --all`"
 
 
 async def resume_command(chat: CommandContext, arguments: str) -> None:

@@ -103,7 +103,7 @@ async def _show_list(chat: CommandContext, *, show_all: bool) -> None:
 
     if not await chat.ui.open(
         Panel(
-            title=f"Skills: {_totals(listing)} · tokens: listed + body",
+            title=f"Skills: {_totals(listing)} · tokens: listed + when loaded",
             rows=rows,
             actions=_ACTIONS,
             run_action=act,
@@ -160,7 +160,7 @@ def _table(listing: _SkillListing) -> Block:
             _state(one, listing),
             _source(one.skill),
             f"{one.listed_tokens:,}",
-            f"{one.body_tokens:,}",
+            f"{one.loaded_tokens:,}",
             f"{one.listing}: {one.reason}" if one.reason else one.listing,
         )
         for one in listing.statuses[:_MAX_ROWS]
@@ -171,9 +171,9 @@ def _table(listing: _SkillListing) -> Block:
     parts += [f"{format_count(more, 'more skill')}; show one with /skills NAME"] if more > 0 else []
     parts += [f"{listing.hidden:,} from other teams or personas (/skills all)"] if listing.hidden else []
     parts.append("/skills off NAME disables a skill; also: on, name-only, user-only, use, unload")
-    headers = ("SKILL", "STATE", "SCOPE", "LISTED", "BODY", "IN PROMPT")
+    headers = ("SKILL", "STATE", "SCOPE", "LISTED", "LOADED", "IN PROMPT")
     return TableBlock(
-        headers=headers, rows=tuple(rows), title="Skills (listed and body in tokens)", foot=" · ".join(parts)
+        headers=headers, rows=tuple(rows), title="Skills (tokens when listed and when loaded)", foot=" · ".join(parts)
     )
 
 
@@ -195,7 +195,7 @@ def _row_cells(one: SkillStatus, listing: _SkillListing) -> PanelCells:
         Span("●" if one.name in listing.loaded else " ", "good"),
         Span(state, _TONES[state]),
         Span(one.name, "strong" if state == "on" else "plain"),
-        Span(f"{one.listed_tokens:,} + {one.body_tokens:,}", "dim"),
+        Span(f"{one.listed_tokens:,} + {one.loaded_tokens:,}", "dim"),
         Span(f"{shown} · {_source(one.skill)}", "plain" if is_shown else "dim"),
     )
     return PanelCells(id=one.name, spans=spans)

@@ -20,13 +20,14 @@ from kitbag.permissions.approvals.approval import ApprovalAnswer
 from kitbag.permissions.approvals.queue import CONTAINS_CREDENTIALS, ApprovalQueue, PendingApproval, require_person
 from kitbag.tasks.board import Board
 from kitbag.tasks.resume import check_resumable, resume_task
+from kitbag.tasks.send import send_to_task
 from kitbag.tasks.stop import stop_task, stopped_message
 from kitbag.tasks.task import Task
 from kitbag.tasks.task_approvals import pending_task_questions, with_descendants
 from kitbag.tasks.worker_process import ensure_tasks_hosted
 from kitbag.views.blocks import NoticeBlock, text_block
 
-_VERBS: Final = ("all", "show", "output", "stop", "resume", "answer")
+_VERBS: Final = ("all", "show", "output", "send", "stop", "resume", "answer")
 _REFRESH_SECONDS: Final = 1.0
 _ACTIONS: Final = (
     PanelAction(key="enter", label="show"),
@@ -52,6 +53,11 @@ async def tasks_command(chat: CommandContext, arguments: str) -> None:
             chat.show(*page_blocks(page, task))
         case "stop":
             await _stop(chat, board, [_find(board, name, verb) for name in rest.split() or [""]])
+        case "send":
+            name, _, text = rest.partition(" ")
+            task = _find(board, name, verb)
+            await send_to_task(board, task, text)
+            chat.show(text_block(f"sent to {task.agent} {task.id}; it gets the message after its running tool calls"))
         case "resume":
             name, _, request = rest.partition(" ")
             await _resume(chat, board, _find(board, name, verb), request.strip())
@@ -278,6 +284,7 @@ async def _answer_one(chat: CommandContext, queue: ApprovalQueue, pending: Pendi
     if isinstance(answer, ApprovalAnswer):
         await run_ignoring_cancellation(asyncio.to_thread(queue.answer, question.id, answer, "chat"))
         done = "denied" if answer.choice == "deny" else "allowed" if answer.scope != "once" else "allowed once"
+        done = "answered" if answer.answers else done
         chat.show(text_block(f"{done}: {question.asked_by}", "bad" if answer.choice == "deny" else "good"))
     else:
         chat.show(NoticeBlock("info", f"approval {question.id} was answered elsewhere or is no longer needed"))
@@ -292,10 +299,14 @@ async def _ask_unless_answered(
     """The user's answer; None if they cancel; True if it was answered elsewhere meanwhile."""
     from kitbag.chat.dialog import ChatDialog
     from kitbag.dialogs.approver import approval_forms
+    from kitbag.dialogs.asker import answer_forms
 
     question = pending.request
-    forms = approval_forms(question, can_allow=pending.is_complete, can_wait=True)
-    asking = asyncio.create_task(ChatDialog(chat.ui).run(forms))
+    dialog = ChatDialog(chat.ui)
+    if question.tool == "AskUser" and pending.is_complete:
+        asking = asyncio.create_task(dialog.run(answer_forms(question)))
+    else:
+        asking = asyncio.create_task(dialog.run(approval_forms(question, can_allow=pending.is_complete, can_wait=True)))
     answered = asyncio.create_task(queue.wait(question.id))
     try:
         await asyncio.wait((asking, answered), return_when=asyncio.FIRST_COMPLETED)

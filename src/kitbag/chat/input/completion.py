@@ -192,6 +192,8 @@ class ChatCompleter(Completer):
                     CompletionCandidate(text=name)
                     for name in dict.fromkeys((*self._sources.models(), *_known_models()))
                 ]
+            case "model" if len(before) == 1:
+                return [CompletionCandidate(text=effort) for effort in ("low", "medium", "high", "default")]
             case "mode" if first:
                 return [CompletionCandidate(text=mode) for mode in MODES_STRICTEST_FIRST]
             case "agents" if first:

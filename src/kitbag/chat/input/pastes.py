@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from kitbag.chat.input.clipboard import read_clipboard
+from kitbag.chat.clipboard import read_clipboard
 from kitbag.messages import Image
 from kitbag.processes.command_runner import TERMINAL_SEQUENCE
 from kitbag.text.hidden_characters import remove_hidden

@@ -1,7 +1,7 @@
 """Lists the workspace's files and directories for completion, in the background, and searches the listing fast.
 
-Used by completion. Lists files as the search tools do and caches the listing for a few seconds. `best_matches` answers
-from the cache; only the first call may wait.
+Used by completion. Lists files as the search tools do and caches the listing for a moment. `best_matches` waits briefly
+for a newer listing, and answers from the cache if that takes longer.
 """
 
 import os
@@ -21,7 +21,9 @@ from kitbag.tools.search.list_files import ListOptions, list_files
 from kitbag.tools.search.ripgrep import find_ripgrep
 
 MAX_FILES: Final = 200_000
-CACHE_SECONDS: Final = 5.0
+CACHE_SECONDS: Final = 1.0
+_UPDATE_WAIT: Final = 0.3
+"""Longest wait for a newer listing."""
 _MAX_TYPED = 200
 _WORD_SEPARATORS = "-_. "
 
@@ -110,16 +112,21 @@ class WorkspaceFiles:
         self._listed_at = 0.0
         self._lock = threading.Lock()
         self._has_listing = threading.Event()
+        self._is_current = threading.Event()
+        """No listing is running."""
         self._stop = threading.Event()
         self._running = False
 
     def best_matches(self, typed: str, limit: int, wait: float = 0.0) -> list[str]:
         """Paths relative to the workspace root; directories end with a slash. `wait`: seconds to wait for the first
-        listing. Returns cached results while a new listing is made."""
+        listing. Later calls wait briefly for a newer one, then use the cached one without what was deleted since."""
         self.refresh()
         if self._listing is None and wait:
             self._has_listing.wait(wait)
-        return self._listing.best(typed, limit) if self._listing is not None else []
+        elif self._running and wait:
+            self._is_current.wait(min(wait, _UPDATE_WAIT))
+        found = self._listing.best(typed, limit) if self._listing is not None else []
+        return [path for path in found if os.path.lexists(os.path.join(self._workspace.root, path))]
 
     def close(self) -> None:
         self._stop.set()
@@ -131,6 +138,7 @@ class WorkspaceFiles:
             if is_fresh or self._running or self._stop.is_set():
                 return
             self._running = True
+            self._is_current.clear()
         threading.Thread(target=self._list, daemon=True, name="workspace-files").start()
 
     def _list(self) -> None:
@@ -155,3 +163,4 @@ class WorkspaceFiles:
             self._listed_at = time.monotonic()
             self._running = False
             self._has_listing.set()
+            self._is_current.set()

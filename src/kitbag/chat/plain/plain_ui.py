@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +22,7 @@ from kitbag.chat.plain.rendering import PlainRenderer
 from kitbag.chat.ui import ChatStatus, ExitRequested, KeyPressed, LiveState, Panel, Submitted, UserAction
 from kitbag.dialogs.form import Form, FormAnswer
 from kitbag.text.human_format import format_duration
-from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, UserBlock, VerbatimBlock
+from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, UserBlock, VerbatimBlock, text_block
 
 DOUBLE_PRESS_SECONDS: Final = 2.0
 """A second Ctrl-C within this time exits."""
@@ -72,6 +72,19 @@ class PlainUI:
                 continue
             self._write("".join(f"{line}\n" for line in lines.render(block)))
 
+    def hint(self, text: str) -> None:
+        self.show(text_block(text))
+
+    def unfold(self, expanded: Sequence[Block]) -> None:
+        self.show(*expanded)
+
+    def copy(self, text: str) -> bool:
+        del text
+        return False
+
+    def fold(self) -> None:
+        """What is written stays."""
+
     def draw(self, live: LiveState, status: ChatStatus) -> None:
         del status
         before, self._live = self._live, live
@@ -81,7 +94,7 @@ class PlainUI:
         elif not live.activity and self._progress_timer is not None:
             self._progress_timer.cancel()
             self._progress_timer = None
-        if (was_working and not live.activity) or len(live.queued) < len(before.queued):
+        if (was_working and not live.activity) or _count_waiting(live) < _count_waiting(before):
             self._wake()
 
     def _schedule_progress(self) -> None:
@@ -133,7 +146,7 @@ class PlainUI:
             self._changed.clear()
             if self._actions:
                 return self._deliver(self._actions.popleft())
-            if self._question is None and not self._ended and len(self._live.queued) < _MAX_QUEUED:
+            if self._question is None and not self._ended and _count_waiting(self._live) < _MAX_QUEUED:
                 action = self._next_line_action()
                 if action is not None:
                     return self._deliver(action)
@@ -298,6 +311,10 @@ class PlainUI:
         if self._prompted:
             self._write("\n", ends=False)
             self._prompted = False
+
+
+def _count_waiting(live: LiveState) -> int:
+    return len(live.queued) + len(live.steering)
 
 
 def _without_exact(block: Block) -> Block:

@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 
@@ -43,6 +44,8 @@ class FormQueue:
         self._lock = asyncio.Lock()
         self._answer: asyncio.Future[FormResult] | None = None
         self._is_closed = False
+        self._request = Form(prompt="")
+        """The last form with a summary."""
         self._lone_key: tuple[str, FormResult, asyncio.TimerHandle] | None = None
         """A key that selects an option, unless another key follows at once."""
 
@@ -50,11 +53,22 @@ class FormQueue:
         async with self._lock:
             if self._is_closed:
                 return None
-            for block in form.above:
-                self._show(block)
+            if form.summary:
+                form = self._with_request(form)
+            else:
+                for block in form.above:
+                    self._show(block)
             result = await self._run_form(form)
-        self._show(LinesBlock((answer_line(form, result.answer),)))
+        if not _continues(form, result.answer):
+            self._show(LinesBlock((answer_line(form, result.answer),)))
         return result.answer
+
+    def _with_request(self, form: Form) -> Form:
+        """A question that is asked again shows what it is about again."""
+        if not form.above and form.summary == self._request.summary:
+            form = msgspec.structs.replace(form, above=self._request.above)
+        self._request = form
+        return form
 
     async def _run_form(self, form: Form) -> FormResult:
         self.state = state = FormState(form, self._clock)
@@ -160,7 +174,10 @@ class FormQueue:
     def move(self, by: int) -> None:
         if self.state is not None and not self.state.is_writing and not self._is_ignored():
             self._clear_lone_key()
-            self.state.move(by)
+            if self.state.hidden_rows and abs(by) > 1:
+                self.state.scrolled += by
+            else:
+                self.state.move(by)
             self._changed()
 
     def enter(self) -> None:
@@ -187,3 +204,10 @@ class FormQueue:
     def _resolve(self, result: FormResult | None) -> None:
         if result is not None and self._answer is not None and not self._answer.done():
             self._answer.set_result(result)
+
+
+def _continues(form: Form, answer: FormAnswer | None) -> bool:
+    """Whether another form of the same question follows."""
+    if answer is None:
+        return form.cancel_effect == "go back"
+    return any(option.continues and option.key in answer.keys for option in form.options)

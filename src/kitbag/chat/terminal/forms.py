@@ -69,6 +69,8 @@ class FormState:
         self.accepts_keys = False
         """Keys have an effect."""
         self.hint = ""
+        self.scrolled = self.hidden_rows = 0
+        """Rows of `form.above` that are scrolled away, and that don't fit, if it is drawn with the form."""
         self._typed = ""
         self._confirms_none = False
 
@@ -179,6 +181,18 @@ class FormState:
 
     # Drawing
 
+    def request_lines(self, above: list[FragmentLine], height: int) -> list[FragmentLine]:
+        """At most `height` lines of the rendered `form.above`."""
+        if len(above) <= height:
+            self.scrolled = self.hidden_rows = 0
+            return above
+        shown = max(height - 1, 0)
+        self.hidden_rows = len(above) - shown
+        self.scrolled = min(max(self.scrolled, 0), self.hidden_rows)
+        last = self.scrolled + shown
+        place = f"  lines {self.scrolled + 1}-{last} of {len(above)} · PageUp and PageDown scroll"
+        return [*above[self.scrolled : last], [(STYLES["warning"], place)]][:height]
+
     def lines(self, width: int, height: int, clean: Callable[[str], str]) -> list[FragmentLine]:
         """At most `height` lines, not counting the free-text input."""
         prompt = wrap(clean(self.form.prompt), width - 2)
@@ -246,7 +260,7 @@ class FormState:
 
 def answer_line(form: Form, answer: FormAnswer | None) -> StyledLine:
     """The answer as one line for the scrollback."""
-    prompt = " ".join(form.prompt.split())
+    prompt = " ".join((form.summary or form.prompt).split())
     head = (Span("? ", "accent"), Span(prompt[:200]), Span("  "))
     if answer is None:
         return (*head, Span("canceled", "dim"))

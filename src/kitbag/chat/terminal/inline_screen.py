@@ -9,13 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from prompt_toolkit.application import Application
+from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
 from prompt_toolkit.data_structures import Point
+from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import Layout
 from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.renderer import CPR_Support, Renderer
-from prompt_toolkit.styles import Style
+from prompt_toolkit.styles import BaseStyle, Style
 
 QUERY_KEYBOARD: Final = "\x1b[?u"
 """Only terminals that distinguish Shift-Enter from Enter respond to this."""
@@ -52,9 +54,16 @@ def is_reflowing_terminal(environment: Mapping[str, str]) -> bool:
 class InlineRenderer(Renderer):
     reflows = False
     """The terminal rewraps lines when it becomes narrower: the last frame then takes more rows."""
+    keeps_erased_width = False
+    """tmux rewraps a row at the widest text it ever held, even where that was erased since."""
     has_extended_keys = False
     """The terminal reported the extended keyboard protocol."""
     _keyboard_is_on = False
+
+    def __init__(self, style: BaseStyle, output: Output) -> None:
+        self._widest: dict[int, int] = {}
+        """The greatest width of each row since it was erased."""
+        super().__init__(style, output)
 
     def print_above(self, text: str) -> None:
         """Prints where the application is drawn; the caller redraws it below in the same write."""
@@ -67,19 +76,26 @@ class InlineRenderer(Renderer):
         self.output.write_raw(_END_UPDATE)
         self.output.flush()
 
-    def erase_after_resize(self) -> None:
+    def erase_if_resized(self) -> None:
+        """A frame may be due before the signal of a new size arrives."""
+        if self._last_size is not None and self.output.get_size() != self._last_size:
+            self._erase_after_resize()
+
+    def _erase_after_resize(self) -> None:
         """Erases the last frame after the terminal was resized."""
         rows = self._cursor_pos.y
         columns = self.output.get_size().columns
         if self.reflows and self._last_size is not None and columns < self._last_size.columns:
-            rows = sum(-(-max(self._row_width(row), 1) // columns) for row in range(rows))
+            widths = [
+                self._widest.get(row, 0) if self.keeps_erased_width else self._row_width(row) for row in range(rows)
+            ]
+            rows = sum(-(-max(width, 1) // columns) for width in widths)
             rows += self._cursor_pos.x // columns
         self._erase_up(rows)
 
     def clear_screen(self) -> None:
-        self._erase_up(self._cursor_pos.y)
-        self.output.erase_screen()
         self.output.cursor_goto(0, 0)
+        self._erase_up(0)
 
     def _row_width(self, row: int) -> int:
         if self._last_screen is None:
@@ -99,6 +115,8 @@ class InlineRenderer(Renderer):
         self.output.enable_autowrap()
         self._cursor_pos = Point(x=0, y=0)
         self._last_screen = None
+        self._last_size = None
+        self._widest = {}
         self._last_style = None
 
     def render(self, app: Application[Any], layout: Layout, is_done: bool = False) -> None:
@@ -106,6 +124,9 @@ class InlineRenderer(Renderer):
             self.output.write_raw(_KEYBOARD_ON)
             self._keyboard_is_on = True
         super().render(app, layout, is_done)
+        if self.keeps_erased_width and self._last_screen is not None:
+            for row in range(self._last_screen.height):
+                self._widest[row] = max(self._widest.get(row, 0), self._row_width(row))
 
     def reset(self, _scroll: bool = False, leave_alternate_screen: bool = True) -> None:
         if self._keyboard_is_on:
@@ -127,6 +148,7 @@ class InlineApplication(Application[None]):
         take_printed: Callable[[int], str],
         on_terminal_gone: Callable[[], None],
         environment: Mapping[str, str] = os.environ,
+        vim: bool = False,
     ) -> None:
         """`take_printed` returns new text to print above, once; `on_terminal_gone` is called when writing fails."""
         self._take_printed = take_printed
@@ -137,6 +159,8 @@ class InlineApplication(Application[None]):
             key_bindings=bindings,
             include_default_pygments_style=False,
             full_screen=False,
+            editing_mode=EditingMode.VI if vim else EditingMode.EMACS,
+            cursor=ModalCursorShapeConfig() if vim else None,
             erase_when_done=True,
             color_depth=None if is_colored else ColorDepth.DEPTH_1_BIT,
             terminal_size_polling_interval=None,
@@ -145,6 +169,9 @@ class InlineApplication(Application[None]):
         )
         self.inline_renderer = InlineRenderer(self._merged_style, self.output)
         self.inline_renderer.reflows = is_reflowing_terminal(environment)
+        self.inline_renderer.keeps_erased_width = bool(environment.get("TMUX")) or environment.get(
+            "TERM", ""
+        ).startswith("tmux")
         # The cursor position is not needed, and a late response would be taken for keys.
         self.inline_renderer.cpr_support = CPR_Support.NOT_SUPPORTED
         self.renderer = self.inline_renderer
@@ -162,6 +189,8 @@ class InlineApplication(Application[None]):
 
     def _redraw(self, render_as_done: bool = False) -> None:
         try:
+            if self.can_draw:
+                self.inline_renderer.erase_if_resized()
             printed = self._take_printed(self.output.get_size().columns) if self.can_draw else ""
             if printed:
                 self.inline_renderer.print_above(printed)
@@ -175,5 +204,4 @@ class InlineApplication(Application[None]):
 
     def _on_resize(self) -> None:
         if self.can_draw:
-            self.inline_renderer.erase_after_resize()
             self._redraw()

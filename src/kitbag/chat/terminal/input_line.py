@@ -22,6 +22,7 @@ from kitbag.views.blocks import Block, NoticeBlock
 
 EXIT_SECONDS: Final = 2.0
 CLEAR_SECONDS: Final = 1.0
+_NOTE_SECONDS: Final = 10.0
 _MENTION: Final = re.compile(r"(?:^|\s)@\S*$")
 _NAME: Final = re.compile(r"/\S+")
 _INTERRUPTED: Final = 130
@@ -61,7 +62,12 @@ class InputLine:
         is_working: Callable[[], bool],
         has_queued: Callable[[], bool],
         clock: Callable[[], float],
+        missing_mentions: Callable[[str], Sequence[str]] = lambda text: (),
     ) -> None:
+        """`missing_mentions`: the `@names` of a message that match nothing."""
+        self._missing_mentions = missing_mentions
+        self._warned_text = ""
+        """The text whose missing mentions the user has seen."""
         self._pastes: PasteHandler = pastes or PassthroughPastes()
         self._emit = emit
         self._show = show
@@ -80,6 +86,11 @@ class InputLine:
             tempfile_suffix=".md",
         )
 
+    @property
+    def is_working(self) -> bool:
+        """Whether the agent works."""
+        return self._is_working()
+
     def _completes_while_typing(self) -> bool:
         """Whether to complete while typing: command names and mentions."""
         before = self.buffer.document.text_before_cursor
@@ -89,11 +100,8 @@ class InputLine:
 
     def enter(self) -> None:
         buffer = self.buffer
-        state = buffer.complete_state
-        if state is not None and state.current_completion is not None:
-            buffer.complete_state = None
-            if not buffer.text.startswith("/"):
-                return
+        if not self._take_completion():
+            return
         before = buffer.document.text_before_cursor
         if before.endswith("\\") and buffer.document.is_cursor_at_the_end_of_line:
             buffer.delete_before_cursor()
@@ -101,7 +109,36 @@ class InputLine:
         elif buffer.text.strip():
             self._send()
 
-    def _send(self) -> None:
+    def _take_completion(self) -> bool:
+        """Takes the marked entry of the menu, or the only one. False: the text may continue and is not sent yet."""
+        buffer, state = self.buffer, self.buffer.complete_state
+        if state is None or not state.completions:
+            return True
+        if state.current_completion is not None:
+            buffer.complete_state = None
+            return buffer.text.startswith("/")
+        only, before = state.completions[0], buffer.document.text_before_cursor
+        typed = before[len(before) + only.start_position :]
+        is_argument = before.startswith("/") and not _NAME.fullmatch(before)
+        if len(state.completions) > 1 or typed == only.text or (is_argument and not typed.startswith("@")):
+            return True  # an argument may be new, such as the name of a file to write
+        buffer.apply_completion(only)
+        return bool(_NAME.fullmatch(before)) and only.text.startswith(typed)
+
+    def _is_complete(self, typed: str) -> bool:
+        """False: a mention matches nothing, and the user is told so; the next Enter sends the text as typed."""
+        missing = self._missing_mentions(typed) if "@" in typed and typed != self._warned_text else ()
+        if not missing:
+            return True
+        self._warned_text = typed
+        self._hint(
+            f"no file or agent matches {', '.join(missing)}; press Enter again to send it as text", _NOTE_SECONDS
+        )
+        return False
+
+    def _send(self, *, waits: bool = False) -> None:
+        if not self._is_complete(self.buffer.text.rstrip()):
+            return
         try:
             typed = self.buffer.text.rstrip()
             text, images = self._pastes.expand(typed)
@@ -109,8 +146,9 @@ class InputLine:
             fix = error.fix if isinstance(error, KitbagError) else "fix the line and send it again"
             self._show(NoticeBlock("error", str(error), fix))
             return
+        self._warned_text = ""
         self._clear_line(store=True)
-        self._emit(Submitted(text=text, images=tuple(images), typed=typed if typed != text else ""))
+        self._emit(Submitted(text=text, images=tuple(images), typed=typed if typed != text else "", waits=waits))
 
     def _clear_line(self, *, store: bool) -> None:
         if store:
@@ -137,6 +175,14 @@ class InputLine:
                 return
             self._escaped_at = now
             self._hint("press Esc again to clear the input", CLEAR_SECONDS)
+        elif not self._is_working():
+            if now - self._escaped_at <= CLEAR_SECONDS:
+                self._escaped_at = float("-inf")
+                self._hint("", 0.0)
+                self._emit(Submitted(text="/rewind"))
+                return
+            self._escaped_at = now
+            self._hint("press Esc again to rewind", CLEAR_SECONDS)
         self._emit(KeyPressed("cancel"))
 
     def interrupt(self) -> None:
@@ -181,6 +227,8 @@ class InputLine:
             self.buffer.apply_completion(state.current_completion or state.completions[0])
             if _NAME.fullmatch(self.buffer.text):
                 self.buffer.insert_text(" ")  # arguments follow
+        elif self._is_working() and self.buffer.text.strip() and not self._completes_while_typing():
+            self._send(waits=True)
         else:
             self.buffer.start_completion(insert_common_part=True)
 

@@ -4,11 +4,11 @@ Used by terminal_ui. prompt_toolkit adds readline's keys to the input line (Ctrl
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
-from prompt_toolkit.filters import Condition, has_focus, is_searching
+from prompt_toolkit.filters import Condition, emacs_mode, has_focus, is_searching, vi_navigation_mode
 from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -30,6 +30,36 @@ _PANEL_KEYS: Final = ("up", "down", "pageup", "pagedown", "home", "end", "enter"
 _FORM_MOVES: Final = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8, "home": -9999, "end": 9999}
 
 
+DEFAULT_KEYS: Final[dict[str, str]] = {
+    "background": "c-b",
+    "details": "c-o",
+    "edit": "c-g",
+    "image": "c-v",
+    "mode": "s-tab",
+    "redraw": "c-l",
+}
+"""Actions whose keys can be set, with prompt_toolkit's names of the keys."""
+_CONFIGURABLE_KEY: Final = re.compile(r"ctrl-[a-z]|f(?:[1-9]|1\d|2[0-4])|shift-tab")
+_FIXED_KEYS: Final = frozenset(("c-c", "c-d", "c-h", "c-i", "c-j", "c-m", "c-x", "c-z"))
+
+
+def parse_keys(entries: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The keys of all actions, and what is wrong with the entries of `chat.keys`."""
+    keys, problems = dict(DEFAULT_KEYS), list[str]()
+    for entry in entries:
+        action, _, name = (part.strip().lower() for part in entry.partition("="))
+        key = name.replace("ctrl-", "c-").replace("shift-", "s-")
+        if action not in keys:
+            problems.append(f"unknown action in chat.keys: {entry!r}; use one of {', '.join(keys)}")
+        elif not _CONFIGURABLE_KEY.fullmatch(name) or key in _FIXED_KEYS:
+            problems.append(f"unusable key in chat.keys: {entry!r}; use ctrl-LETTER, shift-tab or f1 to f24")
+        elif any(key == used for other, used in keys.items() if other != action):
+            problems.append(f"key in chat.keys already has an effect: {entry!r}")
+        else:
+            keys[action] = key
+    return keys, problems
+
+
 class KeyActions(msgspec.Struct, frozen=True, kw_only=True):
     """Actions of keys outside the input line, forms and panels."""
 
@@ -41,6 +71,8 @@ class KeyActions(msgspec.Struct, frozen=True, kw_only=True):
     """The terminal reported the extended keyboard protocol."""
     on_error: Callable[[Exception], None]
     clock: Callable[[], float]
+    keys: Mapping[str, str]
+    """As DEFAULT_KEYS."""
 
 
 # Escape sequences
@@ -159,7 +191,7 @@ def _bind_everywhere(bindings: _Bindings, actions: KeyActions) -> None:
         if _KEYBOARD_RESPONSE.fullmatch(event.data):
             actions.on_extended_keys()
 
-    bindings.bind(True, lambda _: actions.redraw(), "c-l")
+    bindings.bind(True, lambda _: actions.redraw(), actions.keys["redraw"])
     bindings.bind(True, lambda _: actions.suspend(), "c-z")
     bindings.bind(True, on_response, Keys.Ignore)
 
@@ -201,23 +233,29 @@ def _bind_line(bindings: _Bindings, line: InputLine, layout: ChatLayout, actions
 
     bindings.bind(here, prefix, "c-x", eager=True)
     bindings.bind(here & is_prefixed, edit, "c-e", eager=True)
-    bindings.bind(here, edit, "c-g")
+    bindings.bind(here, edit, actions.keys["edit"])
     handlers: dict[str, Callable[[], None]] = {
         "enter": line.enter,
         "c-j": line.new_line,
-        "escape": line.escape,
         "c-c": line.interrupt,
         "<sigint>": line.interrupt,
         "c-d": line.end_of_input,
         "up": line.up,
         "down": line.down,
         "tab": line.tab,
-        "c-v": line.paste_image,
-        "s-tab": lambda: actions.emit(KeyPressed("mode")),
-        "c-o": lambda: actions.emit(KeyPressed("details")),
+        actions.keys["image"]: line.paste_image,
+        actions.keys["mode"]: lambda: actions.emit(KeyPressed("mode")),
+        actions.keys["details"]: lambda: actions.emit(KeyPressed("details")),
     }
+    # In Vim's insert mode, Esc leads to its normal mode.
+    bindings.bind(here & (emacs_mode | vi_navigation_mode), lambda _: line.escape(), "escape")
     for key, handler in handlers.items():
         bindings.bind(here, lambda _, handler=handler: handler(), key)
+    # Otherwise the key keeps its meaning: Ctrl-B moves the cursor.
+    is_working = Condition(lambda: line.is_working)
+    bindings.bind(
+        here & is_working, lambda _: actions.emit(KeyPressed("background")), actions.keys["background"], eager=True
+    )
     bindings.bind(here, lambda _: line.new_line(), "escape", "enter")
     bindings.bind(here, lambda _: line.new_line(), "escape", "c-j")
     bindings.bind(here, lambda event: line.paste(event.data), Keys.BracketedPaste)

@@ -33,6 +33,7 @@ from prompt_toolkit.layout.processors import (
 )
 
 from kitbag.chat.terminal.form_queue import FormQueue
+from kitbag.chat.terminal.forms import FormState
 from kitbag.chat.terminal.input_line import InputLine
 from kitbag.chat.terminal.live_region import RenderTail, live_lines
 from kitbag.chat.terminal.panels import PanelRunner
@@ -42,6 +43,7 @@ from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, as_formatt
 from kitbag.chat.ui import ChatStatus, LiveState, Submitted
 from kitbag.text.hidden_characters import find_hidden
 from kitbag.text.terminal_width import text_width, truncate_to_width
+from kitbag.views.blocks import Block
 
 PROMPT: Final = "> "
 _MAX_COMPLETIONS: Final = 8
@@ -66,6 +68,8 @@ class TextCleaners(msgspec.Struct, frozen=True, kw_only=True):
     line: Callable[[str], str]
     """For a single line."""
     tail: RenderTail
+    blocks: Callable[[tuple[Block, ...], int], list[FragmentLine]]
+    """Renders blocks for a width."""
 
 
 class _ShowHidden(Processor):
@@ -103,6 +107,7 @@ class ChatLayout:
         self._cleaners = cleaners
         self._rule_is_short = rule_is_short
         self._lines: dict[str, list[FragmentLine]] = {}
+        self._rendered_request: tuple[tuple[int, int], list[FragmentLine]] = ((0, 0), [])
         self._line_height = 1
         self._columns = 80
         self.shows_welcome = True
@@ -156,6 +161,7 @@ class ChatLayout:
         parts = [
             self._rows("live"),
             self._rows("rule"),
+            self._rows("request"),
             ConditionalContainer(self.form_window, Condition(lambda: self._forms.state is not None)),
             ConditionalContainer(self.text_window, Condition(self._shows_text_input)),
             ConditionalContainer(self.panel_window, Condition(self._shows_panel)),
@@ -208,6 +214,8 @@ class ChatLayout:
         form, panel = self._forms.state, self._panels.state
         self._lines["form"] = form.lines(columns, left, self._cleaners.text) if form and left > 0 else []
         left -= len(self._lines["form"])
+        self._lines["request"] = self._request(form, columns, left - 1) if form else []
+        left -= len(self._lines["request"])
         room = min(left, max(rows * 2 // 3, 6))  # keep some scrollback visible
         shows_panel = panel is not None and self._shows_panel() and room > 0
         self._lines["panel"] = panel.lines(columns, room, self._cleaners.line) if panel and shows_panel else []
@@ -222,6 +230,15 @@ class ChatLayout:
         live = _without_user_wait(frame.live) if self._forms.has_keys else frame.live
         self._lines["live"] = live_lines(live, columns, left, frame.now, clean.line, clean.tail, can_stop=can_stop)
         self._lines["status"] = [self._status(frame, columns)] if has_status else []
+
+    def _request(self, form: FormState, columns: int, room: int) -> list[FragmentLine]:
+        """The blocks above a form that are not printed."""
+        if not form.form.summary or room <= 0:
+            return []
+        key = (id(form), columns)
+        if self._rendered_request[0] != key:
+            self._rendered_request = (key, self._cleaners.blocks(form.form.above, columns))
+        return form.request_lines(self._rendered_request[1], room)
 
     def _input_height(self, columns: int, rows: int, left: int) -> int:
         preferred = self._line_control.preferred_height(columns, rows, True, _prefix) or 1

@@ -48,11 +48,12 @@ def live_lines(
         "more running",
     )
     left -= len(running)
+    waiting = [*(f"pending: {text}" for text in live.steering), *(f"queued: {text}" for text in live.queued)]
     queued = _truncate(
-        [[("dim", f"  queued: {clean(text)}")] for text in live.queued[: _MAX_QUEUED + 1]],
-        len(live.queued),
+        [[("dim", f"  {clean(text)}")] for text in waiting[: _MAX_QUEUED + 1]],
+        len(waiting),
         min(left, _MAX_QUEUED, max(1, height // 4)),
-        "more queued",
+        "more",
     )
     left -= len(queued)
     todos = _todos(live.todos, left if not live.tail else left // 2, clean)
@@ -69,7 +70,7 @@ def _activity(live: LiveState, spinner: str, now: float, clean: Callable[[str], 
     if live.tokens:
         facts.append(f"{format_thousands(live.tokens)} token{'' if live.tokens == 1 else 's'}")
     if can_stop:
-        facts.append("Esc to interrupt")
+        facts.append("Esc to interrupt and send" if live.steering else "Esc to interrupt")
     facts_text = f" ({' · '.join(facts)})" if facts else ""
     return [(STYLES["accent"], f"{spinner} {clean(live.activity)}"), ("dim", facts_text)]
 

@@ -11,8 +11,10 @@ from prompt_toolkit.completion import Completer, DynamicCompleter
 
 from kitbag.chat.input.history import InputHistory
 from kitbag.chat.terminal.terminal_ui import TerminalUI
+from kitbag.chat.ui import Submitted
 from kitbag.library.scopes import Places
 from kitbag.messages import Image
+from kitbag.settings import Settings
 from kitbag.views.blocks import NoticeBlock
 
 if TYPE_CHECKING:
@@ -23,8 +25,8 @@ _MAX_SESSIONS = 20
 _MAX_TASKS = 200
 
 
-def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", *, bell: bool = True) -> TerminalUI:
-    """`get_agent`: the chat's agent, once it has one. `bell`: rings for a user who is away."""
+def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", settings: Settings) -> TerminalUI:
+    """`get_agent`: the chat's agent, once it has one."""
     completers: dict[int, Completer] = {}
 
     def completer() -> Completer | None:
@@ -42,8 +44,20 @@ def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", *, be
     def redact(text: str) -> str:
         return terminal.redact(text)  # looked up late: the chat replaces it
 
+    def missing_mentions(text: str) -> Sequence[str]:
+        agent = get_agent()
+        return _missing_mentions(text, agent) if agent is not None else ()
+
     history = InputHistory(places.kitbag_home, places.cwd, redact, notify)
-    terminal = TerminalUI(history=history, completer=DynamicCompleter(completer), pastes=_LazyPastes(notify), bell=bell)
+    terminal = TerminalUI(
+        history=history,
+        completer=DynamicCompleter(completer),
+        pastes=_LazyPastes(notify),
+        bell=settings.get("chat.bell") != "off",
+        vim=settings.get("chat.vim") == "on",
+        keys=settings.get("chat.keys"),
+        missing_mentions=missing_mentions,
+    )
     return terminal
 
 
@@ -67,6 +81,17 @@ class _LazyPastes:
 
     def from_clipboard(self) -> str | None:
         return self._pastes.from_clipboard()
+
+
+def _missing_mentions(text: str, agent: "Agent") -> Sequence[str]:
+    from kitbag.assembly.mentions import missing_mentions
+    from kitbag.chat.commands import COMMANDS
+
+    is_command = text.startswith("/") and text[1:].partition(" ")[0].lower() in COMMANDS
+    if is_command or Submitted(text=text).shell_command:
+        return ()
+    environment = agent.environment
+    return missing_mentions(text, environment.library, environment.workspace, environment.places.cwd)
 
 
 def _completer_for(agent: "Agent") -> Completer:

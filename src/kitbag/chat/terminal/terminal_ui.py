@@ -11,13 +11,14 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.history import History
 from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
@@ -27,6 +28,7 @@ from kitbag.chat.terminal.input_line import InputLine, PasteHandler
 from kitbag.chat.terminal.key_bindings import (
     KeyActions,
     make_bindings,
+    parse_keys,
     register_basic_sequences,
     register_extended_keys,
 )
@@ -49,6 +51,9 @@ _DRAW_SHARE: Final = 4
 _MAX_FRAME_INTERVAL: Final = 0.25
 _KEPT_BLOCKS: Final = 200
 """Blocks kept to redraw the screen (Ctrl-L)."""
+_MAX_COPIED: Final = 70_000
+"""Characters. Terminals ignore longer texts."""
+_HINT_SECONDS: Final = 4.0
 _EXIT_HANGUP: Final = 129
 _EXIT_SIGTERM: Final = 143
 
@@ -87,9 +92,13 @@ class TerminalUI:
         environment: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
         bell: bool = True,
+        missing_mentions: Callable[[str], Sequence[str]] = lambda text: (),
+        vim: bool = False,
+        keys: Sequence[str] = (),
     ) -> None:
         """Draws nothing before the first call of show, draw, next, ask or open. `bell`: rings for a user who is
-        away."""
+        away. `missing_mentions`: the `@names` of a message that match nothing. `vim`, `keys`: the settings chat.vim
+        and chat.keys."""
         self.redact: Callable[[str], str] = lambda text: text
         self._cleaner = Cleaner(lambda text: self.redact(text))  # noqa: PLW0108 - the chat replaces it later
         self._renderer = renderer
@@ -101,6 +110,10 @@ class TerminalUI:
         self._exit: ExitRequested | None = None
         self._unprinted: list[Block] = []
         self._printed: deque[Block] = deque(maxlen=_KEPT_BLOCKS)
+        self._folded: dict[int, Block] = {}
+        """What unfolded blocks were, by their identity in `_printed`."""
+        self._first_unfolded: int | None = None
+        """Index in `_printed` from which everything is printed again."""
         self._clears_screen = False
         self._last_frame = self._frame_cost = 0.0
         self._next_frame: asyncio.TimerHandle | None = None
@@ -117,18 +130,25 @@ class TerminalUI:
             show=self.show,
             hint=self._show_hint,
             is_working=lambda: is_working(self._live),
-            has_queued=lambda: bool(self._live.queued),
+            has_queued=lambda: bool(self._live.queued or self._live.steering),
             clock=clock,
+            missing_mentions=missing_mentions,
         )
         self._forms = FormQueue(self.show, self._changed, clock, lambda: bool(self._line.buffer.text.strip()))
         self._panels = PanelRunner(self.show, self._changed)
-        self._make_application(input, output, environment)
+        self._keys, key_problems = parse_keys(keys)
+        self._unprinted += [NoticeBlock("warning", problem) for problem in key_problems]
+        self._make_application(input, output, environment, vim)
         write = self._app.output.write_raw
         self._title_and_bell = TitleAndBell(write, self._cleaner.line, clock, environment, bell=bell)
 
-    def _make_application(self, input_: Input | None, output: Output | None, environment: Mapping[str, str]) -> None:
+    def _make_application(
+        self, input_: Input | None, output: Output | None, environment: Mapping[str, str], vim: bool
+    ) -> None:
         register_basic_sequences()
-        cleaners = TextCleaners(text=self._cleaner.text, line=self._cleaner.line, tail=self._tail)
+        cleaners = TextCleaners(
+            text=self._cleaner.text, line=self._cleaner.line, tail=self._tail, blocks=self._block_lines
+        )
         self._layout = ChatLayout(
             line=self._line,
             forms=self._forms,
@@ -145,6 +165,7 @@ class TerminalUI:
             on_extended_keys=self._enable_extended_keys,
             on_error=self._show_key_error,
             clock=self._clock,
+            keys=self._keys,
         )
         bindings = make_bindings(self._line, self._forms, self._panels, self._layout, actions)
         self._app = InlineApplication(
@@ -157,6 +178,7 @@ class TerminalUI:
             take_printed=self._take_printed,
             on_terminal_gone=lambda: self._request_exit(_EXIT_HANGUP),
             environment=environment,
+            vim=vim,
         )
         self._app.before_render += self._compose
         self._app.key_processor.before_key_press += self._key_pressed
@@ -174,6 +196,9 @@ class TerminalUI:
         return (
             [[], *lines] if lines and len(lines) < height and self._get_renderer().needs_gap(above, started) else lines
         )
+
+    def _block_lines(self, blocks: tuple[Block, ...], width: int) -> list[FragmentLine]:
+        return parse_ansi_lines(self._render_all(None, blocks, width))
 
     def _render(self, block: Block, width: int) -> str:
         try:
@@ -225,11 +250,53 @@ class TerminalUI:
         if self._clears_screen:
             self._clears_screen = False
             self._app.inline_renderer.clear_screen()
-            rows = self._app.output.get_size().rows
-            repeated = "".join(self._render_all(None, self._printed, width).splitlines(keepends=True)[-rows:])
+            repeated = self._render_screen(width)
         else:
             repeated = ""
         return repeated + self._render_new(width)
+
+    def _render_screen(self, width: int) -> str:
+        """As much as fits, and all of what was unfolded."""
+        first, self._first_unfolded = self._first_unfolded, None
+        if first is not None:
+            return self._render_all(None, list(self._printed)[first:], width)
+        rows = self._app.output.get_size().rows
+        return "".join(self._render_all(None, self._printed, width).splitlines(keepends=True)[-rows:])
+
+    def hint(self, text: str) -> None:
+        self._show_hint(text, _HINT_SECONDS)
+        self._draw_soon()
+
+    def copy(self, text: str) -> bool:
+        """With OSC 52, which most terminals support, also over SSH."""
+        import base64
+
+        data = base64.b64encode(text[:_MAX_COPIED].encode("utf-8", "replace")).decode()
+        self._app.output.write_raw(f"\x1b]52;c;{data}\x1b\\")
+        self._app.output.flush()
+        return True
+
+    def unfold(self, expanded: Sequence[Block]) -> None:
+        from kitbag.chat.terminal.folding import unfold_blocks
+
+        blocks = list(self._printed)
+        size = self._app.output.get_size()
+        first, left = len(blocks), size.rows
+        while first and left > 0:
+            first -= 1
+            left -= self._render(blocks[first], size.columns).count("\n")
+        unfolded = unfold_blocks(blocks[first:], expanded)
+        self._folded = dict(zip(map(id, unfolded), blocks[first:], strict=True))
+        self._printed = deque([*blocks[:first], *unfolded], maxlen=_KEPT_BLOCKS)
+        self._first_unfolded = first
+        self._redraw_screen()
+
+    def fold(self) -> None:
+        from kitbag.chat.terminal.folding import fold_block
+
+        folded = [self._folded.get(id(block)) or fold_block(block) for block in self._printed]
+        self._printed, self._folded = deque(folded, maxlen=_KEPT_BLOCKS), {}
+        self._redraw_screen()
 
     def _render_new(self, width: int) -> str:
         above = self._printed[-1] if self._printed else None
@@ -302,6 +369,8 @@ class TerminalUI:
         self._frame_cost = time.monotonic() - began
 
     def _changed(self) -> None:
+        if self._forms.state is not None:
+            self._app.vi_state.input_mode = InputMode.INSERT
         self._layout.focus()
         self._app.invalidate()
 
@@ -332,6 +401,7 @@ class TerminalUI:
             self._exit = action
         if isinstance(action, Submitted):
             self._layout.shows_welcome = False
+            self._app.vi_state.input_mode = InputMode.INSERT
         self._actions.put_nowait(action)
 
     def _key_pressed(self, _: object) -> None:

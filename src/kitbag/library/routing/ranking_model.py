@@ -15,6 +15,7 @@ from kitbag.library.routing.features import SkillFeatures
 _MAX_LOGIT: Final = 30.0
 _SHORT_MESSAGE: Final = 3.2
 """As a `size`: about five rare words."""
+_SIMILAR: Final = 0.45
 
 
 class RankingModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +33,8 @@ class RankingModel(msgspec.Struct, frozen=True, kw_only=True):
     def estimate(self, features: SkillFeatures, score: float) -> float:
         """The probability that the message needs the skill. Of a short message, words that only the body has prove
         nothing."""
-        if features.size < _SHORT_MESSAGE and not (features.coverage or features.trigger or features.path):
+        has_evidence = features.coverage or features.trigger or features.path or features.similarity >= _SIMILAR
+        if features.size < _SHORT_MESSAGE and not has_evidence:
             return 0.0
         known = {"bias": 1.0, "total": score}
         logit = sum(

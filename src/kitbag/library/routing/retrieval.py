@@ -20,10 +20,10 @@ from kitbag.library.routing.stemming import american_spelling, porter_stem, stem
 from kitbag.library.routing.terms import term_keys
 from kitbag.library.routing.triggers import MAX_TRIGGER_TEXT
 
-MAX_CANDIDATES: Final = 40
-MAX_SIMILAR: Final = 16
+MAX_CANDIDATES: Final = 32
+MAX_SIMILAR, _MIN_SIMILARITY = 16, 0.2
 _MIN_SCORE_SHARE: Final = 0.15
-_FIELD_ROWS, _BODY_ROWS = 3_000, 1_000
+_FIELD_ROWS, _BODY_ROWS = 2_400, 800
 """How many rows the terms of a message may find in names and descriptions, and in bodies: bounds the time."""
 _PER_PASSAGE: Final = 3
 """The rarest terms of each passage are always searched."""
@@ -110,7 +110,8 @@ def _add_similar(index: SearchIndex, message: AnalyzedMessage, candidates: dict[
         return False
     values: list[float] = similarities.tolist()
     for position in nlargest(MAX_SIMILAR, range(len(values)), values.__getitem__):
-        candidates.setdefault(position, Candidate(position))
+        if values[position] >= _MIN_SIMILARITY:
+            candidates.setdefault(position, Candidate(position))
     for position, candidate in candidates.items():
         candidate.similarity = max(values[position], 0.0)
     return True

@@ -107,7 +107,7 @@ def _analyze_identifier(word: str) -> Iterator[Term]:
     pieces = _LETTERS_AND_DIGITS.findall(word)  # as the index splits it
     whole = "".join(parts)
     if len(parts) > 1 and not whole.isdigit():
-        yield Term(whole, " ".join(pieces).lower())
+        yield Term(stem_word(whole), " ".join(pieces).lower())
 
 
 def _analyze_unicode(word: str) -> Iterator[Term]:

@@ -40,13 +40,14 @@ from kitbag.models.offline.search import (
     next_read_calls,
     search_words,
 )
+from kitbag.models.offline.skill_quotes import is_answerable, quote_skill, uncovered_words
 from kitbag.models.offline.skills import load_skill_calls, match_skill, significant_words
 from kitbag.models.provider import ModelReply, ModelRequest, StreamItem, TextChunk
 from kitbag.text.tokens import estimate_tokens
 
 NO_MODEL_LINE: Final = "No language model is connected; these are keyword matches only."
 _HOW_TO_CONNECT: Final = "To connect one, set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start Ollama."
-_SKILL_LINES, _MAX_HITS, _MAX_ROW = 14, 8, 100
+_MAX_HITS, _MAX_ROW = 8, 100
 
 
 class OfflineModel:
@@ -95,8 +96,11 @@ def _next_fixed_step(request: OfflineRequest, conversation: OfflineConversation)
 def _next_search_step(conversation: OfflineConversation, unclear: UnclearRequest | None) -> list[Part]:
     """First a skill and matching agents, or a search; then reading; then the answer."""
     keywords = significant_words(conversation.prompt)
+    rare = uncovered_words(conversation, keywords)
     if not conversation.steps:
         calls = _first_calls(conversation, keywords)
+    elif all(step.call.name == "Skill" for step in conversation.steps):
+        calls = _search_besides_skill(conversation, rare)
     elif conversation.steps_of("Task"):
         has_searched = any(conversation.steps_of(tool) for tool in ("Grep", "Glob", "Read"))
         has_answer = any(not step.is_error for step in conversation.steps_of("Task"))
@@ -108,8 +112,15 @@ def _next_search_step(conversation: OfflineConversation, unclear: UnclearRequest
             )
         )
     else:
-        calls = next_read_calls(conversation, keywords)
+        calls = next_read_calls(conversation, rare, only_rare=rare != keywords)
     return list(calls) or [Text(_answer(conversation, keywords, unclear))]
+
+
+def _search_besides_skill(conversation: OfflineConversation, rare: set[str]) -> list[ToolCall]:
+    """A skill has answered what it contains; files are searched for the rest of the request only."""
+    if any(not step.is_error for step in conversation.steps):
+        return first_search_calls(conversation, rare)
+    return _search_calls(conversation, rare)
 
 
 def _first_calls(conversation: OfflineConversation, keywords: set[str]) -> list[ToolCall]:
@@ -119,8 +130,14 @@ def _first_calls(conversation: OfflineConversation, keywords: set[str]) -> list[
     calls = load_skill_calls(conversation, skill) if skill is not None and not prefers_agent else []
     if prefers_agent or (agents and agents[0].files):
         return [*calls, *task_calls(conversation, agents)]
-    searches = first_search_calls(conversation, keywords)
-    calls += (explore_calls(conversation) if search_words(conversation, keywords) else []) or searches
+    if calls and is_answerable(conversation):
+        return calls  # files are searched for what the skill doesn't say
+    return [*calls, *_search_calls(conversation, uncovered_words(conversation, keywords))]
+
+
+def _search_calls(conversation: OfflineConversation, keywords: set[str]) -> list[ToolCall]:
+    calls = explore_calls(conversation) if search_words(conversation, keywords) else []
+    calls = calls or first_search_calls(conversation, keywords)
     if not calls and "Glob" in conversation.tools and ("?" in conversation.prompt or is_question(conversation)):
         calls.append(conversation.make_call("Glob", pattern=README_PATTERN))  # a question about the project as a whole
     return calls
@@ -134,11 +151,13 @@ def _answer(conversation: OfflineConversation, keywords: set[str], unclear: Uncl
         sections.append(
             f"Nothing was changed or run. Without a model, only these prompts work, exactly as written:\n\n{forms}"
         )
+    # Who asks for work gets the start of the skill, which says how it is done.
+    asked = keywords if is_answerable(conversation) else frozenset[str]()
     for step in conversation.steps_of("Skill"):
         if step.text and not step.is_error:
-            sections.append(_quote_skill(str(step.call.arguments.get("skill", "")), step.text, keywords))
+            sections.append(quote_skill(str(step.call.arguments.get("skill", "")), step.text, asked))
     if "<skill-invocation" in conversation.message:
-        sections.append(_quote_skill("you asked for", conversation.message, keywords))
+        sections.append(quote_skill("you asked for", conversation.message, asked))
     sections += [
         f"From {step.path}:\n\n{code_block(step.text)}"
         for step in conversation.steps_of("Read")
@@ -149,7 +168,8 @@ def _answer(conversation: OfflineConversation, keywords: set[str], unclear: Uncl
         f"{_agent_name(step)} did not complete the task.\n\n{describe_denials([step]) or step.problem}"
         for step in failed
     ]
-    hits = matching_lines(conversation)
+    rare = uncovered_words(conversation, keywords)
+    hits = matching_lines(conversation, rare, only_rare=rare != keywords)
     hits.sort(key=lambda hit: (is_config_path(hit.path), -len(light_stems(hit.text) & keywords)))
     if hits:
         rows = "\n".join(_format_hit(hit) for hit in hits[:_MAX_HITS])
@@ -176,19 +196,6 @@ def _agent_name(step: ToolStep) -> str:
 def _format_hit(hit: GrepHit) -> str:
     row = f"- {hit.path}:{hit.line}: {hit.text}"
     return row if len(row) <= _MAX_ROW else f"{row[:_MAX_ROW]} ..."
-
-
-def _quote_skill(name: str, block: str, keywords: set[str]) -> str:
-    skill_block = block[max(block.find("<skill-invocation"), 0) :]
-    body = skill_block.partition("\n\n")[2].partition("</skill-invocation>")[0].strip()
-    rows = body.splitlines()
-    shared = [len(light_stems(row) & keywords) for row in rows]
-    best = shared.index(max(shared)) if shared else 0
-    # A skill may end with its arguments.
-    start = best if _SKILL_LINES < best < len(rows) - 2 and shared[best] > 1 else 0
-    quoted = "\n".join(f"> {row}".rstrip() for row in rows[start : start + _SKILL_LINES]).rstrip("> \n")
-    remaining = len(rows) - start - _SKILL_LINES
-    return f"The skill {name} says:\n\n{quoted}" + (f"\n>\n> ({remaining} more lines)" if remaining > 0 else "")
 
 
 def _first_lines(messages: Iterable[Message]) -> str:

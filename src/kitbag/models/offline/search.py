@@ -21,7 +21,7 @@ _ROW = re.compile(r"^ *\d+\t", re.MULTILINE)
 README_PATTERN: Final = "README*"
 SEARCH_MS: Final = 2_000
 """A greeting in a huge directory must not take longer; what is cut is reported."""
-_FILES, _READ_LINES, _RECORD_LINES, _MOST_NAMED, _MOST_WORDS = 2, 16, 60, 4, 4
+_FILES, _READ_LINES, _RECORD_LINES, _MOST_NAMED, _MOST_WORDS, _RARE_FILES = 2, 16, 60, 4, 4, 5
 
 
 def search_words(conversation: OfflineConversation, keywords: set[str]) -> list[str]:
@@ -36,7 +36,7 @@ def first_search_calls(conversation: OfflineConversation, keywords: set[str]) ->
     if "Read" in conversation.tools and paths:
         return [_read_call(conversation, path, 1) for path in paths]
     calls: list[ToolCall] = []
-    patterns = [rf"\b{number}\b" for number in _issue_numbers(conversation)]
+    patterns = [rf"\b{number}\b" for number in issue_numbers(conversation)]
     patterns += [re.escape(word) for word in search_words(conversation, keywords)]
     if "Grep" in conversation.tools and patterns:
         common = {
@@ -48,12 +48,14 @@ def first_search_calls(conversation: OfflineConversation, keywords: set[str]) ->
         }
         calls.append(conversation.make_call("Grep", pattern="|".join(patterns), **common))
     if "Glob" in conversation.tools:
-        numbers = _issue_numbers(conversation)
+        numbers = issue_numbers(conversation)
         calls += [conversation.make_call("Glob", pattern=f"**/*{one}*", timeout=SEARCH_MS) for one in numbers]
     return calls
 
 
-def next_read_calls(conversation: OfflineConversation, keywords: set[str]) -> list[ToolCall]:
+def next_read_calls(
+    conversation: OfflineConversation, keywords: set[str], *, only_rare: bool = False
+) -> list[ToolCall]:
     """Files to read: first the search results, then the files that a numbered file names."""
     if "Read" not in conversation.tools:
         return []
@@ -62,7 +64,7 @@ def next_read_calls(conversation: OfflineConversation, keywords: set[str]) -> li
     if not read:
         if numbered:
             return [_read_call(conversation, path, 1, _RECORD_LINES) for path in numbered]
-        best_files = _best_files(matching_lines(conversation), keywords) or [
+        best_files = _best_files(matching_lines(conversation, keywords, only_rare=only_rare), keywords) or [
             (path, 1) for path in _readme_files(conversation)
         ]
         return [_read_call(conversation, path, line) for path, line in best_files]
@@ -74,24 +76,36 @@ def next_read_calls(conversation: OfflineConversation, keywords: set[str]) -> li
     return [_read_call(conversation, path, 1, _RECORD_LINES) for path in more[:_MOST_NAMED]]
 
 
-def matching_lines(conversation: OfflineConversation) -> list[GrepHit]:
+def matching_lines(conversation: OfflineConversation, keywords: set[str], *, only_rare: bool = False) -> list[GrepHit]:
     """Grep results without configuration files, unless there are no others: the catalogs already cover those. Empty if
-    a file was found by number, which is a better match than words."""
+    a file was found by number, which is a better match than words. `only_rare`: beside an answer from a skill."""
     if _numbered_files(conversation):
         return []
     all_hits, _ = parse_hits(step.text for step in conversation.steps_of("Grep") if not step.is_error)
     hits = [msgspec.structs.replace(hit, text=hit.text.strip()) for hit in all_hits]
-    return [hit for hit in hits if not is_config_path(hit.path)] or hits
+    hits = [hit for hit in hits if not is_config_path(hit.path)] or hits
+    return _with_rare_words(hits, keywords) if only_rare else hits
 
 
-def _issue_numbers(conversation: OfflineConversation) -> list[str]:
+def _with_rare_words(hits: list[GrepHit], keywords: set[str]) -> list[GrepHit]:
+    """Without words that many files contain: those say nothing about the request."""
+    stems = [light_stems(hit.text) & keywords for hit in hits]
+    files: dict[str, set[str]] = {}
+    for hit, words in zip(hits, stems, strict=True):
+        for word in words:
+            files.setdefault(word, set()).add(hit.path)
+    rare = {word for word, paths in files.items() if len(paths) <= _RARE_FILES}
+    return [hit for hit, words in zip(hits, stems, strict=True) if words & rare]
+
+
+def issue_numbers(conversation: OfflineConversation) -> list[str]:
     """`#456`: the number of an incident, pull request or issue."""
     return list(dict.fromkeys(_NUMBER.findall(conversation.prompt)))[:_FILES]
 
 
 def _numbered_files(conversation: OfflineConversation) -> list[str]:
     """Files with such a number in their name."""
-    numbers = "|".join(_issue_numbers(conversation))
+    numbers = "|".join(issue_numbers(conversation))
     if not numbers:
         return []
     pattern = re.compile(rf"(?<!\d)(?:{numbers})(?!\d)")

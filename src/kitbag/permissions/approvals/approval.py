@@ -48,6 +48,8 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     """For the scopes session and rule. Without a rule, session means exactly this action."""
     reason: str = ""
+    answers: tuple[str, ...] = ()
+    """To the questions of AskUser, one each; empty: not answered."""
 
 
 class Approver(Protocol):
@@ -199,6 +201,29 @@ class Approvals:
                     if isinstance(checked, ApprovalRequest)
                     else checked
                 )
+        finally:
+            self._waiting.remove(asked_by)
+
+    async def ask_question(
+        self, tool: str, arguments: Mapping[str, object], directory: str, asked_by: str
+    ) -> ApprovalAnswer:
+        """Asks what needs no permission, but a person: the questions of an agent. Raises KitbagError if no person can
+        be asked."""
+        if self._approver is None:
+            raise InvalidError("nobody can be asked here", "decide yourself")
+        text = canonical_json(arguments)
+        request = ApprovalRequest(
+            id=_new_id(),
+            tool=tool,
+            arguments=text,
+            directory=directory,
+            decision=PermissionDecision(effect="ask", reason="a question for you"),
+            digest=action_digest(tool, text, directory),
+            asked_by=asked_by,
+        )
+        self._waiting.append(asked_by)
+        try:
+            return await self._approver.ask(request)
         finally:
             self._waiting.remove(asked_by)
 

@@ -162,6 +162,7 @@ class ApprovalQueue:
             self._unused.setdefault(self._keys[request_id], {})[request_id] = request
         elif record.kind == "answer":
             answer = ANSWER_FIELDS.read(record.body)
+            answer = msgspec.structs.replace(answer, answers=tuple(str(text) for text in answer.answers))
             self._pending.pop(request_id, None)
             self._answers[request_id] = answer
             for future in self._waiters.get(request_id, ()):
@@ -215,7 +216,7 @@ def _next_id(request_id: str) -> str:
     return os.urandom(len(request_id) // 2 or 4).hex()
 
 
-ANSWER_FIELDS: Final = RecordFields(ApprovalAnswer, "choice", "scope", "rule", "reason")
+ANSWER_FIELDS: Final = RecordFields(ApprovalAnswer, "choice", "scope", "rule", "reason", "answers")
 # An answer is used only after another decision, which has the rest.
 PART_FIELDS: Final = RecordFields(
     DecisionPart, "what", "effect", "reason", "rule", "source", "check", not_stored=("path",)

@@ -7,7 +7,7 @@ reported and sets `is_complete` to False. Used by `workspace_trust`; uses the li
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -35,6 +35,7 @@ from kitbag.permissions.trust.capabilities import (
     text_capabilities,
 )
 from kitbag.settings import parse_toml
+from kitbag.text.human_format import format_count
 from kitbag.text.source_files import LINK_OUTSIDE
 
 WorkspaceItemKind = Literal[
@@ -66,6 +67,11 @@ _HOOK_FOLDERS = (
 _TASKS: Final = ".kitbag/tasks"
 _FOLDERS = (*PROJECT_FOLDERS, *_MEMORY_FOLDERS, *_HOOK_FOLDERS, _TASKS)
 _TASK_FILES = (".json", ".yaml", ".yml", ".md")
+_NOUNS: Final = {
+    "memory": ("memory file", "memory files"),
+    "settings": ("settings file", "settings files"),
+    "configuration": ("settings file of another tool", "settings files of other tools"),
+}
 _NOT_RUN_NOTE: Final = "not run by Kitbag"
 
 
@@ -77,6 +83,17 @@ class WorkspaceItem(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[Capability, ...] = ()
     problem: str = ""
     """Why it could not be read."""
+
+
+def count_items(items: Iterable[WorkspaceItem]) -> str:
+    """`2 skills, 1 agent, 3 memory files`"""
+    counts: dict[str, int] = {}
+    for item in items:
+        counts[item.kind] = counts.get(item.kind, 0) + 1
+    return ", ".join(
+        f"{number:,} {_NOUNS[kind][number > 1]}" if kind in _NOUNS else format_count(number, kind)
+        for kind, number in counts.items()
+    )
 
 
 class WorkspaceScan(NamedTuple):

@@ -1,16 +1,14 @@
 """Bash: runs one command as it was decided, with limits on time and output, and leaves no processes behind.
 
-Used by the agent loop, which has asked for permission. command_run confines and runs it, command_output bounds its
-output, working_directory tracks `cd`, exit_status interprets its exit code.
+Used by the agent loop, which has asked for permission. foreground_command runs it, exit_status interprets its exit
+code. The user can move it to the background while it runs.
 """
 
 import asyncio
 import contextlib
 import re
-import threading
-from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, structs
@@ -23,12 +21,13 @@ from kitbag.sandbox.confine import describe_confinement
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 from kitbag.text.human_format import format_count
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description, text_output
+from kitbag.tools.delegation import Delegation, RunningCommand
 from kitbag.tools.files.paths import display_path, visible_line
 from kitbag.tools.files.read import format_size
-from kitbag.tools.shell.command_output import CommandOutput, RenderedOutput
-from kitbag.tools.shell.command_run import AgentCommand, confinement_for, run_agent_command, run_in_own_thread
+from kitbag.tools.shell.command_run import AgentCommand, confinement_for
 from kitbag.tools.shell.exit_status import exit_meaning, format_exit_code, leaves_background_jobs
-from kitbag.tools.shell.working_directory import DirectoryTracker, workspace_directory
+from kitbag.tools.shell.foreground_command import FinishedCommand, ForegroundCommand
+from kitbag.tools.shell.working_directory import workspace_directory
 
 MAX_TIMEOUT_MS: Final = 600_000
 DEFAULT_TIMEOUT_MS: Final = 120_000
@@ -46,13 +45,6 @@ class BashArguments(Arguments, frozen=True):
     timeout: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_MS)] | UnsetType = UNSET
     description: Annotated[str, Meta(max_length=1_000, description="What it does, briefly.")] = ""
     run_in_background: bool = False
-
-
-class _FinishedCommand(NamedTuple):
-    result: CommandResult
-    output: RenderedOutput
-    final_directory: str | None
-    """The shell's directory at its end: empty if unknown, None if the command does not change it."""
 
 
 async def _bash(arguments: BashArguments, context: ToolContext) -> ToolOutput:
@@ -75,8 +67,12 @@ async def _bash(arguments: BashArguments, context: ToolContext) -> ToolOutput:
     try:
         if arguments.run_in_background:
             return await _start_in_background(arguments, command, context)
-        async with _record_changes(context, command):
-            done = await _run_in_foreground(command, context)
+        foreground = ForegroundCommand(command, context)
+        running = asyncio.ensure_future(_run_recorded(foreground))
+        switch, delegation = context.background_switch, context.delegation
+        if switch is not None and delegation is not None and await switch.run(running):
+            return await _move_to_background(arguments, foreground, running, delegation)
+        done = await running
     except InvalidError as error:
         return error_output(f"the command did not run: {visible_line(error.problem)}", visible_line(error.fix))
     return _render_output(command, done, context)
@@ -131,6 +127,35 @@ async def _start_in_background(arguments: BashArguments, command: AgentCommand, 
     return text_output("\n".join(lines), f"running in the background as {report.id}")
 
 
+async def _move_to_background(
+    arguments: BashArguments,
+    foreground: ForegroundCommand,
+    running: "asyncio.Task[FinishedCommand]",
+    delegation: Delegation,
+) -> ToolOutput:
+    context = foreground.context
+    if context.change_recorder is not None:
+        context.change_recorder.move_to_background(context.call_id)
+    command = RunningCommand(
+        text=arguments.command,
+        description=collapse_whitespace(reveal_hidden(arguments.description)),
+        directory=context.directory,
+        result=foreground.result_of(running),
+        attach=foreground.attach,
+    )
+    try:
+        report = await delegation.adopt_command(command)
+    except BaseException:
+        command.result.cancel()  # nothing would follow it
+        raise
+    text = (
+        f"The user moved the command to the background; it is still running, as task {report.id}. You will be notified"
+        f' when it ends. Check its output with TaskOutput(task_id="{report.id}", block=false), stop it with'
+        f' TaskStop(task_id="{report.id}").'
+    )
+    return text_output(text, f"moved to the background as {report.id}")
+
+
 def _missing_directory_output(context: ToolContext) -> ToolOutput:
     """An earlier command may have deleted it or replaced it by a link."""
     where = visible_line(context.directory)
@@ -171,37 +196,15 @@ def _may_change_files(context: ToolContext, command: AgentCommand) -> bool:
 # --- the run ----------------------------------------------------------------------------------------------------
 
 
-async def _run_in_foreground(command: AgentCommand, context: ToolContext) -> _FinishedCommand:
-    loop = asyncio.get_running_loop()
-    output = CommandOutput()
-    authorize_write = context.authorize_write
-    if authorize_write is not None:
-
-        def ask(path: str) -> "Future[str]":
-            return asyncio.run_coroutine_threadsafe(authorize_write(path), loop)
-
-        command = structs.replace(command, on_question=ask)
-
-    def work(stop: threading.Event) -> _FinishedCommand:
-        def tick(seconds: float) -> None:
-            line = output.last_line()
-            text = f"{seconds:.0f} s: {line}" if line else f"{seconds:.0f} s"
-            if not stop.is_set():
-                with contextlib.suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(context.progress, text)
-
-        with DirectoryTracker(command.text) as trail:
-            traced = structs.replace(command, text=trail.text, descriptors=trail.descriptors)
-            result = run_agent_command(traced, stop, output.feed, tick)
-            return _FinishedCommand(result, output.render(trail.prefix), trail.final_directory())
-
-    return await run_in_own_thread(work)
+async def _run_recorded(foreground: ForegroundCommand) -> FinishedCommand:
+    async with _record_changes(foreground.context, foreground.command):
+        return await foreground.run()
 
 
 # --- after the run ----------------------------------------------------------------------------------------------
 
 
-def _render_output(command: AgentCommand, done: _FinishedCommand, context: ToolContext) -> ToolOutput:
+def _render_output(command: AgentCommand, done: FinishedCommand, context: ToolContext) -> ToolOutput:
     result, output, _ = done
     printed = output.text or (result.text if not output.lines else "")
     meaning = exit_meaning(command.text, result.status) if not result.stop_reason else ""
@@ -254,7 +257,7 @@ def _describe_end(result: CommandResult, timeout_seconds: float) -> str:
     return format_exit_code(result.status)
 
 
-def _find_new_directory(done: _FinishedCommand, context: ToolContext) -> tuple[str, list[str]]:
+def _find_new_directory(done: FinishedCommand, context: ToolContext) -> tuple[str, list[str]]:
     """The next command's directory if it changes, and the notes about it."""
     end = done.final_directory
     if end is None:

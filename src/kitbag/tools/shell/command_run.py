@@ -40,6 +40,8 @@ class AgentCommand(msgspec.Struct, frozen=True, kw_only=True):
     max_output_bytes: int = MAX_OUTPUT_BYTES
     on_question: WriteQuestion | None = None
     """Decides about protected paths that it wants to write; None: they are denied."""
+    lift_timeout: threading.Event | None = None
+    """As in ShellCommand."""
 
 
 def confinement_for(request: AgentCommand) -> Confinement | None:
@@ -77,6 +79,7 @@ def run_agent_command(
         on_output=on_output,
         descriptors=request.descriptors,
         max_output_bytes=request.max_output_bytes,
+        lift_timeout=request.lift_timeout,
     )
     if confinement is None:
         request.workspace.check_in_place()

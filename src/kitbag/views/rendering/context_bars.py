@@ -1,7 +1,7 @@
 """Draws what fills a context window: one bar with all shares and a legend below it.
 
 Used by render. Without color each share has its own letter; a share smaller than a column still gets one, so that it
-is visible.
+is visible. What is reserved comes last, after the free space.
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,12 @@ from kitbag.views.blocks import Bar, BarsBlock
 from kitbag.views.rendering.styled_text import TONES, Cleaner, StyledRun, wrap_row
 
 _MAX_WIDTH: Final = 72
+_COLORS: Final = ("36", "32", "35", "33", "34", "31", "96", "92", "95", "93", "94", "91")
+"""One per share."""
 _FILLS: Final = "█▓▒"
+"""Shares with the same color differ in density."""
 _FREE: Final = "░"
+_RESERVED: Final = "·"
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _MAX_LABEL_WIDTH: Final = 28
 
@@ -25,8 +29,12 @@ def bars_rows(bars: BarsBlock, width: int, clean: Cleaner, *, color: bool) -> li
     free = StyledRun(_FREE if color else ".", TONES["dim"])
     bar_width = min(width, _MAX_WIDTH)
     cells = bar_widths([max(bar.tokens, 0) for bar in bars.bars], whole, bar_width)
-    line = [StyledRun(mark.text * count, mark.style) for mark, count in zip(marks, cells, strict=True)]
-    rows.append([*line, StyledRun(free.text * (bar_width - sum(cells)), free.style)])
+    parts = [
+        (bar, StyledRun(mark.text * count, mark.style))
+        for bar, mark, count in zip(bars.bars, marks, cells, strict=True)
+    ]
+    used, reserved = ([run for bar, run in parts if bar.is_reserved == kind] for kind in (False, True))
+    rows.append([*used, StyledRun(free.text * (bar_width - sum(cells)), free.style), *reserved])
     rows += _legend_rows(bars, marks, free, whole, width, clean)
     if bars.foot:
         rows += wrap_row([StyledRun(clean.line(bars.foot), TONES["dim"])], width)
@@ -34,15 +42,15 @@ def bars_rows(bars: BarsBlock, width: int, clean: Cleaner, *, color: bool) -> li
 
 
 def _marks(bars: Sequence[Bar], color: bool) -> list[StyledRun]:
-    """Shares of the same color differ in density."""
-    uses_by_style: dict[str, int] = {}
     marks: list[StyledRun] = []
     for index, bar in enumerate(bars):
-        style = TONES[bar.tone]
-        times = uses_by_style.get(style, 0)
-        uses_by_style[style] = times + 1
-        letter = _LETTERS[index % len(_LETTERS)]
-        marks.append(StyledRun(_FILLS[times % len(_FILLS)] if color else letter, style))
+        times, place = divmod(index, len(_COLORS))
+        if bar.is_reserved:
+            marks.append(StyledRun(_RESERVED if color else "-", TONES["dim"]))
+        elif color:
+            marks.append(StyledRun(_FILLS[times % len(_FILLS)], _COLORS[place]))
+        else:
+            marks.append(StyledRun(_LETTERS[index % len(_LETTERS)]))
     return marks
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kitbag.text.terminal_width import text_width
 from kitbag.views.rendering.code import PLAIN, code_rows
 from kitbag.views.rendering.styled_text import TONES, Cleaner, StyledRun, chop_row, combine_styles, wrap_row
 from kitbag.views.rendering.table import TableCells, layout_columns
@@ -56,6 +57,10 @@ def markdown_rows(
 
 def plain_rows(text: str, width: int) -> list[list[StyledRun]]:
     return [row for line in text.strip("\n").split("\n") for row in chop_row([StyledRun(line)], width)]
+
+
+_SOFT_BREAK: Final = StyledRun("\n")
+"""Recognized by its identity."""
 
 
 class _Prefix(NamedTuple):
@@ -177,6 +182,8 @@ class _MarkdownRenderer:
         inline = self._tokens[self._at]
         self._at += 2  # including the closing token
         runs = self._inline(inline.children or [])
+        if any(_QUOTE in prefix.rest for prefix in self._prefixes):
+            runs = self._without_soft_breaks(runs)
         if token.type == "heading_open":
             style = _HEADINGS.get(token.tag, "3")
             mark = [] if self._color else [StyledRun("#" * int(token.tag[1:]) + " ")]
@@ -226,6 +233,13 @@ class _MarkdownRenderer:
         sizes = [len(escapedSplit(line.strip().removeprefix("|").removesuffix("|"))) for line in lines]
         return "\n".join(lines) if any(size > sizes[0] for size in sizes[2:]) else ""
 
+    def _without_soft_breaks(self, runs: list[StyledRun]) -> list[StyledRun]:
+        """If a line must be wrapped, the whole paragraph is: otherwise each of its lines would leave a short one."""
+        lines = "".join(run.text for run in runs).split("\n")
+        if max(map(text_width, lines)) <= self._width_left():
+            return runs
+        return [StyledRun(" ") if run is _SOFT_BREAK else run for run in runs]
+
     # Inline content
 
     def _text(self, text: str) -> str:
@@ -255,7 +269,7 @@ class _MarkdownRenderer:
                 alt_text = self._text(token.content) or "image"
                 runs.append(StyledRun(f"[{alt_text}] ({self._text(str(token.attrs.get('src', '')))})", style))
             elif token.type in ("softbreak", "hardbreak"):
-                runs.append(StyledRun("\n"))
+                runs.append(_SOFT_BREAK if token.type == "softbreak" else StyledRun("\n"))
             else:
                 runs.append(StyledRun(self._text(token.content), style))
         return runs

@@ -50,9 +50,7 @@ class SkillVectors:
         path = os.path.join(kitbag_home, "cache", f"{encoder.fingerprint}.vectors")
         self._cache = VectorCache(path, encoder.dimensions, self._np)
         self._texts = [f"{skill.name.replace('-', ' ')}. {skill.summary}" for skill in skills]
-        self._hashes = [
-            hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=HASH_SIZE).digest() for text in self._texts
-        ]
+        self._hashes = [_hash(text) for text in self._texts]
         self._matrix: ndarray[Any, Any] | None = None
         self._stop = threading.Event()
         known = self._cache.load()

@@ -1,9 +1,10 @@
-"""Reads an image from the clipboard with a program of this machine (wl-paste, xclip, pngpaste, osascript).
+"""Reads images from the clipboard and copies text to it with a program of this machine (wl-paste, xclip, pbcopy …).
 
-Used by pastes. Programs have a timeout and a size limit, run without a shell, and are never taken from the current
-directory.
+Used by pastes and `/copy`. Programs have a timeout and a size limit, run without a shell, and are never taken from the
+current directory.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -57,6 +58,30 @@ def read_clipboard(environment: Mapping[str, str] | None = None) -> ClipboardIma
     if not has_program:
         return ClipboardImage(problem="can't paste images: install wl-paste, xclip or pngpaste")
     return ClipboardImage(problem=_NO_IMAGE)
+
+
+def write_clipboard(text: str, environment: Mapping[str, str] | None = None) -> bool:
+    """False: no program could do it. Blocks for a few seconds at most."""
+    variables = os.environ if environment is None else environment
+    path = os.pathsep.join(part for part in variables.get("PATH", "").split(os.pathsep) if os.path.isabs(part))
+    commands = [["wl-copy"]] if variables.get("WAYLAND_DISPLAY") else []
+    commands += [["xclip", "-selection", "clipboard", "-in"]] if variables.get("DISPLAY") else []
+    for command in [*commands, ["pbcopy"], ["clip.exe"]]:
+        program = shutil.which(command[0], path=path)
+        if program is None:
+            continue
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(  # noqa: S603 - fixed arguments, no shell
+                [program, *command[1:]],
+                input=text.encode("utf-8", "replace"),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=dict(variables),
+                timeout=TIMEOUT_SECONDS,
+                check=True,
+            )
+            return True
+    return False
 
 
 def _commands(environment: Mapping[str, str]) -> list[list[str]]:

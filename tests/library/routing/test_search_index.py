@@ -1,0 +1,198 @@
+"""The search index beside the library index: what it finds, and that nothing about it can fail a message."""
+
+import os
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from conftest import World
+from kitbag.library.routing import search_index
+from kitbag.library.routing.skill_search import get_search_index, search_skills
+from kitbag.library.routing.stemming import porter_stem
+from kitbag.library.routing.terms import term_keys
+from support.cost import processor_limit
+from support.waiting import TEST_TIMEOUT
+
+WORDS = (
+    "deploy deployment deployments relational conditional rationally vietnamization predication operator feudalism"
+    " decisiveness hopefulness callousness formality sensitivity sensibility triplicate formative formalize electrical"
+    " goodness revival allowance inference airliner gyroscopic adjustable defensible irritant replacement adoption"
+    " communism activate effective bowdlerize probate rate cease controlling rolling happy sky agreed plastered bled"
+    " motoring sing conflated troubled sized hopping tanned falling hissing fizzed failing filing caresses ponies ties"
+    " caress cats feed keys yaml typing yes employ analysis queries indexes kubernetes redis news series"
+)
+
+
+def names(world: World, message: str, wait: float = TEST_TIMEOUT) -> list[str]:
+    hits = search_skills(world.registry(), message, wait=wait)
+    return [hit.skill.name for hit in hits if hit.skill.root.scope != "built-in"]
+
+
+@pytest.fixture
+def library(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Skills whose index is on disk, though their files are new."""
+    monkeypatch.setattr(search_index, "_MIN_FILE_AGE_NS", -(10**12))
+    for number in range(30):
+        world.skill(
+            ".kitbag/skills", f"part-{number}", description=f"Handles part{number}.", body=f"Uses gizmo{number}."
+        )
+    return world
+
+
+def store_path(world: World) -> Path:
+    get_search_index(world.registry(), TEST_TIMEOUT)
+    [path] = world.home.glob(".kitbag/cache/*.routing")
+    return path
+
+
+def test_stems_are_those_of_the_tokenizer_of_sqlite() -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE VIRTUAL TABLE t USING fts5(word, tokenize = 'porter unicode61')")
+    connection.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, 'instance')")
+    words = WORDS.split()
+    connection.executemany("INSERT INTO t(rowid, word) VALUES (?, ?)", enumerate(words))
+    stems = dict(connection.execute("SELECT doc, term FROM v"))
+    connection.close()
+    assert {word: porter_stem(word) for word in words} == {word: stems[at] for at, word in enumerate(words)}
+
+
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        ("parseJsonFile", "parse json"), ("parse_json_file", "parseJsonFile"), ("docker-compose.yml", "docker compose"),
+        ("C++", "c++"), ("nodejs", "node.js"), ("e-mail", "email"),
+    ],
+)  # fmt: skip
+def test_identifiers_are_found_whole_and_by_their_parts(written: str, asked: str) -> None:
+    assert set(term_keys(written)) & set(term_keys(asked))
+
+
+def test_bodies_are_searched_with_their_headings(world: World) -> None:
+    world.skill(
+        ".kitbag/skills", "ledger", description="Keeps books.", body="## Amortization\n\nUse camelCaseName too."
+    )
+    world.skill(".kitbag/skills", "other", description="Does others.")
+    assert names(world, "which amortization applies") == ["ledger"]
+    assert names(world, "camel") == ["ledger"]
+    hit = search_skills(world.registry(), "which amortization applies")[0]
+    assert (hit.reason, hit.words, list(hit.body_words)) == (
+        "its instructions mention amortization",
+        {},
+        ["amortization"],
+    )
+    assert not hit.is_confident
+
+
+def test_what_a_skill_is_not_for_does_not_find_it(world: World) -> None:
+    world.skill(".kitbag/skills", "sheets", description="Edits spreadsheets. Do not use for parquet files.")
+    assert names(world, "read the parquet") == []
+
+
+def test_the_index_on_disk_is_used_again_and_follows_edits(library: World) -> None:
+    path = store_path(library)
+    assert path.stat().st_mode & 0o777 == 0o600
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE documents SET keywords = '!xylophone' WHERE name = 'part-7'")
+    connection.commit()
+    connection.close()
+    assert names(library, "xylophone") == ["part-7"]  # from the file: no skill was read again
+    registry = library.registry()
+    assert search_skills(registry, "zebra") == []
+    library.skill(".kitbag/skills", "part-7", description="Draws a zebra.", body="Uses gizmo77.")
+    library.workspace.joinpath(".kitbag/skills/part-8/SKILL.md").unlink()
+    registry.refresh()
+    assert [hit.skill.name for hit in search_skills(registry, "zebra gizmo77 gizmo8 gizmo7")][:1] == ["part-7"]
+    assert [hit.skill.name for hit in search_skills(registry, "gizmo8")] == []
+
+
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "other database", "other version", "empty", "directory"])
+def test_a_damaged_or_foreign_index_is_built_again(library: World, damage: str) -> None:
+    path = store_path(library)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    if damage == "garbage":
+        path.write_bytes(os.urandom(5_000))
+    elif damage == "truncated":
+        path.write_bytes(path.read_bytes()[:9_000])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "directory":
+        path.unlink()
+        path.mkdir()
+    else:
+        path.unlink()
+        connection = sqlite3.connect(path)
+        connection.execute("CREATE TABLE t(x)" if damage == "other database" else "PRAGMA user_version = 99")
+        connection.commit()
+        connection.close()
+    assert names(library, "gizmo5") == ["part-5"]
+    assert names(library, "gizmo6 part6")[0] == "part-6"
+
+
+def test_a_locked_index_stops_no_message(library: World) -> None:
+    path = store_path(library)
+    library.skill(".kitbag/skills", "part-31", description="Handles yaks.")
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        assert names(library, "yaks") == ["part-31"]
+    finally:
+        connection.close()
+
+
+def test_several_registries_build_at_once(library: World) -> None:
+    found: list[list[str]] = []
+
+    def search() -> None:
+        found.append(names(library, "gizmo3"))
+
+    threads = [threading.Thread(target=search) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TEST_TIMEOUT)
+    assert found == [["part-3"]] * 4
+    assert names(library, "gizmo3") == ["part-3"]
+
+
+def test_no_message_waits_for_many_bodies(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_index, "MAX_IMMEDIATE_BODIES", 3)
+    begin = threading.Event()
+    read = search_index.read_skill_text
+    monkeypatch.setattr(search_index, "read_skill_text", lambda skill: begin.wait(TEST_TIMEOUT) and read(skill))
+    for number in range(8):
+        world.skill(".kitbag/skills", f"part-{number}", description=f"Handles part{number}.", body="Uses gizmos.")
+    registry = world.registry()
+    assert search_skills(registry, "part5")[0].skill.name == "part-5"
+    assert search_skills(registry, "gizmos") == []
+    begin.set()
+    assert len(search_skills(registry, "gizmos", wait=TEST_TIMEOUT)) == 8
+
+
+TRACE = 'Traceback (most recent call last):\n  File "/a/b.py", line 3, in f\n    g(x)\nKeyError: "k"\n'
+CODE = "for (let i = 0; i < n; i++) { if (a[i] !== b[i]) return foo_bar(a, `${b}`); }\n"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "a " * 500_000, "gizmo1 " * 150_000, os.urandom(700_000).hex(), "".join(map(chr, range(0x4E00, 0x9F00))) * 20,
+        TRACE * 3_000, CODE * 5_000, "x", "\n" * 100_000, "." * 1_000_000, "\0" * 1_000, "\ud800" * 1_000, "-" * 300_000,
+        "a.b-c_d" * 100_000, "(((((" * 10_000, "🙂" * 10_000, "A" * 400_000 + "a" * 400_000,
+    ],
+    ids=range(16),
+)  # fmt: skip
+def test_no_message_is_too_much(library: World, message: str) -> None:
+    registry = library.registry()
+    get_search_index(registry, TEST_TIMEOUT)
+    with processor_limit():
+        search_skills(registry, message)
+
+
+def test_a_file_in_the_message_finds_the_skill_for_such_files(world: World) -> None:
+    world.skill(".kitbag/skills", "sql", description="Style.", paths='"**/*.sql"')
+    world.skill(".kitbag/skills", "docker", description="Images.", paths='"**/Dockerfile.prod"')
+    hit = search_skills(world.registry(), "look at db/schema.sql please")[0]
+    assert (hit.skill.name, hit.reason) == ("sql", "file matches its paths")
