@@ -1,15 +1,17 @@
 """How right `kitbag audit` is, and what it costs: precision and recall on the evaluation set, CPU per 100 items.
 
-    python bench/audit.py [--half tuning|held-out] [--show] [--json FILE]
+    python bench/audit.py [--half HALF] [--show] [--realistic COUNT] [--json FILE]
 
 An item counts as accused if it has a finding of severity `high`. Precision is the share of malicious items among
 accused ones, recall the share of accused items among malicious ones; `found` counts any finding but `info`. CPU is
-the process time of audits of the whole set, the least of five, beside reading every file of it.
+the process time of audits, the least of several, beside reading every file: of the set, whose items are small, and of
+realistic items made from documentation and scripts that are installed on this machine.
 """
 
 import argparse
 import json
 import sys
+import sysconfig
 import tempfile
 import time
 from collections import defaultdict
@@ -19,7 +21,7 @@ sys.path.pop(0)  # this file is named like a folder of tests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from kitbag.audit.run import run_audit
-from support.audit_set import EvaluationItem, read_evaluation_set
+from support.audit_set import HALVES, EvaluationItem, read_evaluation_set
 
 Findings = dict[str, list[tuple[str, str, str]]]
 
@@ -57,12 +59,12 @@ def rates(items: list[EvaluationItem], findings: Findings) -> dict[str, float]:
     }
 
 
-def cpu_per_100(folder: Path, count: int) -> tuple[float, float]:
+def cpu_per_100(folder: Path, count: int, rounds: int = 5) -> tuple[float, float]:
     """Process time for 100 items: of the audit, and of only reading every file."""
 
     def least(work: object) -> float:
         times: list[float] = []
-        for _ in range(5):
+        for _ in range(rounds):
             start = time.process_time()
             work()  # type: ignore[operator]
             times.append(time.process_time() - start)
@@ -74,6 +76,34 @@ def cpu_per_100(folder: Path, count: int) -> tuple[float, float]:
                 path.read_bytes()
 
     return least(lambda: run_audit((str(folder),))), least(read)
+
+
+SOURCES = ("/usr/lib/node_modules", "/usr/share/doc", sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
+MAX_SOURCE = 100_000
+
+
+def lay_out_realistic(folder: Path, count: int) -> int:
+    """Skills of one Markdown file and two scripts each; returns the number of bytes."""
+    texts, scripts = [], []
+    for source in SOURCES:
+        for path in sorted(Path(source).rglob("*")):
+            if path.suffix in (".md", ".py", ".js", ".sh") and path.is_file() and path.stat().st_size <= MAX_SOURCE:
+                (texts if path.suffix == ".md" else scripts).append(path)
+    if not texts or not scripts:
+        return 0
+    size = 0
+    for number in range(count):
+        item = folder / f"item-{number}"
+        (item / "scripts").mkdir(parents=True)
+        head = f"---\nname: item-{number}\ndescription: Helps with item {number}.\n---\n\n".encode()
+        text = head + texts[number * 7919 % len(texts)].read_bytes()
+        (item / "SKILL.md").write_bytes(text)
+        size += len(text)
+        for part in (0, 1):
+            script = scripts[(2 * number + part) * 7919 % len(scripts)]
+            (item / "scripts" / f"{part}-{script.name}").write_bytes(script.read_bytes())
+            size += script.stat().st_size
+    return size
 
 
 def misses(items: list[EvaluationItem], findings: Findings) -> list[str]:
@@ -89,8 +119,9 @@ def misses(items: list[EvaluationItem], findings: Findings) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--half", choices=("tuning", "held-out"))
-    parser.add_argument("--show", action="store_true", help="list every item rated wrong; only with --half tuning")
+    parser.add_argument("--half", choices=HALVES)
+    parser.add_argument("--show", action="store_true", help="list every item rated wrong; only with a tuning half")
+    parser.add_argument("--realistic", type=int, default=300, metavar="COUNT", help="items to make; 0: none")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     items = [item for item in read_evaluation_set() if options.half in (None, item.half)]
@@ -100,21 +131,46 @@ def main() -> None:
         findings = audit(folder)
         results = {
             half: rates([item for item in items if item.half == half], findings)
-            for half in ("tuning", "held-out")
+            for half in HALVES
             if options.half in (None, half)
         }
         cost, floor = cpu_per_100(folder, len(items))
+    realistic = measure_realistic(options.realistic) if options.realistic else {}
     columns = list(next(iter(results.values())))
-    print(f"{'half':<10}" + "".join(f"{column:>16}" for column in columns))
+    print(f"{'half':<16}" + "".join(f"{column:>16}" for column in columns))
     for half, values in results.items():
         cells = (f"{values[c]:>16.0f}" if c in ("benign", "malicious") else f"{values[c]:>15.1f}%" for c in columns)
-        print(f"{half:<10}" + "".join(cells))
+        print(f"{half:<16}" + "".join(cells))
     print(f"\nmissed malicious items by kind (all/missed): {by_kind(items, findings)}")
     print(f"CPU per 100 items: {cost:.2f} s; reading the files only: {floor:.3f} s")
-    if options.show and options.half == "tuning":
+    if realistic:
+        print(
+            "realistic items: {items:.0f} of {kilobytes:.0f} KB, {high:.0f} with a high finding; "
+            "CPU per 100 items: {cpu_per_100:.2f} s; reading the files only: {read_per_100:.3f} s".format(**realistic)
+        )
+    if options.show and options.half in ("tuning", "fresh tuning"):
         print("\n".join(misses(items, findings)))
     if options.json:
-        Path(options.json).write_text(json.dumps({"rates": results, "cpu_per_100": cost, "read_per_100": floor}))
+        Path(options.json).write_text(
+            json.dumps({"rates": results, "cpu_per_100": cost, "read_per_100": floor, "realistic": realistic})
+        )
+
+
+def measure_realistic(count: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        size = lay_out_realistic(folder, count)
+        if not size:
+            return {}
+        high = {finding.item for finding in run_audit((name,)).findings if finding.severity == "high"}
+        cost, floor = cpu_per_100(folder, count, rounds=2)
+    return {
+        "items": count,
+        "kilobytes": size / count / 1000,
+        "high": len(high),
+        "cpu_per_100": cost,
+        "read_per_100": floor,
+    }
 
 
 def by_kind(items: list[EvaluationItem], findings: Findings) -> str:

@@ -1,4 +1,4 @@
-"""The audit as a gate: how often `high` is right and how much it misses, on a set of which half was never tuned on."""
+"""The audit as a gate: how often `high` is right and how much it misses, on each part of the evaluation set."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from kitbag.audit.findings import AuditFinding
 from kitbag.audit.run import run_audit
-from support.audit_set import EvaluationItem, Half, read_evaluation_set
+from support.audit_set import HALVES, EvaluationItem, Half, read_evaluation_set
 
 Findings = dict[str, list[AuditFinding]]
 
@@ -31,7 +31,7 @@ def test_the_set_is_large_and_every_item_has_a_name_of_its_own() -> None:
     assert len({item.name for item in items}) == len(items)
 
 
-@pytest.mark.parametrize("half", ["tuning", "held-out"])
+@pytest.mark.parametrize("half", HALVES)
 def test_high_is_right_and_misses_little(audited: tuple[list[EvaluationItem], Findings], half: Half) -> None:
     items, findings = audited
     high = [item for item in items if item.half == half and any(f.severity == "high" for f in findings[item.name])]
@@ -39,6 +39,7 @@ def test_high_is_right_and_misses_little(audited: tuple[list[EvaluationItem], Fi
     caught = [item for item in high if item.label == "malicious"]
     assert len(caught) >= 0.8 * len(high)
     assert len(caught) >= 0.9 * len(malicious)
+    assert [item.name for item in malicious if not findings[item.name]] == []
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ def zipped(encrypted: bool = False) -> bytes:
         ("model.pkl", b"\x80\x04\x95\0\0", "binary-file", "medium"),
         ("x.pyc", b"\xa7\r\r\n\0\0\0\0", "binary-file", "medium"),
         ("logo.png", PNG + zipped(), "active-picture", "medium"),
+        ("logo.png", PNG + b"import os\nos.getcwd()\n", "active-picture", "high"),
+        ("photo.jpg", b"\xff\xd8\xff\xe0\x00\x04ab\xff\xd9import os\n", "active-picture", "high"),
         ("a.svg", b"<svg><script>x()</script></svg>", "active-picture", "medium"),
     ],
 )

@@ -1,7 +1,8 @@
 """The evaluation set of the audit: benign and malicious skills, laid out as directories.
 
 `=== KIND/NAME: DESCRIPTION` starts an item and its SKILL.md, `@@@ PATH [ENCODING]` another file of it. Of each kind,
-every second item is held out: rules are tuned on the others only. Malicious texts are inert and name reserved hosts.
+every second item is held out: rules are tuned on the others only. The `fresh` files were written after the rules had
+been tuned on the first ones, the `late` files after tuning on those; docs/audit.md has the rates at first sight. Malicious texts are inert and name reserved hosts.
 """
 
 import io
@@ -12,11 +13,13 @@ from typing import Final, Literal, NamedTuple
 
 FOLDER: Final = Path(__file__).parents[1] / "audit" / "evaluation"
 Label = Literal["benign", "malicious"]
-Half = Literal["tuning", "held-out"]
+Half = Literal["tuning", "held-out", "fresh tuning", "fresh held-out", "late"]
+HALVES: Final[tuple[Half, ...]] = ("tuning", "held-out", "fresh tuning", "fresh held-out", "late")
 _PNG: Final = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
     "1f15c4890000000d49444154789c6360000002000001000500010d0a2db40000000049454e44ae426082"
 )
+_JPEG: Final = bytes.fromhex("ffd8ffe000104a46494600010100000100010000ffdb000400ffd9")
 _ESCAPE: Final = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
 
@@ -35,19 +38,27 @@ class EvaluationItem(NamedTuple):
 
 
 def read_evaluation_set() -> list[EvaluationItem]:
-    return [*_read("benign"), *_read("malicious")]
+    return [
+        *_read("benign.txt", "benign", "tuning", "held-out"),
+        *_read("malicious.txt", "malicious", "tuning", "held-out"),
+        *_read("fresh-benign.txt", "benign", "fresh tuning", "fresh held-out"),
+        *_read("fresh-malicious.txt", "malicious", "fresh tuning", "fresh held-out"),
+        *_read("late-benign.txt", "benign", "late", "late"),
+        *_read("late-malicious.txt", "malicious", "late", "late"),
+    ]
 
 
-def _read(label: Label) -> list[EvaluationItem]:
+def _read(file: str, label: Label, first: Half, second: Half) -> list[EvaluationItem]:
     items: list[EvaluationItem] = []
     seen: dict[str, int] = {}
-    for text in re.split(r"^=== ", (FOLDER / f"{label}.txt").read_text("utf-8"), flags=re.MULTILINE)[1:]:
+    for text in re.split(r"^=== ", (FOLDER / file).read_text("utf-8"), flags=re.MULTILINE)[1:]:
         head, _, rest = text.partition("\n")
         title, _, description = head.partition(": ")
         kind, name = title.split("/")
         seen[kind] = seen.get(kind, -1) + 1
-        half: Half = "held-out" if seen[kind] % 2 else "tuning"
-        items.append(EvaluationItem(label, half, kind, name, _files(name, description, rest)))
+        items.append(
+            EvaluationItem(label, second if seen[kind] % 2 else first, kind, name, _files(name, description, rest))
+        )
     return items
 
 
@@ -63,7 +74,7 @@ def _files(name: str, description: str, text: str) -> dict[str, bytes]:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Content that a text file can't hold: `png` is an image with the text behind it."""
+    """Content that a text file can't hold: `png` and `jpeg` are images with the text behind them."""
     match encoding:
         case "":
             return text.encode()
@@ -71,6 +82,8 @@ def _encode(text: str, encoding: str) -> bytes:
             return _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text).encode()
         case "png":
             return _PNG + text.encode()
+        case "jpeg":
+            return _JPEG + text.encode()
         case "locked-zip":
             return _locked_zip(text)
         case _:

@@ -3,6 +3,7 @@
 Used by examine_item; uses shell_checks to judge the expanded command.
 """
 
+import itertools
 import re
 from typing import Final
 
@@ -17,7 +18,9 @@ _ALIAS = re.compile(
     r"(?:^|[;&\s])alias\s+(?P<name>[\w-]{1,30})=(?:\"(?P<double>[^\"\n]{1,400})\"|'(?P<single>[^'\n]{1,400})'|(?P<bare>[^\s;'\"]{1,60}))"
 )
 _FUNCTION = re.compile(
-    r"^[ \t]*(?:function\s+)?(?P<name>[\w-]{1,30})[ \t]*\(\) \{\s*(?P<body>[^\n{}]{1,400}?);?\s*\}", re.MULTILINE
+    r"^[ \t]*(?:function\s+(?=[\w-]+\s*[({])|(?=[\w-]+\s*\())(?P<name>[\w-]{1,30})"
+    r"[ \t]*(?:\(\))?\s?\{\s*(?P<body>[^{}]{1,400}?);?\s*\}",
+    re.MULTILINE,
 )
 _CALLED = re.compile(r"(?:^|(?<=[|;&({]))(\s*)([\w-]{1,30})(?![\w=-])")
 _STEALS = re.compile(r"\b(?:curl|wget|nc)\s|https?://|\bread\s+-\w*s|/dev/tcp/")
@@ -31,7 +34,9 @@ def find_alias_chains(source: AuditedText) -> ScanResult:
     if source.has("alias "):
         found = _ALIAS.finditer(source.text)
         matches += [(match, match["double"] or match["single"] or match["bare"]) for match in found]
-    if "() {" in source.text and (source.language == "shell" or source.content.kind == "markdown"):
+    if ("()" in source.text or source.has("function ")) and (
+        source.language == "shell" or source.content.kind == "markdown"
+    ):
         matches += [(match, match["body"]) for match in _FUNCTION.finditer(source.text)]
     for match, value in matches[:_MAX_NAMES]:
         values[match["name"]] = value
@@ -44,7 +49,27 @@ def find_alias_chains(source: AuditedText) -> ScanResult:
         if expanded != value and not pipes_into_shell(value) and pipes_into_shell(expanded):
             note = f"`{match['name']}` expands to: {expanded[:120]}"
             hits.append(RuleHit(rule="pipe-to-shell", start=start, end=match.end(), note=note))
+    if values and not hits:
+        hits += _find_expanded_lines(source, values)
     return ScanResult(hits, ["pipe-to-shell"] if len(matches) > _MAX_NAMES else [])
+
+
+def _find_expanded_lines(source: AuditedText, values: dict[str, str]) -> list[RuleHit]:
+    """`g $u | h`, where `g` and `h` are aliases."""
+    names = "|".join(re.escape(name) for name in values)
+    calls = re.compile(
+        rf"^[ \t]*(?:{names})\b[^\n]{{0,300}}|^[^\n]{{1,200}}\|\s*(?:{names})\b[^\n]{{0,100}}", re.MULTILINE
+    )
+    hits: list[RuleHit] = []
+    for match in itertools.islice(calls.finditer(source.text), _MAX_NAMES):
+        line = match[0].strip()
+        if "()" in line or line.startswith(("alias ", "function ")):
+            continue
+        expanded = _expand(line, values)
+        if expanded != line and not pipes_into_shell(line) and pipes_into_shell(expanded):
+            note = f"expands to: {expanded[:120]}"
+            hits.append(RuleHit(rule="pipe-to-shell", start=match.start(), end=match.end(), note=note))
+    return hits
 
 
 def _expand(command: str, values: dict[str, str]) -> str:

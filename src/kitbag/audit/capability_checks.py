@@ -4,6 +4,7 @@ Used by examine_item once an item's manifest is known.
 """
 
 import fnmatch
+from collections.abc import Callable
 from typing import Final
 
 from kitbag.audit.capability_manifest import CapabilityManifest
@@ -21,7 +22,7 @@ _WRITERS: Final = ("Write", "Edit", "NotebookEdit")
 
 
 def find_undeclared(
-    declared: ItemDeclarations, manifest: CapabilityManifest, item: AuditItem, sends: bool
+    declared: ItemDeclarations, manifest: CapabilityManifest, item: AuditItem, sends_data: Callable[[], bool]
 ) -> list[FileRemark]:
     remarks: list[FileRemark] = []
     access = declared.access
@@ -30,9 +31,9 @@ def find_undeclared(
         remarks += _check_tools(access, manifest)
     description = declared.description
     external_hosts = [host for host in manifest.hosts if not is_local_host(host)]
-    uses_network = sends or not _NETWORK_PROGRAMS.isdisjoint(manifest.programs)
     promise = _NO_NETWORK.search(description)
-    if promise and (uses_network or (external_hosts and manifest.scripts)):
+    runs_network_program = not _NETWORK_PROGRAMS.isdisjoint(manifest.programs)
+    if promise and (runs_network_program or (external_hosts and manifest.scripts) or sends_data()):
         used = ", ".join(external_hosts[:3]) or ", ".join(sorted(_NETWORK_PROGRAMS.intersection(manifest.programs)))
         remarks.append(
             FileRemark(

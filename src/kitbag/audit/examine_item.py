@@ -103,6 +103,8 @@ class _Examination:
         self.partly_read: list[UnreadPath] = []
         """Files that already have a finding about being partly unread."""
         self.signs: list[exfiltration.ExfiltrationSign] = []
+        self.sources: list[AuditedText] = []
+        """Not yet searched for what sends data."""
         self.sign_lines: dict[str, list[tuple[int, str, int]]] = {}
         self.started_files: dict[str, set[str]] = {}
         """For each text, the names of the item's other files that it runs or tells the agent to follow."""
@@ -139,9 +141,7 @@ class _Examination:
                 self._remark_finding(path, 0, FileRemark(rule="not-read", severity=None, excerpt=path, note=reason))
             )
         manifest = self.collector.finish(self._declared_tools(), self.declared.mode)
-        self._add_remarks(
-            self.item.main_file, 1, find_undeclared(self.declared, manifest, self.item, self._sends_data())
-        )
+        self._add_remarks(self.item.main_file, 1, find_undeclared(self.declared, manifest, self.item, self._sends_data))
         findings = add_fingerprints(self._final_findings(), self.item.path)
         return ExaminedItem(
             item=self.item,
@@ -156,6 +156,7 @@ class _Examination:
         return None if self.declared.access.mode == "inherit" else self.declared.tools
 
     def _sends_data(self) -> bool:
+        self._find_sends()
         return any(sign.kind == "send" for sign in self.signs)
 
     def _location(self, relative: str) -> str:
@@ -218,12 +219,9 @@ class _Examination:
             self.names_stranger |= any(not is_ordinary_host(address.host) for address in addresses)
         elif relative != self.item.main_file:
             self.short_texts.append((source.content, source.text))
-        signs, exhausted = exfiltration.find_signs(source)
-        self.signs += signs
-        for sign in signs:
-            self.sign_lines.setdefault(relative, []).append(
-                (sign.start, source.line_text_at(sign.start)[1], source.line_at(sign.start))
-            )
+        secrets, exhausted = exfiltration.find_secrets(source)
+        self._add_signs(source, secrets)
+        self.sources.append(source)
         scans = [
             patterns.scan_patterns(source),
             shell_checks.find_pipes_to_shell(source),
@@ -260,6 +258,23 @@ class _Examination:
         if any(source.has(name.lower()) for name in self.fixtures):
             started = (match["name"] for match in _RUNS_FILE.finditer(source.text))
             self.started_files[relative] = self.fixtures.intersection(started)
+
+    def _add_signs(self, source: AuditedText, signs: list[exfiltration.ExfiltrationSign]) -> None:
+        self.signs += signs
+        for sign in signs:
+            self.sign_lines.setdefault(sign.file, []).append(
+                (sign.start, source.line_text_at(sign.start)[1], source.line_at(sign.start))
+            )
+
+    def _find_sends(self) -> None:
+        """Searches all texts, once; only items with a secret or a promise need it."""
+        for source in self.sources:
+            sends, exhausted = exfiltration.find_sends(source)
+            self._add_signs(source, sends)
+            if exhausted:
+                reason = "too many matches to examine for secret-exfiltration"
+                self.unread.append(UnreadPath(self._location(source.content.entry.relative), reason))
+        self.sources = []
 
     def _rate_hits(self, source: AuditedText, hits: list[patterns.RuleHit]) -> None:
         suppressions = find_suppressions(source)
@@ -300,6 +315,8 @@ class _Examination:
 
     def _check_across_files(self) -> None:
         """Checks that need all files of the item."""
+        if any(sign.kind == "secret" for sign in self.signs):
+            self._find_sends()
         pairs = exfiltration.pair_signs(self.signs, self.names_stranger and len(self.item.files) <= _FEW_FILES)
         for pair in pairs:
             row, line = self._sign_line(pair.secret)

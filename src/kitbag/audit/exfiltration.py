@@ -12,6 +12,7 @@ import msgspec
 from kitbag.audit.expressions import load_expression, load_word_table, load_words
 from kitbag.audit.patterns import LineMatches, RuleHit, command_window
 from kitbag.audit.regions import PROSE_ROLES, AuditedText, RegionRole
+from kitbag.audit.secret_places import secret_place_expression, secret_place_words
 from kitbag.audit.urls import FoundUrl, find_hosts, is_local_host, is_ordinary_host
 from kitbag.audit.warning_context import is_warned_about
 
@@ -19,6 +20,9 @@ SignStrength = Literal["strong", "weak"]
 MAX_SIGNS: Final = 100
 _STRONG = load_expression("exfiltration.strong")
 _STRONG_WORDS: Final = load_words("exfiltration.strong_words")
+_PLACES = secret_place_expression()
+_PLACE_WORDS: Final = secret_place_words()
+_PRINTING_COMMANDS: Final = frozenset(load_words("secret_places.commands"))
 _WEAK = load_expression("exfiltration.weak")
 _WEAK_WORDS: Final = (".env", ".npmrc", ".pypirc", ".kube/config", ".docker/config", ".pem")
 _DUMP_SHELL = load_expression("exfiltration.dump_shell")
@@ -35,6 +39,10 @@ _ENV_SECRET = load_expression("exfiltration.env_secret")
 _TOOLS: Final = {"gh": "GITHUB_TOKEN", "gcloud": "GOOGLE_APPLICATION"}
 """Programs that print a token, and the variable that would hold it."""
 _MAX_SCRIPT: Final = 20_000
+_SHORT_SCRIPT: Final = 4_000
+_NEAR: Final = 500
+_READS_RAW = load_expression("exfiltration.reads_raw")
+_AUTHENTICATES = re.compile(r"authori[sz]ation|bearer|api[-_]?key|dotenv|x-\w+-token|split\(|parse", re.IGNORECASE)
 _ABROAD_WITHOUT_URL = re.compile(
     r"\b(?:nc|ncat|netcat)\s|@[\w.-]+:|\bgist\s+create\b|\bs3://|\b(?:dig|nslookup|host)\s|gethostbyname|create_connection"
     r"|[\w.+-]+@[\w-]+\.\w|dns\.|--mirror|HTTPS?Connection|\.sendall|\.request\("
@@ -46,6 +54,7 @@ _PROVIDERS: Final = load_word_table("exfiltration.providers")
 _PROVIDER_WORDS: Final = (*(prefix.lower() for prefix in _PROVIDERS), "auth token", "auth print")
 _SECRETS: Final[tuple[tuple["re.Pattern[str]", tuple[str, ...], SignStrength], ...]] = (
     (_STRONG, _STRONG_WORDS, "strong"),
+    (_PLACES, _PLACE_WORDS, "strong"),
     (_WEAK, _WEAK_WORDS, "weak"),
     (_DUMP_SHELL, _DUMP_SHELL_WORDS, "strong"),
     (_DUMP_CODE, _DUMP_CODE_WORDS, "strong"),
@@ -69,8 +78,8 @@ class ExfiltrationSign(msgspec.Struct, frozen=True, kw_only=True):
     """For a send: to a host that is neither local nor well known. For a secret: its content is read."""
 
 
-def find_signs(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
-    """Where code reads secrets and sends data; True if there were too many places to examine."""
+def find_secrets(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
+    """Where code reads secrets; True if there were too many places to examine."""
     signs: list[ExfiltrationSign] = []
     exhausted = False
     is_program = source.content.kind == "script" and source.language not in ("shell", "powershell", "")
@@ -84,12 +93,18 @@ def find_signs(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
                 continue
             if not _USES.search(source.text[max(0, start - 80) : start]):
                 signs += _make_sign(source, "secret", strength, start, match[0])
+    return signs, exhausted
+
+
+def find_sends(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
+    """Where code sends data; True if there were too many places to examine."""
+    signs: list[ExfiltrationSign] = []
     matches = LineMatches(source, _SEND, _SEND_WORDS)
     for start, _, match in matches.found[:MAX_SIGNS]:
         hosts = find_hosts(command_window(source, start)[1])
         if not (hosts and all(is_local_host(host) for host in hosts)):
             signs += _make_sign(source, "send", "strong", start, match[0])
-    return signs, exhausted or matches.exhausted
+    return signs, matches.exhausted
 
 
 def _is_shell(source: AuditedText, start: int) -> bool:
@@ -110,6 +125,7 @@ def _make_sign(
         kind == "secret"
         and role == "script"
         and language not in ("shell", "powershell")
+        and not _DUMP_CODE.match(text)
         and _in_docstring(before, text)
     ):
         return []
@@ -117,16 +133,37 @@ def _make_sign(
     return [
         ExfiltrationSign(
             kind=kind,
-            strength="strong" if strength == "weak" and (_UPLOADS.search(before) or _PIPED.search(row)) else strength,
+            strength="strong" if strength == "weak" and _is_read_and_sent(source, start, before, row) else strength,
             file=source.content.entry.relative,
             start=start,
             line=source.line_at(start),
             block=region.start if region is not None else -1,
             runs=role in ("command", "script", "config"),
             text=text.strip()[:80],
-            foreign=_sends_abroad(source, start, role) if kind == "send" else "env" in text or bool(_READS.search(row)),
+            foreign=_sends_abroad(source, start, role) if kind == "send" else _is_read(source, text, row, role),
         )
     ]
+
+
+def _is_read(source: AuditedText, text: str, row: str, role: RegionRole) -> bool:
+    """Whether the content of the secret is read: in its line, or in a script that names it in a list first."""
+    if "env" in text.lower() or text.lower() in _PRINTING_COMMANDS or _READS.search(row):
+        return True
+    return role == "script" and len(source.text) <= _SHORT_SCRIPT and bool(_READS.search(source.text))
+
+
+def _is_read_and_sent(source: AuditedText, start: int, before: str, row: str) -> bool:
+    """A file such as `.env` that is not loaded as settings, but read and handed to what sends it."""
+    if _UPLOADS.search(before) or _PIPED.search(row):
+        return True
+    nearby = source.text[max(0, start - _NEAR) : start + _NEAR]
+    is_settings = source.lower.startswith(".env", start)
+    return (
+        is_settings
+        and bool(_READS_RAW.search(row))
+        and not _AUTHENTICATES.search(nearby)
+        and bool(_SEND.search(nearby))
+    )
 
 
 def _in_docstring(before: str, text: str) -> bool:
@@ -195,8 +232,9 @@ def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> l
     if not addresses or not any(source.has(word) for word in _PROVIDER_WORDS):
         return hits
     external_hosts = [address.host for address in addresses if not is_local_host(address.host)]
-    sends = len(LineMatches(source, _SEND, _SEND_WORDS).found) > 0
-    for start, end, match in LineMatches(source, _ENV_SECRET, _PROVIDER_WORDS).found[: 5 * MAX_SIGNS]:
+    variables = LineMatches(source, _ENV_SECRET, _PROVIDER_WORDS).found[: 5 * MAX_SIGNS]
+    sends = bool(variables) and len(LineMatches(source, _SEND, _SEND_WORDS).found) > 0
+    for start, end, match in variables:
         tool = match["tool"]
         name = match["shell"] or match["python"] or match["get"] or match["node"] or _TOOLS[tool.split()[0]]
         owners = next((hosts for prefix, hosts in _PROVIDERS.items() if name.startswith(prefix)), None)

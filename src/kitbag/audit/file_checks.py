@@ -4,6 +4,8 @@ Used by examine_item; uses file_types.
 """
 
 import os
+import re
+from typing import Final
 
 import msgspec
 
@@ -113,12 +115,8 @@ def check_content(content: FileContent) -> list[FileRemark]:
         remarks.append(_unknown_binary_remark(content))
     if is_archive(magic):
         remarks += _check_archive(content)
-    elif magic == "image" and _has_appended_data(content.data):
-        remarks.append(
-            FileRemark(
-                rule="active-picture", severity=None, excerpt=name, note="archive or script appended to the image"
-            )
-        )
+    elif magic == "image" and (appended := _check_image_tail(content)) is not None:
+        remarks.append(appended)
     if content.truncated and content.text is not None:
         severity: Severity = "low" if is_data_file(name) else "medium"
         note = f"{content.size:,} bytes; only the first {len(content.data):,} were examined"
@@ -160,12 +158,31 @@ def _check_archive(content: FileContent) -> list[FileRemark]:
     return [FileRemark(rule="archive-file", severity=severity, excerpt=name, note=f"{content.magic}; not examined")]
 
 
-def _has_appended_data(data: bytes) -> bool:
-    if not data.startswith(b"\x89PNG"):
-        return False
-    end = data.rfind(b"IEND\xaeB`\x82")
-    tail = data[end + 8 :] if end >= 0 else b""
-    return b"PK\3\4" in tail or b"#!/" in tail or b"\x7fELF" in tail or b"<?php" in tail
+_IMAGE_ENDS: Final = ((b"\x89PNG", b"IEND\xaeB`\x82"), (b"\xff\xd8", b"\xff\xd9"), (b"GIF8", b"\0;"))
+_PROGRAM_TEXT = re.compile(
+    rb"PK\x03\x04|\x7fELF|#!/|<\?php|<script|\b(?:import|require|eval|exec|curl|wget|powershell|base64|function|subprocess)\b"
+)
+_MAX_TAIL: Final = 65536
+
+
+def _check_image_tail(content: FileContent) -> FileRemark | None:
+    """A program, an archive or code that follows the end of an image."""
+    data = content.data
+    start, end = next(((start, end) for start, end in _IMAGE_ENDS if data.startswith(start)), (b"", b""))
+    is_jpeg = start == b"\xff\xd8"
+    at = data.find(end, len(start)) if is_jpeg else data.rfind(end)
+    tail = data[at + len(end) :][:_MAX_TAIL] if start and at >= 0 else b""
+    # A JPEG thumbnail has an end of its own, and binary data follows it.
+    if not _PROGRAM_TEXT.search(tail) or (is_jpeg and not _is_plain(tail)):
+        return None
+    severity: Severity = "medium" if b"PK\3\4" in tail else "high"
+    note = "archive or code appended to the image"
+    return FileRemark(rule="active-picture", severity=severity, excerpt=content.name, note=note)
+
+
+def _is_plain(tail: bytes) -> bool:
+    sample = tail[:400]
+    return sample.startswith((b"PK\3\4", b"\x7fELF")) or all(32 <= byte < 127 or byte in b"\t\r\n" for byte in sample)
 
 
 def is_binary(content: FileContent) -> bool:

@@ -21,12 +21,13 @@ from kitbag.audit.patterns import (
 )
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
-from kitbag.audit.urls import foreign_hosts
+from kitbag.audit.urls import foreign_hosts, is_ordinary_host
 
 _BLANK = re.compile(r"\n[ \t>]*\n")
-_MAX_BLOCKS: Final = 400
+_MAIL = re.compile(r"(?<![\w.+/-])[\w.+-]{1,64}@([\w-]+(?:\.[\w-]+)+)")
 _MAX_JOINED: Final = 8_000
 _MAX_PART: Final = 2_000
+_MAX_FRAGMENT: Final = 300
 
 
 def find_dangerous_instructions(source: AuditedText) -> ScanResult:
@@ -36,6 +37,7 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
     if source.content.kind != "markdown":
         return ScanResult(hits, exhausted)
     present: dict[str, list[str]] = {}
+    paragraphs: dict[int, _Paragraph] = {}
     for combination in load_combinations():
         for name in combination.parts:
             if name not in present:
@@ -43,12 +45,50 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
             if not present[name]:
                 break
         else:
-            if not _search(source, combination, present[combination.parts[0]], hits):
+            if not _search(source, combination, present[combination.parts[0]], paragraphs, hits):
                 exhausted.append(combination.rule)
     return ScanResult(hits, exhausted)
 
 
-def _search(source: AuditedText, combination: RuleCombination, words: list[str], hits: list[RuleHit]) -> bool:
+class _Paragraph:
+    """Text between blank lines, and which parts it lacks: several combinations ask for the same ones."""
+
+    __slots__ = ("_is_foreign", "_lacks", "end", "text")
+
+    def __init__(self, text: str, end: int) -> None:
+        # Line breaks and emphasis do not end a sentence; offsets stay the same.
+        self.text = text.replace("\n", " ").replace("**", "  ")
+        self.end = end
+        self._lacks: set[str] = set()
+        self._is_foreign: bool | None = None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it names a host or an address that is neither local nor well known."""
+        if self._is_foreign is None:
+            self._is_foreign = ("://" in self.text and bool(foreign_hosts(self.text))) or _mails_abroad(self.text)
+        return self._is_foreign
+
+    def find(self, name: str, first: int | None = None, near: int = 0) -> int | None:
+        """Where a part is; with `first`, at most `near` characters away from it."""
+        if name in self._lacks:
+            return None
+        regex = load_expression(f"instructions.{name}")
+        found = regex.search(self.text, 0 if first is None else max(0, first - near))
+        if found is None:
+            if first is None or first <= near:
+                self._lacks.add(name)
+            return None
+        return found.start() if first is None or found.start() - first <= near else None
+
+
+def _search(
+    source: AuditedText,
+    combination: RuleCombination,
+    words: list[str],
+    paragraphs: dict[int, _Paragraph],
+    hits: list[RuleHit],
+) -> bool:
     examined, after = 0, -1
     for offset in occurrences(source.lower, words):
         if offset < after:
@@ -57,12 +97,15 @@ def _search(source: AuditedText, combination: RuleCombination, words: list[str],
         examined += after - begin + 64
         if examined > MAX_EXAMINED:
             return False
-        # Line breaks and emphasis do not end a sentence; offsets stay the same.
-        start = _matches(combination, source.plain[begin:after].replace("\n", " ").replace("**", "  "))
+        paragraph = paragraphs.get(begin)
+        if paragraph is None or paragraph.end != after:
+            paragraph = paragraphs[begin] = _Paragraph(source.plain[begin:after], after)
+        start = _matches(combination, paragraph)
         if start is None:
             continue
         role, language = source.role_at(begin + start)
-        if is_instruction_role(role, language) and role not in ("table", "script-comment"):
+        is_step = role != "table" or combination.rule == "download-and-run"
+        if is_instruction_role(role, language) and is_step and role != "script-comment":
             hits.append(
                 RuleHit(
                     rule=combination.rule,
@@ -85,55 +128,63 @@ def _paragraph(text: str, offset: int) -> tuple[int, int]:
     return begin, blank.start() if blank else high
 
 
-def _matches(combination: RuleCombination, paragraph: str) -> int | None:
+def _matches(combination: RuleCombination, paragraph: _Paragraph) -> int | None:
     """Where the first part is; None if a part is missing or too far away."""
+    if combination.foreign and not paragraph.is_foreign:
+        return None
     first: int | None = None
     for name in combination.parts:
-        match = _nearest(load_expression(f"instructions.{name}"), paragraph, first, combination.near)
-        if match is None:
+        found = paragraph.find(name, first, combination.near)
+        if found is None:
             return None
-        first = match if first is None else first
-    if any(load_expression(f"instructions.{name}").search(paragraph) for name in combination.without):
-        return None
-    if combination.foreign and not foreign_hosts(paragraph):
+        first = found if first is None else first
+    if any(paragraph.find(name) is not None for name in combination.without):
         return None
     return first
 
 
-def _nearest(regex: "re.Pattern[str]", paragraph: str, first: int | None, near: int) -> int | None:
-    if first is None:
-        match = regex.search(paragraph)
-        return match.start() if match else None
-    found = regex.search(paragraph, max(0, first - near))
-    return found.start() if found and found.start() - first <= near else None
+def _mails_abroad(text: str) -> bool:
+    return "@" in text and any(not is_ordinary_host(match[1].lower()) for match in _MAIL.finditer(text))
 
 
 def find_split_instructions(sources: list[tuple[FileContent, str]]) -> list[tuple[str, RuleHit, str]]:
     """Combinations that match only when short files are read one after the other: file, hit, excerpt."""
-    parts = [(content, text) for content, text in sources if content.kind == "markdown" and len(text) <= _MAX_PART]
-    if len(parts) < 2:
+    parts = [
+        (content.entry, " ".join(text.split()))
+        for content, text in sources
+        if content.kind == "markdown" and len(text) <= _MAX_PART
+    ]
+    if len(parts) < 2 or sum(len(text) for _, text in parts) > _MAX_JOINED:
         return []
-    joined, starts = "", list[int]()
-    for _, text in parts:
-        starts.append(len(joined))
-        joined += " ".join(text.split()) + " "
-    if len(joined) > _MAX_JOINED:
-        return []
-    return _across(joined, starts, [content.entry for content, _ in parts])
+    return _across(parts) or _among_fragments(parts)
 
 
-def _across(joined: str, starts: list[int], entries: list[AuditFile]) -> list[tuple[str, RuleHit, str]]:
-    found: list[tuple[str, RuleHit, str]] = []
+def _across(parts: list[tuple[AuditFile, str]]) -> list[tuple[str, RuleHit, str]]:
+    texts = [text for _, text in parts]
     for combination in load_combinations():
         if combination.rule != "secret-exfiltration":
             continue
-        for at in range(len(starts) - 1):
-            window = joined[starts[at] : starts[at] + MAX_WINDOW]
-            alone = joined[starts[at] : starts[at + 1]]
-            start = _matches(combination, window)
-            if start is None or start >= len(alone) or _matches(combination, alone) is not None:
+        for at, alone in enumerate(texts[:-1]):
+            window = " ".join(texts[at:])[:MAX_WINDOW]
+            start = _matches(combination, _Paragraph(window, 0))
+            if start is None or start >= len(alone) or _matches(combination, _Paragraph(alone, 0)) is not None:
                 continue
-            hit = RuleHit(rule=combination.rule, start=start, end=start, note="an instruction split over several files")
-            found.append((entries[at].relative, hit, window[start : start + 160]))
-            return found
-    return found
+            return [_split_hit(parts[at][0], window[start:])]
+    return []
+
+
+def _among_fragments(parts: list[tuple[AuditFile, str]]) -> list[tuple[str, RuleHit, str]]:
+    """One tiny file names a secret, another a stranger's host, and one of them says to send."""
+    tiny = [(entry, _Paragraph(text, 0)) for entry, text in parts if len(text) <= _MAX_FRAGMENT]
+    secrets = [(entry, text) for entry, text in tiny if text.find("secret_file") is not None]
+    hosts = [text for _, text in tiny if text.is_foreign]
+    sends = any(text.find("sends") is not None for _, text in tiny)
+    for entry, secret in secrets:
+        if sends and not secret.is_foreign and hosts and secret.find("authenticates") is None:
+            return [_split_hit(entry, secret.text)]
+    return []
+
+
+def _split_hit(entry: AuditFile, excerpt: str) -> tuple[str, RuleHit, str]:
+    note = "an instruction split over several files"
+    return entry.relative, RuleHit(rule="secret-exfiltration", start=0, end=0, note=note), excerpt[:160]

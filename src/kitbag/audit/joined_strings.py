@@ -22,10 +22,13 @@ _LISTED = re.compile(rf"\[\s*{_STRING}(?:\s*,\s*{_STRING})++\s*,?\s*\]")
 _CODES = re.compile(r"[\[(]\s*(\d{2,3}(?:\s*,\s*\d{2,3}){3,400}+)\s*,?\s*[\])]")
 _REVERSED = re.compile(rf"""({_STRING})(?:\[::-1\]|\.split\(["']{{2}}\)\.reverse\(\))""")
 _ASSIGNED = re.compile(
-    r"(?:^|[;\s])(\w{1,12})=(?:\"([\w ./:-]{0,12})\"|'([\w ./:-]{0,12})'|([\w./:-]{1,12}))(?=[;\s]|$)"
+    r"(?:^|[;\s])(\w{1,12})=(?:\"([\w ./:|?=-]{0,80})\"|'([\w ./:|?=-]{0,80})'|([\w./:-]{1,80}))(?=[;\s]|$)"
 )
-_VARIABLES = re.compile(r"(?:\$\{?\w{1,12}\}?){2,12}")
+_VARIABLES = re.compile(r"(?:\$\{?\w{1,12}\}?\s?\|?\s?){1,11}\$\{?\w{1,12}\}?")
+_FORMATTED = re.compile(rf"({_STRING})\s?-f\s?((?:{_STRING}\s?,\s?)*{_STRING})")
 _NAME = re.compile(r"\w+")
+_NAMED = re.compile(r"\$\{?(\w{1,12})\}?")
+_PLACE = re.compile(r"\{(\d)\}")
 
 
 class _Joined(NamedTuple):
@@ -68,6 +71,11 @@ def _all_joined(source: AuditedText) -> Iterator[_Joined]:
     if source.has("[::-1]") or source.has(".reverse()"):
         for match in _REVERSED.finditer(text):
             yield _Joined(match.start(), match.end(), [match[1][1:-1]], match[1][-2:0:-1])
+    if source.has("-f ") or source.has("-f'"):
+        for match in _FORMATTED.finditer(text):
+            values = [value[1:-1] for value in _FRAGMENT.findall(match[2])]
+            filled = _PLACE.sub(lambda found: "".join(values[int(found[1]) : int(found[1]) + 1]), match[1][1:-1])  # noqa: B023
+            yield _Joined(match.start(), match.end(), values, filled)
     if "$" in text and (source.language == "shell" or source.content.kind == "markdown"):
         yield from _from_variables(text)
 
@@ -87,4 +95,5 @@ def _from_variables(text: str) -> Iterator[_Joined]:
         names = _NAME.findall(match[0])
         if all(name in values for name in names):
             fragments = [values[name] for name in names]
-            yield _Joined(match.start(), match.end(), fragments, "".join(fragments))
+            joined = _NAMED.sub(lambda found: values[found[1]], match[0])
+            yield _Joined(match.start(), match.end(), fragments, joined)

@@ -50,19 +50,19 @@ def scan_patterns(source: AuditedText) -> ScanResult:
     exhausted: list[str] = []
     for pattern in load_patterns():
         words = words_in(source, pattern.words)
-        if pattern.also and not any(source.has(word) for word in pattern.also):
+        if not words or (pattern.also and not words_in(source, pattern.also)):
             continue
-        if words and not _search_pattern(source, pattern, words, hits):
+        if not _search_pattern(source, pattern, words, hits):
             exhausted.append(pattern.rule)
     return ScanResult(hits, exhausted)
 
 
-_cores = functools.cache(index_words)
+_group = functools.cache(index_words)
 
 
 def words_in(source: AuditedText, words: tuple[str, ...]) -> list[str]:
     """Those of the words that the text contains."""
-    return [] if source.has_none(_cores(words)) else [word for word in words if source.has(word)]
+    return source.words.of_group(_group(words))
 
 
 def _search_pattern(source: AuditedText, pattern: RulePattern, words: list[str], hits: list[RuleHit]) -> bool:
@@ -110,9 +110,13 @@ def occurrences(text: str, words: list[str]) -> Iterator[int]:
             yield at
             at = text.find(word, at + len(word))
         return
-    either = re.compile("|".join(re.escape(word) for word in words))
-    for match in either.finditer(text):
+    for match in _either(tuple(words)).finditer(text):
         yield match.start()
+
+
+@functools.lru_cache(maxsize=4096)
+def _either(words: tuple[str, ...]) -> "re.Pattern[str]":
+    return re.compile("|".join(re.escape(word) for word in words))
 
 
 class LineMatch(NamedTuple):

@@ -13,6 +13,7 @@ from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.findings import Severity
 from kitbag.audit.patterns import LineMatches, RuleHit, ScanResult, command_window
 from kitbag.audit.regions import PROSE_ROLES, AuditedText, RegionRole
+from kitbag.audit.secret_places import PATH_SEPARATOR
 
 
 class _WriteTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,11 +26,21 @@ class _WriteTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The maximum severity in an example."""
 
 
+_SLASH = re.compile(r"\[[^\]]*\]|/")
+
+
+def _across_joins(regex: "re.Pattern[str]") -> "re.Pattern[str]":
+    """Also matches a path that code joins from parts: `home / ".claude" / "settings.json"`."""
+    return re.compile(
+        _SLASH.sub(lambda found: PATH_SEPARATOR if found[0] == "/" else found[0], regex.pattern), regex.flags
+    )
+
+
 def _target(rule: str, name: str, strong: bool = False, example: Severity = "high") -> _WriteTarget:
     return _WriteTarget(
         rule=rule,
         words=load_words(f"persistence.{name}"),
-        regex=load_expression(f"persistence.{name}"),
+        regex=_across_joins(load_expression(f"persistence.{name}")),
         is_strong=strong,
         max_example_severity=example,
     )
@@ -62,6 +73,11 @@ _PLANTED = re.compile(
     re.IGNORECASE,
 )
 """Instructions that a script writes for later sessions and that work against the user."""
+_PHONES_HOME = re.compile(
+    r"(?:\b(?:echo|printf|cat|tee)\b|<<)[^>]{0,400}(?:(?:\b|\\n)(?:curl|wget|nc|ncat)\s|/dev/tcp/|\|\s*(?:ba|z)?sh\b)",
+    re.IGNORECASE,
+)
+"""What is written reaches out when it runs."""
 _WRITES = re.compile(r">>|\.write\(|write_(?:text|bytes)\(|(?:append|write)File|\.open\(\s*[\"']a")
 _ORDINARY = load_expression("persistence.ordinary")
 _NOT_ORDINARY = re.compile(
@@ -140,4 +156,5 @@ def _severity(target: _WriteTarget, role: RegionRole, how: str, window: str, nea
         and not _NOT_ORDINARY.search(window)
     ):
         return "medium" if runs else "low"
-    return "high" if runs else target.max_example_severity
+    phones_home = _PHONES_HOME.search(window) or ("<<" in window and _PHONES_HOME.search(nearby))
+    return "high" if runs or phones_home else target.max_example_severity

@@ -13,7 +13,7 @@ import msgspec
 
 from kitbag.audit.expressions import load_words
 from kitbag.audit.file_content import FileContent
-from kitbag.audit.word_index import find_cores, index_size, index_words, is_indexed, parts_of
+from kitbag.audit.word_index import TextWords
 from kitbag.library.names import confusable_skeleton
 from kitbag.text.frontmatter import split_frontmatter
 from kitbag.text.reference_syntax import ReferenceToken, find_references
@@ -85,10 +85,7 @@ class AuditedText:
 
     __slots__ = (
         "_headings",
-        "_index_size",
-        "_present",
         "_starts",
-        "_words",
         "body_start",
         "content",
         "frontmatter",
@@ -98,6 +95,7 @@ class AuditedText:
         "regions",
         "text",
         "tokens",
+        "words",
     )
 
     def __init__(self, content: FileContent, text: str) -> None:
@@ -111,8 +109,7 @@ class AuditedText:
         """The text with look-alike letters replaced; offsets are the same."""
         if self.has_mixed_words:
             self.lower = self.lower.translate(_LOOK_ALIKES)
-        self._index_size = index_size()
-        self._present = find_cores(self.lower)
+        self.words = TextWords(self.lower)
         self.tokens: list[ReferenceToken] = []
         self.frontmatter = ""
         self.body_start = 0
@@ -120,7 +117,6 @@ class AuditedText:
         if content.kind == "markdown":
             self._read_markdown()
         self._starts = [region.start for region in self.regions]
-        self._words: dict[str, bool] = {}
         self._headings: list[tuple[int, str]] | None = None
 
     @property
@@ -178,23 +174,8 @@ class AuditedText:
             self.regions.append(TextRegion(start=opened, end=start, role="comment", language=""))
 
     def has(self, word: str) -> bool:
-        """Whether the text contains a lowercase word; cached, because many detectors ask for the same words."""
-        known = self._words.get(word)
-        if known is None:
-            parts = parts_of(word)
-            if all(is_indexed(part, self._index_size) for part in parts):
-                known = self._present.issuperset(parts) and (parts[0] == word or word in self.lower)
-            else:
-                index_words((word,))
-                known = word in self.lower
-            self._words[word] = known
-        return known
-
-    def has_none(self, cores: frozenset[str]) -> bool:
-        """Whether none of the words with these cores, from `index_words`, can be in the text."""
-        if not self._present.isdisjoint(cores):
-            return False
-        return self._index_size == index_size() or all(is_indexed(core, self._index_size) for core in cores)
+        """Whether the text contains a lowercase word."""
+        return self.words.has(word)
 
     def region_at(self, offset: int) -> TextRegion | None:
         at = bisect.bisect_right(self._starts, offset) - 1

@@ -164,7 +164,7 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         and context.language not in ("shell", "powershell", "")
     ):
         return _mitigate_text_in_code(source, hit)
-    if context.role == "config" and source.content.kind == "config" and hit.rule in _SHELL_RULES and _is_listing(line):
+    if context.role == "config" and source.content.kind != "script" and hit.rule in _SHELL_RULES and _is_listing(line):
         return "medium", "in a data file"
     return ""
 

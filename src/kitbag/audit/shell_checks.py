@@ -79,7 +79,8 @@ def _reads_code(sink: "re.Match[str]") -> bool:
         return rest.startswith("-c") or not rest
     if _SHELL.fullmatch(program):
         if rest.startswith("-c"):
-            return _DRAINED.search(rest) is not None
+            after = sink.end("program")
+            return _DRAINED.search(sink.string[after : after + 80]) is not None
         return rest.startswith("-s") or " -s" in rest or not _NAMED_FILE.match(rest)
     return rest in ("", "-") or rest.startswith(("- ", "/dev/stdin")) or (rest[:2] in ("-c", "-e") and "stdin" in rest)
 
@@ -96,38 +97,63 @@ def _pipeline_before(before: str) -> str:
 _FETCHED = load_expression("shell_checks.fetched")
 _FETCH_WORDS: Final = load_words("shell_checks.fetch_words")
 _EVALUATED = load_expression("shell_checks.evaluated")
-_DERIVED = re.compile(
-    r"^[ \t]*(?:const |let |var )?(?P<name>[A-Za-z_]\w{0,40}) ?= ?"
-    r"(?:(?:compile|str|bytes|eval)\()?(?P<from>[A-Za-z_]\w{0,40})\b",
+_ASSIGNED = re.compile(
+    r"^[ \t]*(?:export |local |const |let |var |my )?\$?(?P<name>[A-Za-z_]\w{0,40}) ?:?=(?![=>]) ?"
+    r"(?P<value>[^\n]{1,200})",
     re.MULTILINE,
 )
+_NAME = re.compile(r"(?<![\w.\"'])[A-Za-z_]\w{0,40}(?!\w|\s*=[^=])")
+_FIRST_NAME = re.compile(r"[\s\"'{(\[$&]{0,4}([A-Za-z_]\w{0,40})\b(?![\"']\])")
 _EVALUATE_WORDS: Final = load_words("shell_checks.evaluate_words")
-_IS_DECODED = re.compile(r"64|hex|atob|decompress|marshal")
+_IS_DECODED = re.compile(
+    r"64|32|85|hex|atob|decompress|marshal|xxd|openssl|codecs|charcode|gzinflate|\.\w+[\"']", re.IGNORECASE
+)
 _MAX_MATCHES: Final = 500
+_MAX_DERIVED: Final = 60
 _TO_SHELL = re.compile(r"\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b")
 
 
 def find_evaluated_values(source: AuditedText) -> ScanResult:
-    """`code = requests.get(url).text` and later `exec(code)`, also in JavaScript and shell."""
+    """`code = requests.get(url).text` and later `exec(code)`, in any language, also through other names."""
     hits: list[RuleHit] = []
     fetched = LineMatches(source, _FETCHED, _FETCH_WORDS)
+    if not fetched.found:
+        return ScanResult(hits, ["pipe-to-shell"] if fetched.exhausted else [])
+    evaluated = LineMatches(source, _EVALUATED, _EVALUATE_WORDS)
     decoded: dict[str, bool] = {}
     for _, _, match in fetched.found[:_MAX_MATCHES]:
         decoded.setdefault(match["name"], _IS_DECODED.search(match["value"]) is not None)
-    if not decoded:
-        return ScanResult(hits, ["pipe-to-shell"] if fetched.exhausted else [])
-    for match in itertools.islice(_DERIVED.finditer(source.text), _MAX_MATCHES):
-        if match["from"] in decoded:
-            decoded.setdefault(match["name"], decoded[match["from"]])
-    evaluated = LineMatches(source, _EVALUATED, _EVALUATE_WORDS)
+    _add_derived(source, decoded)
     for start, end, match in evaluated.found[:_MAX_MATCHES]:
-        name = match["name"]
-        prints = match[0].lstrip().startswith(("echo", "printf"))
-        if name in decoded and (not prints or _TO_SHELL.search(match["after"])):
+        name = _evaluated_name(match, decoded)
+        if name:
             rule = "decode-to-shell" if decoded[name] else "pipe-to-shell"
             note = f"`{name}` is {'decoded' if decoded[name] else 'fetched'} above"
             hits.append(RuleHit(rule=rule, start=start, end=end, severity=None, confidence="medium", note=note))
     return ScanResult(hits, ["pipe-to-shell"] if fetched.exhausted or evaluated.exhausted else [])
+
+
+def _add_derived(source: AuditedText, decoded: dict[str, bool]) -> None:
+    """Names that get their value from one of the names."""
+    for match in itertools.islice(_ASSIGNED.finditer(source.text), _MAX_MATCHES):
+        if len(decoded) >= _MAX_DERIVED:
+            return
+        origin = next((name for name in _NAME.findall(match["value"]) if name in decoded), None)
+        if origin is not None:
+            decoded.setdefault(match["name"], decoded[origin])
+
+
+def _evaluated_name(match: "re.Match[str]", decoded: dict[str, bool]) -> str:
+    """The fetched or decoded name that is run; empty if it is none."""
+    argument = match["argument"]
+    if match["whole"]:
+        # The first argument only: the others are a namespace.
+        return next((name for name in _NAME.findall(argument.split(",")[0]) if name in decoded), "")
+    first = _FIRST_NAME.match(argument)
+    if first is None or first[1] not in decoded:
+        return ""
+    prints = match["part"].startswith(("echo", "printf"))
+    return first[1] if not prints or _TO_SHELL.search(argument) else ""
 
 
 # --- Downloaded and decoded files that are run later ------------------------------------------------------------------
@@ -142,11 +168,22 @@ _OUTPUT = re.compile(
 _URL_NAME = load_expression("shell_checks.url_name")
 _CHECKED = load_expression("shell_checks.checked")
 _LOOKAHEAD = 1500
+_SAVE_WORDS: Final = (
+    "curl",
+    "wget",
+    "urlretrieve",
+    "iwr",
+    "invoke-webrequest",
+    "aria2c",
+    "irm",
+    "invoke-restmethod",
+    "start-bitstransfer",
+)
 
 
 def find_executed_downloads(source: AuditedText) -> ScanResult:
     hits: list[RuleHit] = []
-    matches = LineMatches(source, _SAVED, ("curl", "wget", "urlretrieve", "iwr", "invoke-webrequest", "aria2c"))
+    matches = LineMatches(source, _SAVED, _SAVE_WORDS)
     for start, end, match in matches.found[:_MAX_MATCHES]:
         name = _saved_name(match)
         if not name or "://" not in match[0]:
@@ -170,8 +207,8 @@ def _runs_file(name: str, after: str) -> bool:
     runs = re.compile(
         rf"(?:(?<![\w.-])(?:ba|z|da|k)?sh\s+(?:-\w+\s+)*|\bpython[\d.]*\s+|\bnode\s+|\bjava\s+-jar\s+|(?<!\S)\.\s+|\bsource\s+"
         rf"|\bchmod\s+\S+\s+|\bdpkg\s+-i\s+|\brpm\s+-\w+\s+|\binstaller\s+-pkg\s+|\bos\.system\(\s*|\bsubprocess\.\w+\(\s*\[?\s*"
-        rf"|\bos\.chmod\(\s*|\./)[\"']?(?:[\w.~$/{{}}-]{{0,80}}/)?{base}(?![\w-])|(?:^|[;&|]\s*)(?:sudo\s+)?[\"']?[~/.$][\w.~$/{{}}-]{{0,80}}/{base}(?![\w-])",
-        re.MULTILINE,
+        rf"|\bos\.chmod\(\s*|\bstart-process\s+(?:-filepath\s+)?|\binvoke-item\s+|\bmsiexec\b[^\n]{{0,20}}\s|(?:^|\s)[&.]\s+|\bopen\s+(?:-\w\s+)?|\bxdg-open\s+|\bstart\s+|\./)[\"']?(?:[\w.~$/{{}}-]{{0,80}}/)?{base}(?![\w-])|(?:^|[;&|]\s*)(?:sudo\s+)?[\"']?[~/.$][\w.~$/{{}}-]{{0,80}}/{base}(?![\w-])",
+        re.MULTILINE | re.IGNORECASE,
     )
     return runs.search(after) is not None
 
@@ -182,9 +219,40 @@ _WRITES_PROGRAM = load_expression("shell_checks.writes_program")
 _MAKES_EXECUTABLE = load_expression("shell_checks.makes_executable")
 _STARTS = load_expression("shell_checks.starts")
 _DECODE_WORDS: Final = ("b64decode(", "unhexlify(", "fromhex(", "atob(", "base64'", 'base64"', "'hex'", '"hex"')
-_DOWNLOAD_WORDS: Final = ("urlretrieve", "requests.get", "urlopen", "https.get", "http.get", "fetch(")
-_START_WORDS: Final = ("os.system", "os.popen", "os.exec", "startfile", "subprocess", "popen", "exec", "spawn")
-_EXECUTABLE_WORDS: Final = ("s_iexec", "s_ixusr", "s_irwxu", "chmod", "mode:")
+_DOWNLOAD_WORDS: Final = (
+    "urlretrieve",
+    "requests.get",
+    "httpx.",
+    "urlopen",
+    "https.get",
+    "http.get",
+    "fetch(",
+    "axios",
+    "got(",
+    "got.stream",
+    "downloadfile",
+    "uri.open",
+    "net::http",
+    "iwr ",
+    "invoke-webrequest",
+    "start-bitstransfer",
+)
+_START_WORDS: Final = (
+    "os.system",
+    "os.popen",
+    "os.exec",
+    "startfile",
+    "subprocess",
+    "popen",
+    "exec",
+    "spawn",
+    "fork(",
+    "start-process",
+    "invoke-item",
+    "kernel.",
+    "& $",
+)
+_EXECUTABLE_WORDS: Final = ("s_iexec", "s_ixusr", "s_irwxu", "chmod", "mode:", ".exe", ".msi", ".bat", ".cmd", ".scr")
 _WRITE_WORDS: Final = ("writefile", "open(", "writestream", "file.write", "path(")
 
 

@@ -1,63 +1,106 @@
-"""Tells which of many words a text may contain, in one pass over its distinct words.
+"""Tells which of many words a text contains, in one pass over its distinct words.
 
 A detector searches for words such as `os.system(` before it applies an expression. The core of a word is its longest
-part without punctuation; a text without the core does not have the word. Used by regions and patterns.
+part without punctuation; only words whose core occurs are searched for. A short word with a blank, such as `nc `, is
+never the end of a longer one. Used by regions and patterns.
 """
 
-from typing import Final
+import re
+from typing import Final, NamedTuple
 
 _PUNCTUATION: Final = str.maketrans({chr(code): " " for code in range(128) if not chr(code).isalnum()})
 _START: Final = 3
-_LONG: Final = 5
 _MAX_TOKEN: Final = 200
 _MAX_CACHED: Final = 200_000
+_numbers: dict[str, int] = {}
+"""Each indexed word and its number."""
+_by_core: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+"""For each core, the words that have it and their other parts."""
+_by_token: dict[str, list[str]] = {}
+"""Short words with a blank."""
+_SHORT_WORD: Final = re.compile(r"([a-z]{2,4}) ")
 _by_start: dict[str, list[str]] = {}
-"""Indexed cores by their first letters."""
+"""Cores by their first letters."""
 _short: set[str] = set()
-_indexed: dict[str, int] = {}
-"""Each core and its number."""
-_parts_of: dict[str, tuple[str, ...]] = {}
 _seen: set[str] = set()
 """Words of texts that were searched for cores; most occur in many texts."""
 _cores_in: dict[str, tuple[str, ...]] = {}
 """Those of them that have cores."""
 
 
-def parts_of(word: str) -> tuple[str, ...]:
-    """Its longest part without punctuation (the core), and the other long ones."""
-    parts = _parts_of.get(word)
-    if parts is None:
-        found = sorted(word.translate(_PUNCTUATION).split() or [""], key=len, reverse=True)
-        parts = _parts_of[word] = (found[0], *(part for part in found[1:] if len(part) >= _LONG))
-    return parts
+class WordGroup(NamedTuple):
+    """Words that a detector searches for together."""
+
+    words: frozenset[str]
+    last: int
+    """The highest number of a word: texts that were indexed later know all of them."""
 
 
-def index_size() -> int:
-    return len(_indexed)
+def index_words(words: tuple[str, ...]) -> WordGroup:
+    """Texts read from now on know whether they contain the words."""
+    for word in words:
+        if word not in _numbers:
+            _numbers[word] = len(_numbers)
+            if short := _SHORT_WORD.fullmatch(word):
+                _by_token.setdefault(short[1], []).append(word)
+                continue
+            core, *others = sorted(word.translate(_PUNCTUATION).split() or [""], key=len, reverse=True)
+            needed = tuple(part for part in others if len(part) >= _START)
+            for part in (core, *needed):
+                _add_core(part)
+            _by_core[core].append((word, needed))
+    return WordGroup(frozenset(words), max((_numbers[word] for word in words), default=-1))
 
 
-def is_indexed(core: str, size: int) -> bool:
-    """Whether the core was indexed when the index had that size."""
-    return _indexed.get(core, size) < size
+def _add_core(core: str) -> None:
+    if core in _by_core:
+        return
+    _by_core[core] = []
+    _cores_in.clear()
+    _seen.clear()
+    if len(core) < _START:
+        _short.add(core)
+    else:
+        _by_start.setdefault(core[:_START], []).append(core)
 
 
-def index_words(words: tuple[str, ...]) -> frozenset[str]:
-    """The cores of the words; texts read from now on know whether they contain them."""
-    for core in {part for word in words for part in parts_of(word)} - _indexed.keys():
-        _indexed[core] = len(_indexed)
-        _cores_in.clear()
-        _seen.clear()
-        if len(core) < _START:
-            _short.add(core)
-        else:
-            _by_start.setdefault(core[:_START], []).append(core)
-    return frozenset(parts_of(word)[0] for word in words)
+class TextWords:
+    """The indexed words of one lowercase text."""
+
+    __slots__ = ("_lower", "_maybe", "_size", "_sure")
+
+    def __init__(self, lower: str) -> None:
+        self._lower = lower
+        self._size = len(_numbers)
+        tokens = set(lower.translate(_PUNCTUATION).split())
+        cores = _find_cores(lower, tokens)
+        self._maybe = {
+            word for core in cores for word, needed in _by_core[core] if not needed or cores.issuperset(needed)
+        }
+        """Words whose parts occur."""
+        self._maybe.update(word for token in tokens & _by_token.keys() for word in _by_token[token])
+        self._sure: dict[str, bool] = {}
+
+    def has(self, word: str) -> bool:
+        number = _numbers.get(word)
+        if number is None:
+            index_words((word,))
+        elif number < self._size and word not in self._maybe:
+            return False
+        known = self._sure.get(word)
+        if known is None:
+            known = self._sure[word] = word in self._lower
+        return known
+
+    def of_group(self, group: WordGroup) -> list[str]:
+        """Those of the words that the text contains, in a stable order."""
+        words = group.words & self._maybe if group.last < self._size else group.words
+        return sorted(word for word in words if self.has(word)) if words else []
 
 
-def find_cores(lower: str) -> set[str]:
-    """The indexed cores that a lowercase text contains."""
+def _find_cores(lower: str, tokens: set[str]) -> set[str]:
+    """The indexed cores that a lowercase text with these tokens contains."""
     present = {core for core in _short if core in lower}
-    tokens = set(lower.translate(_PUNCTUATION).split())
     for token in tokens - _seen:
         found = _find_in_token(token)
         if len(token) > _MAX_TOKEN or len(_seen) >= _MAX_CACHED:
@@ -73,7 +116,7 @@ def find_cores(lower: str) -> set[str]:
 
 def _find_in_token(token: str) -> tuple[str, ...]:
     if len(token) > _MAX_TOKEN:
-        return tuple(core for core in _indexed if core in token)
+        return tuple(core for core in _by_core if core in token)
     return tuple(
         core
         for at in range(len(token) - _START + 1)

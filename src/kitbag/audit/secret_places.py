@@ -1,0 +1,34 @@
+"""Where credentials are kept: folders, files, metadata services, and commands that print them.
+
+The places are data in expressions.toml. Used by exfiltration; persistence matches joined paths with its separator.
+"""
+
+import functools
+import re
+from typing import Final
+
+from kitbag.audit.expressions import load_words
+
+PATH_SEPARATOR: Final = r"""(?:[\\/]{1,2}|["'\s)]{0,3}[,/+]\s?["'])"""
+
+
+@functools.cache
+def secret_place_expression() -> "re.Pattern[str]":
+    """Matches a place in a path, also in one that code joins from parts."""
+    paths = "|".join(
+        re.escape(path).replace("/", PATH_SEPARATOR).replace("\\ ", r"\\?\s")
+        for path in sorted(load_words("secret_places.paths"), key=len, reverse=True)
+    )
+    commands = "|".join(re.escape(command) for command in load_words("secret_places.commands"))
+    return re.compile(rf"(?<![\w.])(?:{paths})(?![\w-])|\b(?:{commands})", re.IGNORECASE)
+
+
+@functools.cache
+def secret_place_words() -> tuple[str, ...]:
+    """For each place the part that a text with it always has."""
+    common = frozenset(load_words("secret_places.common"))
+    parts = (
+        max((part for part in path.split("/") if part not in common), key=len, default=path)
+        for path in load_words("secret_places.paths")
+    )
+    return tuple(dict.fromkeys((*parts, *load_words("secret_places.commands"))))
