@@ -44,7 +44,7 @@ def suggest_skills(library: Registry, message: str, catalog: str, known: Collect
     from kitbag.library.routing.skill_search import search_skills
 
     hits = search_skills(library, message, _SEARCHED)
-    best = max((hit.score for hit in hits if hit.has_need), default=math.inf)
+    best = max(hit.score for hit in hits) if any(hit.is_confident for hit in hits) else math.inf
     lines: list[str] = []
     left = _MAX_CHARACTERS
     most = MAX_SUGGESTIONS if len(message) < _LONG_MESSAGE else _MAX_FOR_LONG_MESSAGE
