@@ -64,7 +64,7 @@ def decide_suggestions(
 ) -> list[SuggestionDecision]:
     """For each match, suggested ones first, in the order of the block. `catalog` and `known`: as for suggest_skills."""
     max_length, described = catalog_budget(library.settings).entry, _split_catalog(catalog)
-    best = max((hit.score for hit in hits if hit.has_need), default=math.inf)
+    best = max(hit.score for hit in hits) if any(hit.is_confident for hit in hits) else math.inf
     suggested: list[SuggestionDecision] = []
     others: list[SuggestionDecision] = []
     covering = cover_needs(hits, best)

@@ -21,10 +21,10 @@ from kitbag.library.routing.stemming import american_spelling, porter_stem, stem
 from kitbag.library.routing.terms import term_keys
 from kitbag.library.routing.triggers import MAX_TRIGGER_TEXT
 
-MAX_CANDIDATES: Final = 32
+MAX_CANDIDATES: Final = 24
 MAX_SIMILAR, _MIN_SIMILARITY = 16, 0.2
 _MIN_SCORE_SHARE: Final = 0.15
-_FIELD_ROWS, _BODY_ROWS = 2_400, 800
+_FIELD_ROWS, _BODY_ROWS = 1_800, 600
 """How many rows the terms of a message may find in names and descriptions, and in bodies: bounds the time."""
 _PER_PASSAGE: Final = 3
 """The rarest terms of each passage are always searched."""

@@ -6,14 +6,13 @@ features and a reason. Uses retrieval, features and ranking_model; the search in
 
 import weakref
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Final
 
 import msgspec
 
 from kitbag.library.registry import Registry
 from kitbag.library.routing.features import MatchDetails, SkillFeatures, compute_features, weigh_message
-from kitbag.library.routing.ranking_model import BEST_MATCHES, RankingModel, load_models
+from kitbag.library.routing.ranking_model import load_models
 from kitbag.library.routing.retrieval import Retrieval, retrieve_candidates
 from kitbag.library.routing.search_index import SearchIndex
 from kitbag.library.routing.usage_prior import get_usage_prior
@@ -31,9 +30,7 @@ class SkillMatch(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     """What results are sorted by. Compares skills for one message only."""
     is_confident: bool
-    """Probable enough to be chosen without asking a model."""
-    has_need: bool
-    """Whether the message needs any skill, judged by its best matches: the same for all of them."""
+    """Probable enough to be suggested."""
     features: SkillFeatures
     words: dict[str, float]
     """Words of the message that name, description, tags or triggers contain, with their weights, highest first."""
@@ -81,14 +78,8 @@ def search_skills(
     if limit <= 0 or not message.strip():
         return []
     index = get_search_index(registry, wait)
-    retrieval = retrieve_candidates(index, message)
-    ranked = _add_prior(rank_candidates(index, retrieval), get_usage_prior(registry))
-    return list(_visible_matches(registry, ranked, limit, _choose_model(retrieval), hidden=hidden))
-
-
-def _choose_model(retrieval: Retrieval) -> RankingModel:
-    models = load_models()
-    return models.semantic if retrieval.has_vectors else models.lexical
+    ranked = _add_prior(rank_candidates(index, retrieve_candidates(index, message)), get_usage_prior(registry))
+    return list(_visible_matches(registry, ranked, limit, hidden=hidden))
 
 
 def _add_prior(ranked: list["RankedCandidate"], prior: Mapping[str, float]) -> list["RankedCandidate"]:
@@ -114,7 +105,8 @@ class RankedCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCandidate]:
-    model = _choose_model(retrieval)
+    models = load_models()
+    model = models.semantic if retrieval.has_vectors else models.lexical
     weighed = weigh_message(retrieval.message, retrieval.weights)
     ranked: list[RankedCandidate] = []
     for candidate in retrieval.candidates:
@@ -144,24 +136,24 @@ def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCand
 
 
 def _visible_matches(
-    registry: Registry, ranked: list[RankedCandidate], limit: int, model: RankingModel, *, hidden: bool
+    registry: Registry, ranked: list[RankedCandidate], limit: int, *, hidden: bool
 ) -> Iterator[SkillMatch]:
     view = registry.visibility_context()
-    verdicts = ((one, registry.evaluate(one.skill, view)) for one in ranked)
-    visible = list(islice((pair for pair in verdicts if pair[1].searchable or hidden), max(limit, BEST_MATCHES)))
-    best = [(one.features, one.score) for one, _ in visible]
-    has_need = any(one.probability for one, _ in visible) and model.needs_any(best)
-    for one, visibility in visible[:limit]:
-        yield SkillMatch(
-            skill=one.skill,
-            visibility=visibility,
-            probability=round(one.probability, 4),
-            score=round(one.score, 4),
-            is_confident=one.is_confident,
-            has_need=has_need,
-            features=one.features,
-            words=one.details.words,
-            body_words=one.details.body_words,
-            passage=one.details.passage,
-            usage=one.usage,
-        )
+    for one in ranked:
+        if limit <= 0:
+            return
+        visibility = registry.evaluate(one.skill, view)
+        if visibility.searchable or hidden:
+            limit -= 1
+            yield SkillMatch(
+                skill=one.skill,
+                visibility=visibility,
+                probability=round(one.probability, 4),
+                score=round(one.score, 4),
+                is_confident=one.is_confident,
+                features=one.features,
+                words=one.details.words,
+                body_words=one.details.body_words,
+                passage=one.details.passage,
+                usage=one.usage,
+            )
