@@ -260,7 +260,7 @@ def test_the_limits_that_pages_state_are_those_of_the_code() -> None:
     from kitbag.packing import memory_files, memory_syntax
     from kitbag.permissions.trust.bounded_reader import ReadLimits
     from kitbag.store import content_store
-    from kitbag.tasks import delegation, output_file, subagent, worker_process
+    from kitbag.tasks import output_file, subagent, task_host, worker_process
     from kitbag.tools.mcp_client import results, stdio_transport
 
     fetch, scan = FetchLimits(), ReadLimits()
@@ -299,7 +299,7 @@ def test_the_limits_that_pages_state_are_those_of_the_code() -> None:
         ],
         "docs/agents.md": [
             f"else the file, else {subagent.DEFAULT_MAX_TURNS}",
-            f"nest {words[delegation.MAX_DEPTH]} levels deep, and {words[delegation.MAX_CONCURRENT]} run at once",
+            f"nest {words[task_host.MAX_DEPTH]} levels deep, and {words[task_host.MAX_CONCURRENT]} run at once",
             f"beyond {output_file.MAX_BYTES // 10**6} MB",
             f"rotated at {worker_process.MAX_LOG_BYTES // 10**6} MB",
         ],

@@ -56,7 +56,7 @@ def test_a_skill_that_was_asked_for_is_explained_though_nothing_matches(library:
 def test_a_message_that_needs_no_skill_says_so(library: World) -> None:
     found = outcomes(library, "what do you form an opinion about lunch?", RoutingState())
     assert {outcome for outcome, _ in found.values()} <= {"not suggested"}
-    assert all("seems to need none" in rule for _, rule in found.values())
+    assert all("seems to need no skill" in rule for _, rule in found.values())
 
 
 def test_the_command_prints_features_and_rejects_wrong_options(library: World) -> None:

@@ -20,7 +20,7 @@ from kitbag.runtime.export import collect_export_info, export_json
 from kitbag.runtime.rewind import RewindScope, SessionRewind
 from kitbag.runtime.undo import SessionUndo
 from kitbag.tasks.board import Board
-from kitbag.tasks.notifications import take_notifications
+from kitbag.tasks.notifications import render_notifications, take_unnotified
 from kitbag.tasks.task import TaskRequest, TaskResult
 from support.changing import Shop, Tree
 from support.matrix import rounds
@@ -151,7 +151,7 @@ def test_the_end_of_a_task_that_was_started_before_is_told_again(shop: Shop) -> 
         shop.run(board.claim(board.find(name)))
     for name in ("before", "after"):
         shop.run(board.finish(name, 1, TaskResult(status="completed", text=f"Found {name}.")))
-        shop.run(shop.session.add_note(shop.run(take_notifications(board, "shop", ""))))
+        shop.run(shop.session.add_note(render_notifications(shop.run(take_unnotified(board, "shop", "")))))
     rewind(shop, 2)
     told = "".join(texts(resume(shop.journal, "shop")))
     assert "Found before." in told

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from chat.answering import text_of
 from conftest import World
 from kitbag.errors import NotFoundError
 from kitbag.views.blocks import FieldsBlock
@@ -25,7 +24,7 @@ def test_the_last_message_is_explained_and_one_skill_on_request(at_home: World) 
             assert "message 1: fill in this pdf form" in shown
             assert "the model loaded it by name" in shown
             await talk.command("/why fences")
-            assert "fences" in text_of(talk.shown(FieldsBlock)[-1])
+            assert talk.shown(FieldsBlock)[-1].title == "fences"
             with pytest.raises(NotFoundError, match="no skill named"):
                 await talk.command("/why nonesuch")
 
