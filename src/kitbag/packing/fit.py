@@ -133,10 +133,16 @@ class PayloadPart:
 
     def cut(self, allowed: int, reason: str) -> bool:
         """False if the text can't be cut to so few tokens."""
-        cut = truncate_body(self.text.rstrip("\n"), allowed, self._counter.count, keep_essential=False)
-        text = cut.text.rstrip("\n") + "\n\n"
-        if not cut.omissions or self._counter.count(text) > allowed:
-            return False
+        remaining = allowed
+        while True:  # with the blank line after it, the text may have more tokens
+            cut = truncate_body(self.text.rstrip("\n"), remaining, self._counter.count, keep_essential=False)
+            text = cut.text.rstrip("\n") + "\n\n"
+            excess = self._counter.count(text) - allowed
+            if not cut.omissions or (excess > 0 and cut.tokens > remaining):
+                return False
+            if excess <= 0:
+                break
+            remaining -= excess
         self.replace_text(text, f"{reason}: truncated by {_describe_omissions(cut)}")
         return True
 
@@ -215,8 +221,8 @@ class PackedSkill:
     @property
     def minimum_tokens(self) -> int:
         """With what is never cut."""
-        essential = extract_essential(self._body, self._count).text
-        return min(self._count(self._render(essential)), self.main.tokens)
+        essential = (extract_essential(body, self._count).text for body in {self._body, self.full_body})
+        return min(self.main.tokens, *(self._count(self._render(text)) for text in essential))
 
     def use_minimal(self) -> None:
         """Chooses the minimal strategy: the first lines, and the sections that may never be cut."""
@@ -250,10 +256,18 @@ class PackedSkill:
             self.main.replace_text(text, how)
 
     def _truncate(self, allowed: int, *, keep_essential: bool) -> TruncatedText:
+        """From the whole body if the first lines of it can't be cut enough: a short introduction is essential, and the
+        start of a long one may be short."""
+        cut = self._truncate_text(self._body, allowed, keep_essential=keep_essential)
+        if self._body != self.full_body and self._count(self._render(cut.text)) > allowed:
+            cut = self._truncate_text(self.full_body, allowed, keep_essential=keep_essential)
+        return cut
+
+    def _truncate_text(self, body: str, allowed: int, *, keep_essential: bool) -> TruncatedText:
         """Tries again where the rendered text has more tokens than its parts."""
         remaining = max(allowed - self._count(self._render("")), 0)
         while True:
-            cut = truncate_body(self._body, remaining, self._count, keep_essential=keep_essential)
+            cut = truncate_body(body, remaining, self._count, keep_essential=keep_essential)
             excess = self._count(self._render(cut.text)) - allowed
             if excess <= 0 or cut.tokens > remaining:
                 return cut

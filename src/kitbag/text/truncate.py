@@ -167,10 +167,11 @@ def _shrink_last_span(text: str, spans: list[_Span], max_tokens: int, count: Cou
     if not _is_filled(tokens, max_tokens):
         keep_most([shortened(start, closings.get(line, "")) for line, start in starts if start >= best.start])
     if not _is_filled(tokens, max_tokens):
-        line = text.count("\n", 0, best.start)
-        end = min(text.find("\n", best.start) % (len(text) + 1), span.end)
-        if not _FENCE_LINE.match(text, best.start):
-            ends = [best.start + match.end() for match in _WORD_END.finditer(text[best.start : end])]
+        start = span.end - len(text[best.start : span.end].lstrip())  # blank lines cost nothing
+        line = text.count("\n", 0, start)
+        end = min(text.find("\n", start) % (len(text) + 1), span.end)
+        if not _FENCE_LINE.match(text, start):
+            ends = [start + match.end() for match in _WORD_END.finditer(text[start:end])]
             keep_most([shortened(at, closings.get(line, "")) for at in ends])
     return best
 
