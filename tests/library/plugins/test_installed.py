@@ -833,7 +833,7 @@ def test_the_only_plugin_of_a_marketplace_needs_no_name(home: str, source: Path)
     [
         ("https://x.example/p.zip", "https://x.example/p.zip"),
         ("github:some/where", "https://github.com/some/where"),
-        ("npm:@some/package", "https://www.npmjs.com/package/@some/package"),
+        ("npm:@some/package", "npm:@some/package"),
         ("some/where", "https://github.com/some/where"),
     ],
 )

@@ -100,7 +100,7 @@ def source_url(source: object) -> str:
     if kind == "github" and repo:
         url = f"https://github.com/{repo}"
     elif kind == "npm" and package:
-        url = f"https://www.npmjs.com/package/{package}"
+        url = f"npm:{package}"
     folder, ref = fields.get("path"), fields.get("ref") or fields.get("commit") or fields.get("sha")
     more = [f"{label} {value}" for label, value in (("directory", folder), ("revision", ref)) if value]
     return _sanitize(url, 300) + (f" ({_sanitize(', '.join(more), 200)})" if more else "")
