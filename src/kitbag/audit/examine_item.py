@@ -11,6 +11,7 @@ import msgspec
 
 from kitbag.audit import (
     aliases,
+    code_combinations,
     encoded_text,
     exfiltration,
     hidden_text,
@@ -230,6 +231,7 @@ class _Examination:
             shell_checks.find_unpinned_installs(source),
             persistence.find_persistent_writes(source),
             instructions.find_dangerous_instructions(source),
+            code_combinations.find_dangerous_code(source),
             joined_strings.find_joined_code(source),
             aliases.find_alias_chains(source),
             hidden_text.find_hidden_characters(source),

@@ -38,11 +38,12 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
         return ScanResult(hits, exhausted)
     present: dict[str, list[str]] = {}
     paragraphs: dict[int, _Paragraph] = {}
-    for combination in load_combinations():
+    for combination in load_combinations("combination"):
         for name in combination.parts:
+            words = load_words(f"instructions.{name}")
             if name not in present:
-                present[name] = words_in(source, load_words(f"instructions.{name}"))
-            if not present[name]:
+                present[name] = words_in(source, words)
+            if words and not present[name]:
                 break
         else:
             if not _search(source, combination, present[combination.parts[0]], paragraphs, hits):
@@ -161,7 +162,7 @@ def find_split_instructions(sources: list[tuple[FileContent, str]]) -> list[tupl
 
 def _across(parts: list[tuple[AuditFile, str]]) -> list[tuple[str, RuleHit, str]]:
     texts = [text for _, text in parts]
-    for combination in load_combinations():
+    for combination in load_combinations("combination"):
         if combination.rule != "secret-exfiltration":
             continue
         for at, alone in enumerate(texts[:-1]):
