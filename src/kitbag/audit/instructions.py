@@ -25,6 +25,7 @@ from kitbag.audit.urls import foreign_hosts, is_ordinary_host
 
 _BLANK = re.compile(r"\n[ \t>]*\n")
 _MAIL = re.compile(r"(?<![\w.+/-])[\w.+-]{1,64}@([\w-]+(?:\.[\w-]+)+)")
+_URL = re.compile(r"\w+://\S+|[\w.+-]+@[\w.-]+")
 _MAX_JOINED: Final = 8_000
 _MAX_PART: Final = 2_000
 _MAX_FRAGMENT: Final = 300
@@ -139,8 +140,11 @@ def _matches(combination: RuleCombination, paragraph: _Paragraph) -> int | None:
         if found is None:
             return None
         first = found if first is None else first
-    if any(paragraph.find(name) is not None for name in combination.without):
-        return None
+    if combination.without:
+        # `https://login.invalid` does not authenticate.
+        words = _URL.sub(" ", paragraph.text)
+        if any(load_expression(f"instructions.{name}").search(words) for name in combination.without):
+            return None
     return first
 
 

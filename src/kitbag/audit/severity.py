@@ -164,7 +164,8 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         and context.language not in ("shell", "powershell", "")
     ):
         return _mitigate_text_in_code(source, hit)
-    if context.role == "config" and source.content.kind != "script" and hit.rule in _SHELL_RULES and _is_listing(line):
+    is_notebook = source.content.name.endswith(".ipynb")
+    if context.role == "config" and hit.rule in _SHELL_RULES and not is_notebook and _is_listing(line):
         return "medium", "in a data file"
     return ""
 
@@ -173,7 +174,8 @@ def _is_quoted(before: str) -> bool:
     """Whether a quotation is open at the end of the text."""
     if any(before.count(mark) % 2 for mark in '`"'):
         return True
-    if any(before.count(left) > before.count(right) for left, right in ("“”", "‘’", "«»", "„“")):
+    pairs = ("‘’", "«»", "„“") if "„" in before else ("‘’", "«»", "“”")
+    if any(before.count(left) > before.count(right) for left, right in pairs):
         return True
     return re.search(r"(?:^|[\s(:,])'[^']{0,60}$", before) is not None
 

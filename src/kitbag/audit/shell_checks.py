@@ -58,6 +58,7 @@ def pipes_into_shell(command: str) -> bool:
 
 
 def _check_pipeline(source: AuditedText, start: int, end: int, left: str) -> list[RuleHit]:
+    left = left.replace("\\n", "\n")  # in a string of a program
     plain = deobfuscate(left)
     decodes = _DECODE.search(left) or _DECODE.search(plain)
     if not decodes and not _FETCH.search(plain):
