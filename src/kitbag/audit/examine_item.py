@@ -53,6 +53,7 @@ _MAX_PER_RULE: Final = 20
 _FEW_FILES: Final = 12
 _MAX_HITS: Final = 600
 _FIXTURES = load_expression("examine_item.fixtures")
+_DOCUMENTS = load_expression("examine_item.documents")
 _RUNS_FILE = load_expression("examine_item.runs_file")
 _ABOUT_SECURITY = load_expression("examine_item.about_security")
 
@@ -109,7 +110,7 @@ class _Examination:
         self.sign_lines: dict[str, list[tuple[int, str, int]]] = {}
         self.started_files: dict[str, set[str]] = {}
         """For each text, the names of the item's other files that it runs or tells the agent to follow."""
-        self.fixtures = {os.path.basename(entry.relative) for entry in item.files if _FIXTURES.search(entry.relative)}
+        self.fixtures = {os.path.basename(entry.relative) for entry in item.files if self._is_inert(entry.relative)}
         self.names_stranger = False
         """A script names a host that is neither local nor well known."""
         self.short_texts: list[tuple[FileContent, str]] = []
@@ -319,7 +320,8 @@ class _Examination:
         """Checks that need all files of the item."""
         if any(sign.kind == "secret" for sign in self.signs):
             self._find_sends()
-        pairs = exfiltration.pair_signs(self.signs, self.names_stranger and len(self.item.files) <= _FEW_FILES)
+        is_small = len(self.item.files) <= _FEW_FILES
+        pairs = exfiltration.pair_signs(self.signs, self.names_stranger and is_small, is_small)
         for pair in pairs:
             row, line = self._sign_line(pair.secret)
             same_file = pair.send.file == pair.secret.file
@@ -377,9 +379,14 @@ class _Examination:
             kept[last[key]] = msgspec.structs.replace(kept[last[key]], note=f"and {count} more in this file")
         return sorted(kept, key=finding_sort_key)
 
+    def _is_inert(self, relative: str) -> bool:
+        """Whether neither an agent nor a program reads the file on its own. Documents of a skill are instructions."""
+        is_document = self.item.kind in ("plugin", "workspace") and _DOCUMENTS.search(relative) is not None
+        return is_document or _FIXTURES.search(relative) is not None
+
     def _adjust_for_fixture(self, finding: AuditFinding) -> AuditFinding:
         relative = os.path.relpath(os.path.join(self.root, finding.file), self.item.folder)
-        if finding.severity != "high" or not _FIXTURES.search(relative) or finding.rule == "hidden-characters":
+        if finding.severity != "high" or not self._is_inert(relative) or finding.rule == "hidden-characters":
             return finding
         name = os.path.basename(relative)
         if any(name in words for file, words in self.started_files.items() if file != relative):

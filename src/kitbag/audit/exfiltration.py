@@ -41,6 +41,8 @@ _TOOLS: Final = {"gh": "GITHUB_TOKEN", "gcloud": "GOOGLE_APPLICATION"}
 _MAX_SCRIPT: Final = 20_000
 _SHORT_SCRIPT: Final = 4_000
 _NEAR: Final = 500
+_FAR: Final = 4_000
+"""Farther apart in one file, a read and a send need not belong together."""
 _READS_RAW = load_expression("exfiltration.reads_raw")
 _AUTHENTICATES = re.compile(r"authori[sz]ation|bearer|api[-_]?key|dotenv|x-\w+-token|split\(|parse", re.IGNORECASE)
 _ABROAD_WITHOUT_URL = re.compile(
@@ -191,9 +193,9 @@ class ExfiltrationPair(NamedTuple):
     severity: Literal["high", "medium"]
 
 
-def pair_signs(signs: list[ExfiltrationSign], names_stranger: bool) -> list[ExfiltrationPair]:
+def pair_signs(signs: list[ExfiltrationSign], names_stranger: bool, is_small: bool) -> list[ExfiltrationPair]:
     """Matching reads and sends of one item, one pair per file that reads a secret. `names_stranger`: another script
-    may hold the host that a send gets from a variable."""
+    may hold the host that a send gets from a variable. `is_small`: files of a small item belong together."""
     sends = [
         msgspec.structs.replace(sign, foreign=sign.foreign or (names_stranger and "://" not in sign.text))
         for sign in signs
@@ -201,7 +203,7 @@ def pair_signs(signs: list[ExfiltrationSign], names_stranger: bool) -> list[Exfi
     ][: 2 * MAX_SIGNS]
     pairs: dict[str, ExfiltrationPair] = {}
     for secret in [sign for sign in signs if sign.kind == "secret" and sends][: 10 * MAX_SIGNS]:
-        pair = _best_pair(secret, sends, names_stranger)
+        pair = _best_pair(secret, sends, names_stranger, is_small)
         known = pairs.get(secret.file)
         if pair is not None and (known is None or (known.severity == "medium" and pair.severity == "high")):
             pairs[secret.file] = pair
@@ -209,7 +211,7 @@ def pair_signs(signs: list[ExfiltrationSign], names_stranger: bool) -> list[Exfi
 
 
 def _best_pair(
-    secret: ExfiltrationSign, sends: list[ExfiltrationSign], reads_elsewhere: bool
+    secret: ExfiltrationSign, sends: list[ExfiltrationSign], reads_elsewhere: bool, is_small: bool
 ) -> ExfiltrationPair | None:
     same_block = [send for send in sends if send.file == secret.file and send.block == secret.block]
     abroad = [send for send in same_block if send.foreign]
@@ -218,8 +220,11 @@ def _best_pair(
         return ExfiltrationPair(secret, same_line[0], "medium") if same_line else None
     if same_block:
         nearest = min(abroad or same_block, key=lambda send: abs(send.start - secret.start))
-        is_certain = bool(abroad) and (secret.foreign or nearest.line == secret.line)
+        is_close = abs(nearest.start - secret.start) <= _FAR
+        is_certain = bool(abroad) and is_close and (secret.foreign or nearest.line == secret.line)
         return ExfiltrationPair(secret, nearest, "high" if is_certain else "medium")
+    if not is_small:
+        return None
     running = [send for send in sends if send.runs]
     if secret.runs and running and (secret.foreign or reads_elsewhere) and any(send.foreign for send in sends):
         return ExfiltrationPair(secret, next((send for send in running if send.foreign), running[0]), "high")

@@ -51,7 +51,7 @@ _TARGETS: Final = (
     _target("startup-write", "start_places", strong=True),
     _target("startup-write", "services", example="medium"),
     _target("git-hook-write", "git_hooks", example="medium"),
-    _target("agent-config-write", "agent_settings"),
+    _target("agent-config-write", "agent_settings", example="medium"),
     _target("agent-memory-write", "agent_memory"),
 )
 _NEAR: Final = 400
@@ -134,7 +134,8 @@ def _is_written_later(source: AuditedText, before: str) -> bool:
     name = re.escape(assigned[1])
     later = re.compile(
         rf">>?\s*[\"']?\$\{{?{name}\b|\btee\s+(?:-a\s+)?[\"']?\$\{{?{name}\b|\b{name}\.(?:write_text|write_bytes|open\([\"'][aw])"
-        rf"|\bopen\(\s*{name}\s*,\s*[\"'][awx]|File(?:Sync)?\(\s*{name}\b|\bwith\s+{name}\.open\([\"'][awx]|,\s*{name}\s*\)"
+        rf"|\bopen\(\s*{name}\s*,\s*[\"'][awx]|File(?:Sync)?\(\s*{name}\b|\bwith\s+{name}\.open\([\"'][awx]"
+        rf"|\b(?:copy\w*|rename\w*|replace|move|symlink\w*|dump)\([^\n]{{0,120}},\s*{name}\s*\)"
     )
     return later.search(source.text) is not None
 

@@ -31,7 +31,7 @@ _NUMBER_HOST = re.compile(r"0x[0-9a-f]+(?:\.[0-9a-fx]+){0,3}|\d{8,10}|[0-9.]{3,1
 
 _DROP_HOSTS: Final = frozenset(load_words("urls.drops"))
 _URL_SHORTENERS: Final = frozenset(load_words("urls.short"))
-_CHAT_HOOKS: Final = {
+CHAT_HOOKS: Final = {
     "discord.com": "/api/webhooks",
     "discordapp.com": "/api/webhooks",
     "hooks.slack.com": "/services",
@@ -195,7 +195,7 @@ def _classify_url(address: FoundUrl) -> tuple[str, Severity, str]:
         return "drop-host", "high", "Tor hidden service"
     if _is_subdomain(host, _DROP_HOSTS) or (host == "gist.github.com" and "/raw" in url):
         return "drop-host", "high", host
-    path = _CHAT_HOOKS.get(host)
+    path = CHAT_HOOKS.get(host)
     if path is not None and path in url:
         if _WEBHOOK.search(url):
             return "drop-host", "high", "chat webhook with a token"
