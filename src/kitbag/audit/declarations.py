@@ -298,7 +298,8 @@ def _find_risky_settings(fields: dict[str, object]) -> list[tuple[str, Severity 
         if isinstance(rule, str) and _BROAD_RULE.fullmatch(rule.strip())
     ]
     if broad:
-        risky.append(("allow", None, f"allow: {', '.join(broad)}"))
+        only_edits = all(rule.strip().startswith(("Write", "Edit")) for rule in broad)
+        risky.append(("allow", "medium" if only_edits else None, f"allow: {', '.join(broad)}"))
     if fields.get("enableAllProjectMcpServers") is True:
         risky.append(("enableAllProjectMcpServers", None, "enableAllProjectMcpServers: true"))
     env = [name for name in as_map(fields.get("env")) if _RISKY_ENV.fullmatch(name)]

@@ -134,7 +134,7 @@ def _is_written_later(source: AuditedText, before: str) -> bool:
     name = re.escape(assigned[1])
     later = re.compile(
         rf">>?\s*[\"']?\$\{{?{name}\b|\btee\s+(?:-a\s+)?[\"']?\$\{{?{name}\b|\b{name}\.(?:write_text|write_bytes|open\([\"'][aw])"
-        rf"|\bopen\(\s*{name}\s*,\s*[\"'][awx]|File(?:Sync)?\(\s*{name}\b|\bwith\s+{name}\.open\([\"'][awx]"
+        rf"|\bopen\(\s*{name}\s*,\s*[\"'][awx]|(?:write|append)File(?:Sync)?\(\s*{name}\b|\bwith\s+{name}\.open\([\"'][awx]"
         rf"|\b(?:copy\w*|rename\w*|replace|move|symlink\w*|dump)\([^\n]{{0,120}},\s*{name}\s*\)"
     )
     return later.search(source.text) is not None

@@ -83,6 +83,11 @@ _NEGATED = re.compile(
 )
 _STARTS_NEGATED = re.compile(r"do\s+not|don|never|must|avoid|refrain|no\s", re.IGNORECASE)
 _RUNS_ITSELF = re.compile(r"\b(?:exec|eval)\s*\(|new\s+Function|\batob\(|vm\.run|dup2|pty\.spawn|rmtree|b64decode|_0x")
+_LISTED_AS_BAD = re.compile(
+    r"\b\w*(?:dangerous|blocked|denied|deny|forbidden|blacklist|denylist|blocklist|suspicious|malicious|banned|pattern)"
+    r"\w*\s*(?::[^=\n]{1,40})?[:=]",
+    re.IGNORECASE,
+)
 _PLACEHOLDER_URL = re.compile(r"https?://(?:[<{\[$]|(?:your|my)[-_.]?\w|[\w.-]*\byour[-_]?\w)", re.IGNORECASE)
 
 
@@ -189,6 +194,9 @@ def _mitigate_text_in_code(source: AuditedText, hit: RuleHit) -> _Mitigation:
         return "low", "in a search pattern"
     if hit.rule in ("startup-write", "agent-config-write", "git-hook-write", "drop-host"):
         return ""
+    line = source.line_text_at(hit.start)[1]
+    if _LISTED_AS_BAD.search(line) and not _RUNS_TEXT.search(line):
+        return "low", "in a list of what is forbidden"
     if runs_itself:
         return ""
     if _RUNS_TEXT.search(nearby):
