@@ -78,6 +78,7 @@ _PHONES_HOME = re.compile(
     re.IGNORECASE,
 )
 """What is written reaches out when it runs."""
+_WEAKENS = load_expression("instructions.weakens")
 _WRITES = re.compile(r">>|\.write\(|write_(?:text|bytes)\(|(?:append|write)File|\.open\(\s*[\"']a")
 _ORDINARY = load_expression("persistence.ordinary")
 _NOT_ORDINARY = re.compile(
@@ -158,4 +159,5 @@ def _severity(target: _WriteTarget, role: RegionRole, how: str, window: str, nea
     ):
         return "medium" if runs else "low"
     phones_home = _PHONES_HOME.search(window) or ("<<" in window and _PHONES_HOME.search(nearby))
-    return "high" if runs or phones_home else target.max_example_severity
+    weakens = target.rule == "agent-config-write" and _WEAKENS.search(nearby)
+    return "high" if runs or phones_home or weakens else target.max_example_severity
