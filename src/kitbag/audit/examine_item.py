@@ -25,7 +25,7 @@ from kitbag.audit import (
 from kitbag.audit.capability_checks import find_undeclared
 from kitbag.audit.capability_manifest import CapabilityCollector, CapabilityManifest
 from kitbag.audit.declarations import ItemDeclarations, read_declarations, read_settings_file
-from kitbag.audit.expressions import load_expression
+from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.file_checks import FileRemark, check_content, check_entry
 from kitbag.audit.file_content import FileContent, read_content
 from kitbag.audit.findings import (
@@ -53,6 +53,7 @@ _MAX_PER_RULE: Final = 20
 _FEW_FILES: Final = 12
 _MAX_HITS: Final = 600
 _FIXTURES = load_expression("examine_item.fixtures")
+_WORTH_HIDING: Final = frozenset(load_words("examine_item.worth_hiding"))
 _DOCUMENTS = load_expression("examine_item.documents")
 _RUNS_FILE = load_expression("examine_item.runs_file")
 _ABOUT_SECURITY = load_expression("examine_item.about_security")
@@ -306,7 +307,7 @@ class _Examination:
         is_quotable = context.role in ("shell", "code", "inline", "prose", "table")
         if (
             finding.severity == "high"
-            and self.is_about_security
+            and (self.is_about_security or _ABOUT_SECURITY.search(finding.file))
             and is_quotable
             and finding.rule != "hidden-characters"
             and not instructs_to_act(context)
@@ -374,6 +375,7 @@ class _Examination:
             if counts[key] <= _MAX_PER_RULE:
                 kept.append(self._adjust_for_fixture(finding))
         more = {key: count - _MAX_PER_RULE for key, count in counts.items() if count > _MAX_PER_RULE}
+        kept = _raise_concealed(kept)
         last = {(finding.rule, finding.file): at for at, finding in enumerate(kept)}
         for key, count in more.items():
             kept[last[key]] = msgspec.structs.replace(kept[last[key]], note=f"and {count} more in this file")
@@ -397,6 +399,19 @@ class _Examination:
             confidence="low",
             note=finding.note or "in a test, a fixture or documentation that nothing runs",
         )
+
+
+def _raise_concealed(findings: list[AuditFinding]) -> list[AuditFinding]:
+    """To hide something from the user is worse in an item that does something worth hiding."""
+    acts = next((f.rule for f in findings if f.rule in _WORTH_HIDING and f.severity in ("high", "medium")), "")
+    if not acts:
+        return findings
+    return [
+        msgspec.structs.replace(f, severity="high", note=f.note or f"the item also has {acts}")
+        if f.rule in ("concealment", "instruction-override") and f.severity == "medium" and f.confidence != "low"
+        else f
+        for f in findings
+    ]
 
 
 def _acts(content: FileContent) -> bool:

@@ -44,10 +44,13 @@ _NEAR: Final = 500
 _FAR: Final = 4_000
 """Farther apart in one file, a read and a send need not belong together."""
 _READS_RAW = load_expression("exfiltration.reads_raw")
+_PUBLISHES = re.compile(r"\bgh\s+(?:repo|gist)\s+create\b[^\n]{0,80}--public\b")
+_IS_CONTENT = re.compile(r"tojson|credentials\b|trufflehog|gitleaks", re.IGNORECASE)
+"""Not a path, but what would be read there."""
 _AUTHENTICATES = re.compile(r"authori[sz]ation|bearer|api[-_]?key|dotenv|x-\w+-token|split\(|parse", re.IGNORECASE)
 _ABROAD_WITHOUT_URL = re.compile(
     r"\b(?:nc|ncat|netcat)\s|@[\w.-]+:|\bgist\s+create\b|\bs3://|\b(?:dig|nslookup|host)\s|gethostbyname|create_connection"
-    r"|[\w.+-]+@[\w-]+\.\w|dns\.|--mirror|HTTPS?Connection|\.sendall|\.request\("
+    r"|[\w.+-]+@[\w-]+\.\w|dns\.|--mirror|HTTPS?Connection|\bftp_|\brsync://|--public\b|\bhttp\.server\b|\.sendall|\.request\("
 )
 _CHAT_HOSTS: Final = frozenset(("discord.com", "discordapp.com", "hooks.slack.com", "api.telegram.org"))
 _PROVIDERS: Final = load_word_table("exfiltration.providers")
@@ -149,7 +152,7 @@ def _make_sign(
 
 def _is_read(source: AuditedText, text: str, row: str, role: RegionRole) -> bool:
     """Whether the content of the secret is read: in its line, or in a script that names it in a list first."""
-    if "env" in text.lower() or text.lower() in _PRINTING_COMMANDS or _READS.search(row):
+    if "env" in text.lower() or _IS_CONTENT.search(text) or text.lower() in _PRINTING_COMMANDS or _READS.search(row):
         return True
     return role == "script" and len(source.text) <= _SHORT_SCRIPT and bool(_READS.search(source.text))
 
@@ -175,6 +178,8 @@ def _in_docstring(before: str, text: str) -> bool:
 
 def _sends_abroad(source: AuditedText, start: int, role: RegionRole) -> bool:
     window = command_window(source, start)[1]
+    if _PUBLISHES.search(window):
+        return True
     hosts = find_hosts(window)
     if not hosts and role in ("script", "config"):
         hosts = find_hosts(source.text) if len(source.text) <= _MAX_SCRIPT else ()

@@ -106,7 +106,7 @@ def _search(
         if start is None:
             continue
         role, language = source.role_at(begin + start)
-        is_step = role != "table" or combination.rule == "download-and-run"
+        is_step = role != ("frontmatter" if combination.rule == "download-and-run" else "table")
         if is_instruction_role(role, language) and is_step and role != "script-comment":
             hits.append(
                 RuleHit(

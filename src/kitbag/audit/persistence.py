@@ -62,7 +62,7 @@ _COPIES = re.compile(r"\b(?:cp|mv|ln|install|rsync|copy-item|move-item|scp)\s[^\
 _IN_PLACE = load_expression("persistence.in_place")
 _ENDS = re.compile(r"[\"']?\s*(?:$|[;|&)`#]|\\$|[\"'])")
 _CODE_WRITES = load_expression("persistence.code_writes")
-_ASSIGNED = re.compile(r"(?:^|[;\s])(?:export |local |const |let |var )?\$?([A-Za-z_]\w{1,40})\s?=(?!=)[^=\n]{0,200}$")
+_ASSIGNED = re.compile(r"(?:^|[;\s])(?:export |local |const |let |var )?\$?([A-Za-z_]\w{0,40})\s?=(?!=)[^=\n]{0,200}$")
 _TELLS = re.compile(
     r"\b(?:append|add|write|insert|put|save|copy|symlink|install|register|inject|modify|edit|update)\b[^.\n]{0,160}$",
     re.IGNORECASE,
@@ -136,6 +136,7 @@ def _is_written_later(source: AuditedText, before: str) -> bool:
     later = re.compile(
         rf">>?\s*[\"']?\$\{{?{name}\b|\btee\s+(?:-a\s+)?[\"']?\$\{{?{name}\b|\b{name}\.(?:write_text|write_bytes|open\([\"'][aw])"
         rf"|\bopen\(\s*{name}\s*,\s*[\"'][awx]|(?:write|append)File(?:Sync)?\(\s*{name}\b|\bwith\s+{name}\.open\([\"'][awx]"
+        rf"|\(\s*{name}\s*/[^\n)]{{1,80}}\)\.(?:write_text|write_bytes|symlink_to|open)\("
         rf"|\b(?:copy\w*|rename\w*|replace|move|symlink\w*|dump)\([^\n]{{0,120}},\s*{name}\s*\)"
     )
     return later.search(source.text) is not None

@@ -169,8 +169,8 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         and context.language not in ("shell", "powershell", "")
     ):
         return _mitigate_text_in_code(source, hit)
-    is_notebook = source.content.name.endswith(".ipynb")
-    if context.role == "config" and hit.rule in _SHELL_RULES and not is_notebook and _is_listing(line):
+    runs = source.content.name.endswith((".ipynb", ".reg"))
+    if context.role == "config" and hit.rule in _SHELL_RULES and not runs and _is_listing(line):
         return "medium", "in a data file"
     return ""
 
@@ -210,8 +210,10 @@ def _is_listing(row: str) -> bool:
     """Not the value of a key that is run."""
     return (
         re.search(
-            r"\"(?:command|args|run|script|hooks?|exec|postinstall|preinstall|install|prepare|start|test|build|cmd|statusLine)\"",
+            r"\"(?:command|args|run|script|hooks?|exec|postinstall|preinstall|install|prepare|start|test|build|cmd|statusLine)\""
+            r"|^\s*-?\s*(?:command|run|script|shell|exec\w*|cmd|entrypoint)\s*[:=]",
             row,
+            re.IGNORECASE,
         )
         is None
     )

@@ -168,6 +168,7 @@ _OUTPUT = re.compile(
 _URL_NAME = load_expression("shell_checks.url_name")
 _CHECKED = load_expression("shell_checks.checked")
 _LOOKAHEAD = 1500
+_LONG_LINE: Final = 1000
 _SAVE_WORDS: Final = (
     "curl",
     "wget",
@@ -266,18 +267,23 @@ def _find_program_drops(source: AuditedText) -> list[RuleHit]:
         return []
     executable = LineMatches(source, _MAKES_EXECUTABLE, _EXECUTABLE_WORDS).found
     written = executable + (LineMatches(source, _WRITES_PROGRAM, _WRITE_WORDS).found if decoded else [])
-    if drop := _first_near(decoded, written):
+    if drop := _first_near(source, decoded, written):
         return [RuleHit(rule="decode-to-shell", start=drop.start, end=drop.end, note="written to a file and run")]
-    drop = _first_near(downloaded, executable)
+    drop = _first_near(source, downloaded, executable)
     if drop and not _CHECKED.search(source.text):
         severity: Severity = "high" if foreign_hosts(source.text) else "medium"
         return [RuleHit(rule="download-and-run", start=drop.start, end=drop.end, severity=severity)]
     return []
 
 
-def _first_near(matches: list[LineMatch], others: list[LineMatch]) -> LineMatch | None:
-    """The first match with one of the others close to it; in a large program they need not belong together."""
-    return next((one for one in matches if any(abs(one.start - other.start) <= _LOOKAHEAD for other in others)), None)
+def _first_near(source: AuditedText, matches: list[LineMatch], others: list[LineMatch]) -> LineMatch | None:
+    """The first match with one of the others close to it; in a large or bundled program they need not belong together."""
+    for one in matches:
+        is_bundled = len(source.line_text_at(one.start)[1]) > _LONG_LINE
+        near = _LOOKAHEAD // 10 if is_bundled else _LOOKAHEAD
+        if any(abs(one.start - other.start) <= near for other in others):
+            return one
+    return None
 
 
 def _saved_name(match: "re.Match[str]") -> str:
