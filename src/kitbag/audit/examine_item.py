@@ -167,6 +167,10 @@ class _Examination:
         path = os.path.join(os.path.relpath(self.item.folder, self.root), relative)
         return os.path.normpath(path)
 
+    def _relative(self, location: str) -> str:
+        """The path inside the item of a file that a finding shows."""
+        return os.path.relpath(os.path.join(self.root, location), self.item.folder)
+
     def _add_remarks(self, relative: str, line: int, remarks: list[FileRemark]) -> None:
         self.findings += [self._remark_finding(self._location(relative), line, remark) for remark in remarks]
 
@@ -307,7 +311,7 @@ class _Examination:
         is_quotable = context.role in ("shell", "code", "inline", "prose", "table")
         if (
             finding.severity == "high"
-            and (self.is_about_security or _ABOUT_SECURITY.search(finding.file))
+            and (self.is_about_security or _ABOUT_SECURITY.search(self._relative(finding.file)))
             and is_quotable
             and finding.rule != "hidden-characters"
             and not instructs_to_act(context)
@@ -387,7 +391,7 @@ class _Examination:
         return is_document or _FIXTURES.search(relative) is not None
 
     def _adjust_for_fixture(self, finding: AuditFinding) -> AuditFinding:
-        relative = os.path.relpath(os.path.join(self.root, finding.file), self.item.folder)
+        relative = self._relative(finding.file)
         if finding.severity != "high" or not self._is_inert(relative) or finding.rule == "hidden-characters":
             return finding
         name = os.path.basename(relative)
