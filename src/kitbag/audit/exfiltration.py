@@ -50,7 +50,7 @@ _IS_CONTENT = re.compile(r"tojson|credentials\b|trufflehog|gitleaks", re.IGNOREC
 _AUTHENTICATES = re.compile(r"authori[sz]ation|bearer|api[-_]?key|dotenv|x-\w+-token|split\(|parse", re.IGNORECASE)
 _ABROAD_WITHOUT_URL = re.compile(
     r"\b(?:nc|ncat|netcat)\s|@[\w.-]+:|\bgist\s+create\b|\bs3://|\b(?:dig|nslookup|host)\s|gethostbyname|create_connection"
-    r"|[\w.+-]+@[\w-]+\.\w|dns\.|--mirror|HTTPS?Connection|\bftp_|\brsync://|--public\b|\bhttp\.server\b|\.sendall|\.request\("
+    r"|[\w.+-]+@[\w-]+\.\w|dns\.|--mirror|HTTPS?Connection|\bftp_|-connect\s|TCPSocket|\bping\s|\bgit\s+commit\b|\brsync://|--public\b|\bhttp\.server\b|\.sendall|\.request\("
 )
 _CHAT_HOSTS: Final = frozenset(("discord.com", "discordapp.com", "hooks.slack.com", "api.telegram.org"))
 _PROVIDERS: Final = load_word_table("exfiltration.providers")

@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from kitbag.audit.expressions import load_expression, load_words
+from kitbag.audit.file_types import file_extension
 from kitbag.audit.findings import MAX_EXCERPT, AuditFinding, Confidence, Severity, cap_severity
 from kitbag.audit.patterns import RuleHit, command_window
 from kitbag.audit.regions import AuditedText, TextContext
@@ -83,6 +84,7 @@ _NEGATED = re.compile(
 )
 _STARTS_NEGATED = re.compile(r"do\s+not|don|never|must|avoid|refrain|no\s", re.IGNORECASE)
 _RUNS_ITSELF = re.compile(r"\b(?:exec|eval)\s*\(|new\s+Function|\batob\(|vm\.run|dup2|pty\.spawn|rmtree|b64decode|_0x")
+_DATA_FORMATS: Final = frozenset(load_words("severity.data_formats"))
 _LISTED_AS_BAD = re.compile(
     r"\b\w*(?:dangerous|blocked|denied|deny|forbidden|blacklist|denylist|blocklist|suspicious|malicious|banned|pattern)"
     r"\w*\s*(?::[^=\n]{1,40})?[:=]",
@@ -169,8 +171,8 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         and context.language not in ("shell", "powershell", "")
     ):
         return _mitigate_text_in_code(source, hit)
-    runs = source.content.name.endswith((".ipynb", ".reg"))
-    if context.role == "config" and hit.rule in _SHELL_RULES and not runs and _is_listing(line):
+    is_data = file_extension(source.content.name) in _DATA_FORMATS
+    if context.role == "config" and hit.rule in _SHELL_RULES and is_data and _is_listing(line):
         return "medium", "in a data file"
     return ""
 
