@@ -106,6 +106,9 @@ def _search(
         if start is None:
             continue
         role, language = source.role_at(begin + start)
+        if role == "inline":
+            # A path in a code span is not a quotation.
+            start = source.line_text_at(begin + start)[0] - begin
         is_step = role != ("frontmatter" if combination.rule == "download-and-run" else "table")
         if is_instruction_role(role, language) and is_step and role != "script-comment":
             hits.append(
