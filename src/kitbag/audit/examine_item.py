@@ -379,11 +379,26 @@ class _Examination:
             if counts[key] <= _MAX_PER_RULE:
                 kept.append(self._adjust_for_fixture(finding))
         more = {key: count - _MAX_PER_RULE for key, count in counts.items() if count > _MAX_PER_RULE}
-        kept = _raise_concealed(kept)
+        kept = self._raise_concealed(kept)
         last = {(finding.rule, finding.file): at for at, finding in enumerate(kept)}
         for key, count in more.items():
             kept[last[key]] = msgspec.structs.replace(kept[last[key]], note=f"and {count} more in this file")
         return sorted(kept, key=finding_sort_key)
+
+    def _raise_concealed(self, findings: list[AuditFinding]) -> list[AuditFinding]:
+        """To hide something from the user is worse in an item that does something worth hiding."""
+        active = {
+            f
+            for f in findings
+            if f.severity in ("high", "medium") and f.confidence != "low" and not self._is_inert(self._relative(f.file))
+        }
+        acts = next((f.rule for f in findings if f in active and f.rule in _WORTH_HIDING), "")
+        return [
+            msgspec.structs.replace(f, severity="high", note=f.note or f"the item also has {acts}")
+            if acts and f in active and f.severity == "medium" and f.rule in ("concealment", "instruction-override")
+            else f
+            for f in findings
+        ]
 
     def _is_inert(self, relative: str) -> bool:
         """Whether neither an agent nor a program reads the file on its own. Documents of a skill are instructions."""
@@ -403,19 +418,6 @@ class _Examination:
             confidence="low",
             note=finding.note or "in a test, a fixture or documentation that nothing runs",
         )
-
-
-def _raise_concealed(findings: list[AuditFinding]) -> list[AuditFinding]:
-    """To hide something from the user is worse in an item that does something worth hiding."""
-    acts = next((f.rule for f in findings if f.rule in _WORTH_HIDING and f.severity in ("high", "medium")), "")
-    if not acts:
-        return findings
-    return [
-        msgspec.structs.replace(f, severity="high", note=f.note or f"the item also has {acts}")
-        if f.rule in ("concealment", "instruction-override") and f.severity == "medium" and f.confidence != "low"
-        else f
-        for f in findings
-    ]
 
 
 def _acts(content: FileContent) -> bool:
