@@ -213,7 +213,7 @@ def _is_listing(row: str) -> bool:
     return (
         re.search(
             r"\"(?:command|args|run|script|hooks?|exec|postinstall|preinstall|install|prepare|start|test|build|cmd|statusLine)\""
-            r"|^\s*-?\s*(?:command|run|script|shell|exec\w*|cmd|entrypoint)\s*[:=]",
+            r"|^\s*-?\s*(?:command|run|script|shell|exec\w*|cmd|entry(?:point)?)\s*[:=]",
             row,
             re.IGNORECASE,
         )
