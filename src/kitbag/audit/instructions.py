@@ -26,6 +26,9 @@ from kitbag.audit.urls import foreign_hosts, is_ordinary_host
 _BLANK = re.compile(r"\n[ \t>]*\n")
 _MAIL = re.compile(r"(?<![\w.+/-])[\w.+-]{1,64}@([\w-]+(?:\.[\w-]+)+)")
 _URL = re.compile(r"\w+://\S+|[\w.+-]+@[\w.-]+")
+_OTHER_LANGUAGES: Final = ("hides_abroad", "obeys_abroad", "runs_abroad", "sends_abroad", "unasked_abroad")
+_ENGLISH: Final = (" the ", " and ", " to ", " of ", " is ", " for ", " with ", " your ")
+_MIN_ENGLISH: Final = 4
 _MAX_JOINED: Final = 8_000
 _MAX_PART: Final = 2_000
 _MAX_FRAGMENT: Final = 300
@@ -61,7 +64,7 @@ class _Paragraph:
         # Line breaks and emphasis do not end a sentence; offsets stay the same.
         self.text = text.replace("\n", " ").replace("**", "  ")
         self.end = end
-        self._lacks: set[str] = set()
+        self._lacks: set[str] = set(_OTHER_LANGUAGES) if _is_english(self.text) else set()
         self._is_foreign: bool | None = None
 
     @property
@@ -82,6 +85,11 @@ class _Paragraph:
                 self._lacks.add(name)
             return None
         return found.start() if first is None or found.start() - first <= near else None
+
+
+def _is_english(text: str) -> bool:
+    """Whether it is plainly English: then expressions for other languages find nothing."""
+    return text.isascii() and sum(text.count(word) for word in _ENGLISH) >= _MIN_ENGLISH
 
 
 def _search(
