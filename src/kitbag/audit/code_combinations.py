@@ -50,7 +50,10 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
         near = min(combination.near, _NEAR_IN_LONG_LINE) if _in_long_line(source, sink.start) else combination.near
         block = source.region_at(sink.start)
         closest = [
-            next((one for one in part if abs(one.start - sink.start) <= near and source.region_at(one.start) == block), None)
+            next(
+                (one for one in part if abs(one.start - sink.start) <= near and source.region_at(one.start) == block),
+                None,
+            )
             for part in others
         ]
         if None in closest:

@@ -83,7 +83,9 @@ _NEGATED = re.compile(
     re.IGNORECASE,
 )
 _STARTS_NEGATED = re.compile(r"do\s+not|don|never|must|avoid|refrain|no\s", re.IGNORECASE)
-_RUNS_ITSELF = re.compile(r"\b(?:exec|eval)\s*\(|new\s+Function|\batob\(|vm\.run|\bfork\(|dup2|pty\.spawn|rmtree|b64decode|_0x")
+_RUNS_ITSELF = re.compile(
+    r"\b(?:exec|eval)\s*\(|new\s+Function|\batob\(|vm\.run|\bfork\(|dup2|pty\.spawn|rmtree|b64decode|_0x"
+)
 _DATA_FORMATS: Final = frozenset(load_words("severity.data_formats"))
 _LISTED_AS_BAD = re.compile(
     r"\b\w*(?:dangerous|blocked|denied|deny|forbidden|blacklist|denylist|blocklist|suspicious|malicious|banned|pattern)"

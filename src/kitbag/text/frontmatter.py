@@ -246,9 +246,15 @@ def _find_body_prose(lines: list[str], close: int | None) -> int | None:
     """
     for at in range(2, close or 0):
         line = lines[at]
-        if lines[at - 1].strip() or line[:1] in ("", " ", "\t", "#", "-") or (line[0].islower() and _is_field_line(line)):
+        if (
+            lines[at - 1].strip()
+            or line[:1] in ("", " ", "\t", "#", "-")
+            or (line[0].islower() and _is_field_line(line))
+        ):
             continue
-        has_prose = any(below[:1] not in ("", " ", "\t", "#", "-") and not _is_field_line(below) for below in lines[at:close])
+        has_prose = any(
+            below[:1] not in ("", " ", "\t", "#", "-") and not _is_field_line(below) for below in lines[at:close]
+        )
         return at if has_prose and 0 < _last_field(lines[:close]) < at else None
     return None
 

@@ -194,7 +194,8 @@ def test_bare_server_names_alone_are_these_servers_with_all_their_tools() -> Non
 def test_a_bare_server_name_beside_tools_is_this_server_too() -> None:
     access = read(["read", "playwright", "problems"], dialect="copilot")
     assert access.names == ("Read", "mcp__playwright__*")
-    assert access.allows("mcp__playwright__click") and not access.allows("Write")
+    assert access.allows("mcp__playwright__click")
+    assert not access.allows("Write")
     assert read(["*", "playwright"], dialect="copilot").mode == read(["*"], dialect="copilot").mode
     assert read(["read", "playwright"]).names == ("Read",)  # other tools list servers by their full names
 
