@@ -29,5 +29,7 @@ def test_an_id_is_one_whatever_its_digits_look_like(found: str) -> None:
 
 
 def test_the_seconds_of_a_slow_command_are_not_compared() -> None:
-    lines = [f'{{"type": "tool_progress", "call_id": "c4", "text": "{text}"}}\n' for text in ("turn 1", "1 s", "2 s: a")]
+    lines = [
+        f'{{"type": "tool_progress", "call_id": "c4", "text": "{text}"}}\n' for text in ("turn 1", "1 s", "2 s: a")
+    ]
     assert normal("".join(lines) + "end\n", with_ids=False) == lines[0] + "end\n"
