@@ -55,9 +55,9 @@ def command(port: int, no_open: bool, cwd: str, **options: Any) -> None:
         if not os.path.isdir(path):
             raise UsageError(f"{option} {path}: not a directory", "use an existing directory")
     error_output.install_log("kitbag web: ")
-    with interruption.Interruption() as interrupted:
-        with contextlib.suppress(asyncio.CancelledError, interruption.InterruptedRunError):
-            interruption.run_interruptible(_serve(directory, port, options, interrupted, opens=not no_open))
+    ended = contextlib.suppress(asyncio.CancelledError, interruption.InterruptedRunError)
+    with interruption.Interruption() as interrupted, ended:
+        interruption.run_interruptible(_serve(directory, port, options, interrupted, opens=not no_open))
     if interrupted.signal_number:
         sys.exit(interrupted.exit_code)
 

@@ -6,7 +6,7 @@ it, so that nothing is lost or reordered and a slow browser costs no memory.
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -27,13 +27,16 @@ class EventStream:
         self._followed: dict[str, tuple[Topic, TopicCursor]] = {}
         self._changed = asyncio.Event()
 
-    def follow(self, wanted: Mapping[str, int]) -> None:
-        """Replaces the followed topics; the numbers are those of the last entries that the browser has, or -1."""
+    def follow(self, wanted: Mapping[str, int], restart: Collection[str] = ()) -> None:
+        """Replaces the followed topics; the numbers are those of the last entries that the browser has, or -1. Topics
+        in `restart` are sent from their beginning."""
         for name in [name for name in self._followed if name not in wanted]:
             self._followed.pop(name)[0].unfollow(self._changed.set)
         for name, number in wanted.items():
             topic = self._find_topic(name)
-            if name not in self._followed and topic is not None:
+            if name in self._followed and name in restart:
+                self._followed[name] = (self._followed[name][0], TopicCursor())
+            elif name not in self._followed and topic is not None:
                 self._followed[name] = (topic, TopicCursor(number=number))
                 topic.follow(self._changed.set)
         self._changed.set()

@@ -14,6 +14,8 @@ class FollowedTopics(msgspec.Struct, frozen=True, kw_only=True):
     """The number of the last entry that the browser has of each topic, or -1."""
     server: str = ""
     """The server that the numbers are from."""
+    restart: tuple[str, ...] = ()
+    """Topics to send from their beginning, because another tab follows them now."""
 
 
 @handle_errors
@@ -32,7 +34,7 @@ async def change_topics(request: Request) -> Response:
     stream = state_of(request).streams.get(request.path_params["stream"])
     if stream is None:
         raise NotFoundError("the event stream has ended", "reconnect")
-    stream.follow(wanted.topics)
+    stream.follow(wanted.topics, wanted.restart)
     return answer_json({})
 
 

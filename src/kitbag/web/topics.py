@@ -32,6 +32,7 @@ class TopicCursor(msgspec.Struct):
     """The last entry. -1: nothing yet."""
     versions: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     """By slot."""
+    is_started: bool = False
     began_at: int = -1
     """Transient entries up to this one are not sent."""
 
@@ -100,11 +101,13 @@ class Topic:
     def changes(self, cursor: TopicCursor, most: int = 200) -> tuple[list[bytes], bool]:
         """Events since `cursor`, which is moved, and whether there are more."""
         events: list[bytes] = []
-        if cursor.number < self._first - 1 or cursor.number > self.last_number:
+        is_new = not cursor.is_started and cursor.number < 0
+        cursor.is_started = True
+        if is_new or cursor.number < self._first - 1 or cursor.number > self.last_number:
             cursor.began_at = self.last_number
             cursor.number = max(self._first, len(self._entries) - FIRST_ENTRIES) - 1
             cursor.versions.clear()
-            events.append(_encode(self.name, "reset", {"is_complete": cursor.number < self._first}))
+            events.append(_encode(self.name, "reset", {"is_complete": cursor.number < self._first, "is_new": is_new}))
         while cursor.number < self.last_number and len(events) < most:
             cursor.number += 1
             entry = self._entries[cursor.number]
