@@ -6,6 +6,7 @@ terminal, and the journal has everything to open it again.
 
 import asyncio
 import importlib
+import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -86,6 +87,9 @@ class HostedChat:
             await start.run_chat(self.ui, self.places, self._options, self._set_agent)
         except KitbagError as error:
             problem, fix = error.problem, error.fix
+        except Exception as error:
+            problem, fix = f"internal error: {type(error).__name__}: {error}", "report this bug; the session is saved"
+            logging.getLogger(__name__).exception("a chat of the web UI failed")
         finally:
             self.is_closed = True
             self._close_completer()

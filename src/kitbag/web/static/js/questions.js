@@ -23,6 +23,7 @@ export class Questions {
       if (this.shown.has(id)) continue;
       const form = fromHtml(html);
       form.addEventListener("submit", (event) => this.onSubmit(event, id, form));
+      form.addEventListener("click", (event) => this.onClick(event, id, form));
       form.addEventListener("keydown", (event) => this.onKey(event, id, form));
       this.root.append(form);
       this.shown.set(id, form);
@@ -30,13 +31,16 @@ export class Questions {
     }
   }
 
+  onClick(event, id, form) {
+    const button = event.target.closest("button");
+    if (button?.name === "cancel") void this.answer(id, form, { is_canceled: true });
+    else if (button?.name === "key") void this.answer(id, form, { keys: [button.value] });
+  }
+
   onSubmit(event, id, form) {
     event.preventDefault();
-    const button = event.submitter;
-    if (button?.name === "cancel") return void this.answer(id, form, { is_canceled: true });
     const data = new FormData(form);
-    const keys = button?.name === "key" ? [button.value] : data.getAll("key").map(String);
-    void this.answer(id, form, { keys, text: button?.name === "key" ? "" : String(data.get("text") ?? "") });
+    void this.answer(id, form, { keys: data.getAll("key").map(String), text: String(data.get("text") ?? "") });
   }
 
   onKey(event, id, form) {
