@@ -26,7 +26,6 @@ def create_application(state: WebState, checks: RequestChecks, log: AccessLog) -
             yield
         finally:
             closing.cancel()
-            await state.chats.close()
             log.close()
 
     routes = [*static_files.ROUTES, *stream_routes.ROUTES, *chat_routes.ROUTES, *session_routes.ROUTES]

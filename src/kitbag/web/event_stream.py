@@ -26,6 +26,7 @@ class EventStream:
         self._find_topic = find_topic
         self._followed: dict[str, tuple[Topic, TopicCursor]] = {}
         self._changed = asyncio.Event()
+        self.is_closed = False
 
     def follow(self, wanted: Mapping[str, int], restart: Collection[str] = ()) -> None:
         """Replaces the followed topics; the numbers are those of the last entries that the browser has, or -1. Topics
@@ -42,6 +43,7 @@ class EventStream:
         self._changed.set()
 
     def close(self) -> None:
+        self.is_closed = True
         self.follow({})
 
     def take_changes(self) -> list[bytes]:
@@ -74,6 +76,11 @@ class EventStreams:
     def get(self, stream_id: str) -> EventStream | None:
         return self._streams.get(stream_id)
 
+    def close(self) -> None:
+        """Ends all streams."""
+        for stream in self._streams.values():
+            stream.close()
+
     @property
     def is_full(self) -> bool:
         return len(self._streams) >= MAX_STREAMS
@@ -87,7 +94,7 @@ class EventStreams:
         try:
             hello = {"kind": "hello", "stream": stream.id, "server": self.server_id}
             yield b"retry: 1000\ndata: " + msgspec.json.encode(hello) + b"\n\n"
-            while True:
+            while not stream.is_closed:
                 if not await stream.wait():
                     yield b": still here\n\n"
                 elif events := stream.take_changes():

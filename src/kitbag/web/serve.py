@@ -8,10 +8,12 @@ import asyncio
 import contextlib
 import os
 import secrets
+import threading
 import webbrowser
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final
 
+from kitbag.agent.shield import run_to_completion
 from kitbag.library.scopes import Places
 from kitbag.net.local_server import bind_socket, run_application
 from kitbag.net.request_checks import RequestChecks
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 _HOST: Final = "127.0.0.1"
 _MAX_CONNECTIONS: Final = 1_000
+_CLOSE_SECONDS: Final = 1.0
+"""For the chats to end; the journal has everything that they would still write."""
 _REDIRECT_SECONDS: Final = 60.0
 """How long the file that the browser is opened with exists."""
 
@@ -42,12 +46,23 @@ async def serve_web(
         application = create_application(state, RequestChecks(hosts, token), AccessLog(places.kitbag_home))
         announce(url)
         with _redirect_file(places.kitbag_home, port, url) if opens else contextlib.nullcontext() as path:
-            opening = asyncio.ensure_future(asyncio.to_thread(webbrowser.open, f"file://{path}")) if path else None
+            if path:
+                threading.Thread(target=webbrowser.open, args=(f"file://{path}",), daemon=True).start()
+            serving = asyncio.ensure_future(run_application(application, listener, _MAX_CONNECTIONS))
             try:
-                await run_application(application, listener, _MAX_CONNECTIONS)
+                await asyncio.shield(serving)
             finally:
-                if opening is not None:
-                    opening.cancel()
+                await run_to_completion(_shut_down(state, serving))
+
+
+async def _shut_down(state: WebState, serving: "asyncio.Future[None]") -> None:
+    """Ends what keeps connections open first, so that the server need not wait for it."""
+    state.streams.close()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await state.chats.close()
+    serving.cancel()
+    await asyncio.wait([serving])
 
 
 @contextlib.contextmanager
