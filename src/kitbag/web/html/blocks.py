@@ -41,6 +41,8 @@ _MAX_ROWS: Final = 2_000
 _SHARE_COLORS: Final = 8
 _BAR_UNITS: Final = 1_000
 _SEVERITIES: Final = {"error": "Error", "warning": "Warning", "info": "Note"}
+_EXACT: Final = Cleaner(str, keeps_tabs=True)
+"""For what the user is asked to approve: secrets are not redacted."""
 
 
 def render_block(block: Block, redact: Redact) -> str:
@@ -68,16 +70,12 @@ def block_html(block: Block, clean: Cleaner) -> Html:
         case BarsBlock():
             return _bars(block, clean)
         case VerbatimBlock():
-            return _verbatim(block, _exact() if block.exact else clean)
+            return _verbatim(block, _EXACT if block.exact else clean)
         case DiffBlock():
-            clean = _exact() if block.exact else clean
+            clean = _EXACT if block.exact else clean
             return _article("diff", diff_html(clean.text(limit_text(block.text))) if block.text.strip() else EMPTY)
         case _:
             assert_never(block)
-
-
-def _exact() -> Cleaner:
-    return Cleaner(str, keeps_tabs=True)
 
 
 def _article(kind: str, *children: str, css: str = "", label: str = "") -> Html:
@@ -139,7 +137,7 @@ def _user(block: UserBlock, clean: Cleaner) -> Html:
 def _reply(block: ReplyBlock, clean: Cleaner) -> Html:
     from kitbag.web.html.markdown import markdown_html
 
-    content = markdown_html(clean.text(limit_text(block.text)), clean.text(block.head), clean)
+    content = markdown_html(clean.text(limit_text(block.text)), clean.text(block.head[:MAX_USER_CHARS]), clean)
     if block.begins:
         return _article("reply", content, css="prose begins", label="Reply")
     return _article("reply", content, css="prose continues")

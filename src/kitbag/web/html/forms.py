@@ -4,15 +4,21 @@ Used by the web UI for approvals, the model's questions and the chat's own. Opti
 buttons: Enter in a text field can't choose one.
 """
 
+from typing import Final
+
 from kitbag.dialogs.form import Form, FormOption
 from kitbag.views.rendering.render import MAX_USER_CHARS, limit_text
 from kitbag.views.rendering.styled_text import Cleaner
 from kitbag.web.html.blocks import Redact, block_html
 from kitbag.web.html.elements import EMPTY, Attribute, Html, element
 
+_EXACT: Final = Cleaner(str, keeps_tabs=True)
+"""For what is sent back: secrets are not redacted."""
+
 
 def render_form(form: Form, form_id: str, redact: Redact) -> str:
     clean = Cleaner(redact, keeps_tabs=True)
+    form_id = _EXACT.line(form_id)
     above = element("div", *(block_html(block, clean) for block in form.above), css="above") if form.above else EMPTY
     prompt = clean.text(limit_text(form.prompt, MAX_USER_CHARS))
     options = element(
@@ -47,7 +53,7 @@ def _option(option: FormOption, at: int, form: Form, form_id: str, clean: Cleane
     )
     attributes: dict[str, Attribute] = {
         "name": "key",
-        "value": option.key,
+        "value": _EXACT.line(option.key),
         "autofocus": bool(form.default) and option.key == form.default,
     }
     if form.multiple:
@@ -70,7 +76,7 @@ def _text_field(form: Form, form_id: str, clean: Cleaner) -> Html:
     """What the user edits is not redacted: it is sent back as it stands here."""
     name = f"{form_id}-text"
     hint = clean.line(form.free_text_hint) or "Your answer"
-    text = "" if form.secret else Cleaner(str, keeps_tabs=True).text(form.initial_text)
+    text = "" if form.secret else _EXACT.text(form.initial_text)
     attributes: dict[str, Attribute] = {"id": name, "name": "text", "autocomplete": "off", "spellcheck": "false"}
     if "\n" in text:
         field = element("textarea", text, attributes={**attributes, "rows": min(text.count("\n") + 2, 12)})
@@ -81,9 +87,10 @@ def _text_field(form: Form, form_id: str, clean: Cleaner) -> Html:
 
 
 def _actions(form: Form, clean: Cleaner) -> list[Html]:
+    effect = clean.line(form.cancel_effect) or "cancel"
     cancel = element(
         "button",
-        (clean.line(form.cancel_effect) or "cancel").capitalize(),
+        effect[:1].upper() + effect[1:],
         element("kbd", "Esc"),
         css="button button-ghost",
         attributes={"type": "button", "name": "cancel", "value": "cancel"},

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _INLINE: Final = {"strong": "strong", "em": "em", "s": "del"}
-_PLAIN_TAGS: Final = frozenset(("blockquote", "ul", "ol", "li", "p", "thead", "tbody", "tr", *(f"h{level}" for level in range(1, 7))))
-    ["blockquote", "ul", "ol", "li", "p", "thead", "tbody", "tr", "h1", "h2", "h3", "h4", "h5", "h6"]
+_PLAIN_TAGS: Final = frozenset(
+    ("blockquote", "ul", "ol", "li", "p", "thead", "tbody", "tr", "h1", "h2", "h3", "h4", "h5", "h6")
 )
 _TASKS: Final = {"[ ] ": "to do", "[x] ": "done", "[X] ": "done"}
 _MAX_LINK_CHARS: Final = 2_000
