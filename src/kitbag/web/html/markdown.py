@@ -162,7 +162,7 @@ class _MarkdownHtml:
     def _table_open(self, token: "Token") -> Html:
         source = source_if_cells_lost(token, self._source)
         if not source:
-            scroll: dict[str, Attribute] = {"tabindex": "0", "role": "region", "aria-label": "Table"}
+            scroll: dict[str, Attribute] = {"tabindex": "0", "role": "group", "aria-label": "Table"}
             return join((opening("div", scroll, css="table-scroll"), opening("table", css="data-table")))
         while self._tokens[self._at].type != "table_close":
             self._at += 1
