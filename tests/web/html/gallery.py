@@ -69,7 +69,7 @@ DIFF = """--- a/src/cache.py
 -        return entry.value if entry and entry.expires_at > time.monotonic() else None
 +        now = self._clock()
 +        return entry.value if entry and entry.expires_at > now else None
- 
+         # not kept
 @@ -40,2 +41,2 @@ def clear
 -    self._entries = {}
 +    self._entries.clear()
@@ -159,35 +159,35 @@ STATUS = ChatStatus(
     questions=1, directory="~/projects/cache",
 )  # fmt: skip
 SESSIONS = """<aside class="sidebar" id="sidebar" aria-label="Sessions">
-<button type="button" class="button button-primary">New chat</button>
-<input class="search" type="search" placeholder="Search sessions" aria-label="Search sessions">
+<button type="button" class="button primary">New chat</button>
+<input class="field" type="search" placeholder="Search sessions" aria-label="Search sessions">
+<label class="checkbox"><input type="checkbox"> All directories</label>
 <ul class="sessions">
-<li><a class="session" href="#1" aria-current="page"><span class="dot dot-running"></span><span class="session-title">The cache test fails about once in ten runs</span><span class="session-time">now</span></a></li>
-<li><a class="session" href="#2"><span class="dot dot-waiting"></span><span class="session-title">Rename the settings</span><span class="session-time">5 min</span></a></li>
-<li><a class="session" href="#3"><span class="dot dot-done"></span><span class="session-title">Write the release notes of 0.9</span><span class="session-time">2 h</span></a></li>
-<li><a class="session" href="#4"><span class="dot dot-error"></span><span class="session-title">Profile the index</span><span class="session-time">3 d</span></a></li>
-</ul></aside><div class="scrim"></div>"""
+<li><a class="session" href="#1" aria-current="page"><span class="session-title">The cache test fails about once in ten runs</span><span class="session-meta"><span class="dot" data-status="running"></span><time>now</time></span></a></li>
+<li><a class="session" href="#2"><span class="session-title">Rename the settings</span><span class="session-meta"><span class="dot" data-status="waiting"></span><time>5 min</time></span></a></li>
+<li><a class="session" href="#3"><span class="session-title">Write the release notes of 0.9</span><span class="session-meta"><span class="dot" data-status="completed"></span><time>2 h</time></span></a></li>
+<li><a class="session" href="#4"><span class="session-title">Profile the index</span><span class="session-meta"><span class="dot" data-status="failed"></span><time>3 d</time></span></a></li>
+</ul></aside>"""
 COMPOSER = """<form class="composer" method="dialog">
 {completions}<div class="attachments">{attachments}</div>
 <textarea aria-label="Message" rows="1" placeholder="Message, /command or @file"></textarea>
-<div class="composer-bar"><button type="button" class="button button-ghost">Attach</button><span class="spacer"></span>
-<button type="button" class="button button-secondary">Stop</button><button class="button button-primary">Send</button></div></form>"""
+<div class="composer-actions"><button type="button" class="button danger">Stop</button><button type="button" class="button">Queue</button><button class="button primary">Send</button></div></form>"""
 COMPLETIONS = """<ul class="completions" role="listbox" aria-label="Completions">
-<li role="option" aria-selected="true"><span class="completion-name">/context</span><span class="completion-note">what the model was given</span></li>
-<li role="option" aria-selected="false"><span class="completion-name">/compact</span><span class="completion-note">summarize the conversation</span></li></ul>"""
-ATTACHMENT = """<span class="attachment">screenshot.png <button type="button" aria-label="Remove screenshot.png">✕</button></span>"""
+<li role="option" aria-selected="true"><span class="completion-label">/context</span><span class="completion-description">what the model was given</span></li>
+<li role="option" aria-selected="false"><span class="completion-label">/compact</span><span class="completion-description">summarize the conversation</span></li></ul>"""
+ATTACHMENT = """<span class="attachment"><img alt="image 1" src="data:image/gif;base64,R0lGODlhAQABAIAAAFVm7QAAACH5BAAAAAAALAAAAAABAAEAAAICRAEAOw=="><button type="button" class="button ghost" aria-label="Remove image 1">×</button></span>"""
 COMPONENTS = """<div class="page"><h2>Components</h2>
-<div class="toolbar"><button class="button button-primary">Primary</button><button class="button button-secondary">Secondary</button>
-<button class="button button-danger">Stop task</button><button class="button button-ghost">Ghost</button><button class="button button-secondary" disabled>Disabled</button>
+<div class="toolbar"><button class="button primary">Primary</button><button class="button">Secondary</button>
+<button class="button danger">Stop task</button><button class="button ghost">Ghost</button><button class="button" disabled>Disabled</button>
 <input class="search" type="search" placeholder="Filter" aria-label="Filter"></div>
 <div class="toolbar"><span class="badge">idle</span><span class="badge badge-good">trusted</span><span class="badge badge-warning">waiting</span><span class="badge badge-bad">failed</span><span class="badge badge-accent">running</span><span class="tag">project</span>{meters}</div>
 <div class="tabs" role="tablist" aria-label="Views"><button role="tab" aria-selected="true">List</button><button role="tab" aria-selected="false">Map</button><button role="tab" aria-selected="false">Difference</button></div>
-<div class="split"><div class="card"><h2>Tasks</h2><ul class="tree"><li><div><span class="dot dot-running"></span>reviewer <span class="badge badge-accent">running</span></div><ul><li><div><span class="dot dot-done"></span>tests</div></li><li><div><span class="dot dot-waiting"></span>docs</div></li></ul></li></ul></div>
+<div class="split"><div class="card"><h2>Tasks</h2><ul class="tree"><li><div><span class="dot" data-status="running"></span>reviewer <span class="badge badge-accent">running</span></div><ul><li><div><span class="dot" data-status="completed"></span>tests</div></li><li><div><span class="dot" data-status="waiting"></span>docs</div></li></ul></li></ul></div>
 <div class="card"><h2>Detail</h2><div class="field"><label for="g-name">Name</label><input id="g-name" value="code-review"></div><div class="field"><label for="g-text">Body</label><textarea id="g-text" rows="3">Check the tests first.</textarea></div>{table}</div></div>
-<div class="card"><div class="state state-empty"><h2>No sessions yet</h2><p>Start a chat, and it is listed here.</p><button class="button button-primary">New chat</button></div></div>
+<div class="card"><div class="state state-empty"><h2>No sessions yet</h2><p>Start a chat, and it is listed here.</p><button class="button primary">New chat</button></div></div>
 <div class="card"><div class="state state-error"><h2>This session can't be read</h2><p>The journal is damaged at line 812. Everything before it is shown.</p></div></div>
 <div class="state state-disconnected"><h2>Not connected</h2><p>The server does not answer. What you type is kept.</p></div>
-<div class="state state-untrusted"><h2>Do you trust this folder?</h2><p>Its skills, hooks and servers run nothing until you do.</p><div class="toolbar"><button class="button button-primary">Trust</button><button class="button button-ghost">Not now</button></div></div>
+<div class="state state-untrusted"><h2>Do you trust this folder?</h2><p>Its skills, hooks and servers run nothing until you do.</p><div class="toolbar"><button class="button primary">Trust</button><button class="button ghost">Not now</button></div></div>
 <div class="card state-loading" aria-busy="true"><span class="skeleton skeleton-short"></span><span class="skeleton"></span><span class="skeleton"></span></div>
 </div>"""
 
@@ -204,10 +204,11 @@ def _page(main: str, current: str) -> str:
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Kitbag</title>
 <meta name="viewport" content="width=device-width, initial-scale=1, interactive-widget=resizes-content">
 <meta http-equiv="Content-Security-Policy" content="{policy}">{styles}</head>
-<body><div class="shell"><header class="topbar">
-<button type="button" class="button button-ghost button-icon drawer-toggle" aria-label="Sessions">☰</button>
-<a class="brand" href="#" aria-label="Kitbag"><span class="brand-name">Kitbag</span></a><nav aria-label="Main">{links}</nav><span class="spacer"></span>
-<span class="connection connection-open"><span>connected</span></span></header>{SESSIONS}<main class="main"><h1 class="visually-hidden">{current}</h1>{main}</main></div></body></html>"""
+<body><a class="skip-link" href="#main">Skip to content</a><header class="topbar">
+<button type="button" class="button ghost drawer-toggle" aria-label="Sessions">☰</button>
+<a class="brand" href="#">Kitbag</a><nav class="nav" aria-label="Views">{links}</nav>
+<span class="connection" role="status" data-state="connected">connected</span></header><div class="shell">{SESSIONS}
+<main class="main" id="main" tabindex="-1"><h1 class="visually-hidden">{current}</h1><div class="view view-{current.lower()}">{main}</div></main></div></body></html>"""
 
 
 def _chat(blocks: list[Block], live: LiveState, forms: list[Form], composer: str) -> str:
@@ -215,7 +216,7 @@ def _chat(blocks: list[Block], live: LiveState, forms: list[Form], composer: str
     questions = "".join(render_form(form, f"form{at}", str) for at, form in enumerate(forms))
     return (
         f'<section class="chat" aria-label="Chat"><div class="scrollback" role="log" tabindex="0" aria-label="Conversation">'
-        f'{shown}<div class="live">{render_live(live, str, now=14.0)}</div></div><div class="questions">{questions}</div>'
+        f'<div class="blocks">{shown}</div><div class="live">{render_live(live, str, now=14.0)}</div></div><div class="questions">{questions}</div>'
         f'{composer}<div class="statusbar">{render_status(STATUS)}</div></section>'
     )
 
