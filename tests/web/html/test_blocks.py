@@ -1,5 +1,9 @@
 """What a reader sees of each block."""
 
+import re
+from pathlib import Path
+
+import kitbag.web
 from kitbag.views.blocks import (
     Bar,
     BarsBlock,
@@ -92,6 +96,11 @@ def test_ordered_lists_keep_their_numbers_and_tasks_their_state() -> None:
     assert [box["aria-label"] for _, box in _reply("- [x] a\n- [ ] b\n").with_class("task-box")] == ["done", "to do"]
 
 
+def test_short_lines_stay_lines_and_wrapped_text_flows() -> None:
+    assert len(_reply("Roses are red,\nviolets are blue").named("br")) == 1
+    assert not _reply("word " * 15 + "\nand the rest of the sentence").named("br")
+
+
 def test_thinking_is_folded_and_says_how_long_it_took() -> None:
     shown = parse(render_block(ThinkingBlock("why", 4.2), str))
     assert "Thought for 4s" in shown.text
@@ -162,6 +171,17 @@ def test_a_long_message_of_the_user_folds_its_end() -> None:
 def test_text_that_begins_with_a_blank_line_keeps_it() -> None:
     assert "<pre" in render_block(VerbatimBlock("\n\nx"), str)
     assert "\n\n\nx" in render_block(VerbatimBlock("\n\nx"), str)
+
+
+def test_the_copy_button_is_beside_the_code_that_it_copies() -> None:
+    source = render_block(ReplyBlock("```\nx\n```\n"), str)
+    assert re.search(r'</button><pre tabindex="0"><code>x</code></pre></div>', source)
+
+
+def test_all_style_sheets_together_stay_small() -> None:
+    css = Path(kitbag.web.__file__).parent / "static" / "css"
+    assert 20_000 < sum(len(sheet.read_bytes()) for sheet in css.glob("*.css")) <= 30_720
+    assert not any("url(" in sheet.read_text() or "@import" in sheet.read_text() for sheet in css.glob("*.css"))
 
 
 def test_fields_without_a_value_are_omitted() -> None:

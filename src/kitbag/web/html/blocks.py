@@ -185,7 +185,7 @@ def _tool(call: ToolBlock, clean: Cleaner) -> Html:
 
 
 def _pre(text: str, label: str) -> Html:
-    return element("pre", text, css="pre", attributes={"tabindex": "0", "role": "region", "aria-label": label})
+    return element("pre", text, css="pre", attributes={"tabindex": "0", "role": "group", "aria-label": label})
 
 
 def _notice(block: NoticeBlock, clean: Cleaner) -> Html:
@@ -221,7 +221,7 @@ def _table(block: TableBlock, clean: Cleaner) -> Html:
     table = element("table", element("thead", head) if any(heads) else EMPTY, element("tbody", *body), css="data-table")
     label = clean.line(block.title) or "Table"
     scroll = element(
-        "div", table, css="table-scroll", attributes={"tabindex": "0", "role": "region", "aria-label": label}
+        "div", table, css="table-scroll", attributes={"tabindex": "0", "role": "group", "aria-label": label}
     )
     return _article(
         "table",

@@ -31,7 +31,7 @@ def diff_html(text: str) -> Html:
         "pre",
         join(map(_line_html, lines[:_MAX_LINES])),
         css="diff",
-        attributes={"tabindex": "0", "role": "region", "aria-label": "Changes"},
+        attributes={"tabindex": "0", "role": "group", "aria-label": "Changes"},
     )
     more = (
         element("p", f"Only the first {_MAX_LINES:,} lines are shown", css="omitted")

@@ -92,7 +92,7 @@ def _actions(form: Form, clean: Cleaner) -> list[Html]:
         "button",
         effect[:1].upper() + effect[1:],
         element("kbd", "Esc"),
-        css="button button-ghost",
+        css="button ghost",
         attributes={"type": "button", "name": "cancel", "value": "cancel"},
     )
     if not form.multiple and not _takes_text(form):
@@ -100,7 +100,7 @@ def _actions(form: Form, clean: Cleaner) -> list[Html]:
     confirm = element(
         "button",
         "Confirm" if form.multiple else "Send",
-        css="button button-primary",
+        css="button primary",
         attributes={"type": "submit", "name": "send", "value": "send"},
     )
     return [confirm, cancel]

@@ -38,6 +38,7 @@ _PLAIN_TAGS: Final = frozenset(
 )
 _TASKS: Final = {"[ ] ": "to do", "[x] ": "done", "[X] ": "done"}
 _MAX_LINK_CHARS: Final = 2_000
+_MAX_KEPT_LINE_CHARS: Final = 60
 _CODE_CLASSES: Final = (
     ("Token.Comment", "c"),
     ("Token.Keyword.Constant", "m"),
@@ -112,7 +113,7 @@ class _MarkdownHtml:
     def _token(self, token: "Token") -> Html:
         match token.type:
             case "inline":
-                return self._inline(token.children or [])
+                return self._inline(token)
             case "fence" | "code_block":
                 return self._code(token)
             case "hr":
@@ -157,12 +158,12 @@ class _MarkdownHtml:
         copy = element(
             "button", icon("copy"), css="copy-code", attributes={"type": "button", "aria-label": "Copy this code"}
         )
-        return element("div", element("div", label, copy, css="code-head"), body, css="code-block")
+        return element("div", label, copy, body, css="code-block")
 
     def _table_open(self, token: "Token") -> Html:
         source = source_if_cells_lost(token, self._source)
         if not source:
-            scroll: dict[str, Attribute] = {"tabindex": "0", "role": "region", "aria-label": "Table"}
+            scroll: dict[str, Attribute] = {"tabindex": "0", "role": "group", "aria-label": "Table"}
             return join((opening("div", scroll, css="table-scroll"), opening("table", css="data-table")))
         while self._tokens[self._at].type != "table_close":
             self._at += 1
@@ -178,11 +179,13 @@ class _MarkdownHtml:
     def _text(self, text: str) -> str:
         return self._clean.text(text) if self._clean is not None else text
 
-    def _inline(self, tokens: "Sequence[Token]") -> Html:
+    def _inline(self, block: "Token") -> Html:
+        # Short lines are meant as lines; long ones were wrapped by the writer.
+        keeps_lines = all(len(line) <= _MAX_KEPT_LINE_CHARS for line in block.content.split("\n"))
         parts: list[Html] = []
         links: list[tuple[str, int]] = []
         is_item = self._at >= 3 and self._tokens[self._at - 3].type == "list_item_open"
-        for token in tokens:
+        for token in block.children or []:
             name, _, end = token.type.partition("_")
             if name in _INLINE and end:
                 parts.append((opening if end == "open" else closing)(_INLINE[name]))
@@ -198,10 +201,8 @@ class _MarkdownHtml:
                 is_linked = bool(links)  # a link can't contain another one
                 address = "" if is_linked else str(token.attrs.get("src", ""))
                 parts.append(self._link(address, join(("image: ", label)), css="image-link"))
-            elif token.type == "softbreak":
-                parts.append(escape("\n"))
-            elif token.type == "hardbreak":
-                parts.append(BREAK)
+            elif token.type in ("softbreak", "hardbreak"):
+                parts.append(BREAK if keeps_lines or token.type == "hardbreak" else escape("\n"))
             else:
                 text = self._text(token.content)
                 if is_item and not parts and text[:4] in _TASKS:
