@@ -1,0 +1,99 @@
+// The list of sessions: newest first, searched on the server, loaded page by page.
+
+import { getJson } from "./api.js";
+import { debounce, element } from "./dom.js";
+
+const PAGE = 50;
+
+export class Sidebar {
+  constructor(root, navigate) {
+    this.root = root;
+    this.offset = 0;
+    this.path = "";
+    this.search = element("input", {
+      type: "search",
+      class: "field",
+      placeholder: "Search sessions",
+      "aria-label": "Search sessions",
+      oninput: debounce(() => this.refresh(), 150),
+    });
+    this.all = element("input", { type: "checkbox", onchange: () => this.refresh() });
+    this.list = element("ul", { class: "sessions" });
+    this.more = element("button", { type: "button", class: "button ghost", hidden: true, onclick: () => this.loadMore() }, "Show more");
+    root.append(
+      element("button", { type: "button", class: "button primary new-chat", onclick: () => navigate("/chat/new") }, "New chat"),
+      this.search,
+      element("label", { class: "checkbox" }, this.all, " All directories"),
+      this.list,
+      this.more,
+    );
+  }
+
+  async refresh() {
+    this.offset = 0;
+    await this.load(true);
+  }
+
+  loadMore() {
+    this.offset += PAGE;
+    return this.load(false);
+  }
+
+  async load(replaces) {
+    const query = new URLSearchParams({ q: this.search.value, all: this.all.checked ? "1" : "0", offset: this.offset, limit: PAGE });
+    let found;
+    try {
+      found = await getJson(`/api/sessions?${query}`);
+    } catch (error) {
+      if (replaces) this.list.replaceChildren(element("li", { class: "state state-error" }, error.problem ?? String(error)));
+      return;
+    }
+    const items = found.sessions.map((session) => this.item(session));
+    if (replaces) this.list.replaceChildren(...items);
+    else this.list.append(...items);
+    if (replaces && !items.length) {
+      const text = this.search.value ? "No session matches." : "No sessions yet.";
+      this.list.replaceChildren(element("li", { class: "state state-empty" }, text));
+    }
+    this.more.hidden = found.sessions.length < PAGE;
+    this.mark(this.path);
+  }
+
+  item(session) {
+    const title = session.about || session.id;
+    return element(
+      "li",
+      {},
+      element(
+        "a",
+        { href: `/chat/${encodeURIComponent(session.id)}`, class: "session", title: `${title}\n${session.directory}` },
+        element("span", { class: "session-title" }, title),
+        element(
+          "span",
+          { class: "session-meta" },
+          element("span", { class: "dot", "data-status": session.status, title: session.status }),
+          element("time", { datetime: session.last }, relativeTime(session.last)),
+        ),
+      ),
+    );
+  }
+
+  /** Marks the session of a path as the current one. */
+  mark(path) {
+    this.path = path;
+    for (const link of this.list.querySelectorAll("a.session")) {
+      if (link.getAttribute("href") === path) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+  }
+}
+
+export function relativeTime(text) {
+  const at = new Date(text.endsWith("Z") || /[+-]\d\d:\d\d$/.test(text) ? text : `${text}Z`);
+  const minutes = Math.round((Date.now() - at.getTime()) / 60000);
+  if (Number.isNaN(minutes)) return text;
+  if (minutes < 1) return "now";
+  if (minutes < 60) return `${minutes} min`;
+  if (minutes < 1440) return `${Math.round(minutes / 60)} h`;
+  return at.toLocaleDateString(undefined, { day: "numeric", month: "short" });
+}
