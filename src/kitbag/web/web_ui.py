@@ -38,6 +38,8 @@ class WebUI:
     def __init__(self, topic_name: str) -> None:
         self.redact: Callable[[str], str] = lambda text: text
         self.topic = Topic(topic_name, self._render)
+        self.has_agent = False
+        """Before that the chat starts: there is nothing to steer or stop."""
         self.is_working = False
         self._actions: asyncio.Queue[UserAction] = asyncio.Queue()
         self._questions: list[_OpenQuestion] = []
@@ -93,7 +95,7 @@ class WebUI:
     def draw(self, live: LiveState, status: ChatStatus) -> None:
         """Renders at most once per turn of the event loop and frame, however often it is called."""
         self._live, self._status = live, status
-        self.is_working = bool(live.activity)
+        self.is_working = self.has_agent and bool(live.activity)
         if self._live_timer is None:
             self._live_timer = asyncio.get_running_loop().call_later(_FRAME_SECONDS, self._publish_live)
 
@@ -106,7 +108,7 @@ class WebUI:
             "live",
             {
                 "html": render_live(live, self.redact),
-                "is_working": bool(live.activity),
+                "is_working": self.is_working,
                 "elapsed": time.monotonic() - live.started_at if live.started_at else 0.0,
                 "waiting": len(live.steering) + len(live.queued),
             },
