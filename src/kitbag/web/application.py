@@ -17,6 +17,8 @@ from kitbag.web.access_log import AccessLog
 from kitbag.web.guard import WebGuard
 from kitbag.web.server_state import WebState
 
+ROUTES = [*static_files.ROUTES, *stream_routes.ROUTES, *chat_routes.ROUTES, *session_routes.ROUTES]
+
 
 def create_application(state: WebState, checks: RequestChecks, log: AccessLog) -> Application:
     @contextlib.asynccontextmanager
@@ -28,7 +30,6 @@ def create_application(state: WebState, checks: RequestChecks, log: AccessLog) -
             closing.cancel()
             log.close()
 
-    routes = [*static_files.ROUTES, *stream_routes.ROUTES, *chat_routes.ROUTES, *session_routes.ROUTES]
-    inner = Starlette(routes=routes, lifespan=lifespan)
+    inner = Starlette(routes=ROUTES, lifespan=lifespan)
     inner.state.kitbag = state
     return WebGuard(cast("Application", inner), checks, log)
