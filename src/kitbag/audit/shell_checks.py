@@ -277,7 +277,7 @@ def _find_program_drops(source: AuditedText) -> list[RuleHit]:
 
 
 def _first_near(source: AuditedText, matches: list[LineMatch], others: list[LineMatch]) -> LineMatch | None:
-    """The first match with one of the others close to it; in a large or bundled program they need not belong together."""
+    """The first match with one of the others close to it; in a large or bundled program most things are unrelated."""
     for one in matches:
         is_bundled = len(source.line_text_at(one.start)[1]) > _LONG_LINE
         near = _LOOKAHEAD // 10 if is_bundled else _LOOKAHEAD
