@@ -402,8 +402,9 @@ class _Examination:
 
     def _is_inert(self, relative: str) -> bool:
         """Whether neither an agent nor a program reads the file on its own. Documents of a skill are instructions."""
-        is_document = self.item.kind in ("plugin", "workspace") and _DOCUMENTS.search(relative) is not None
-        return is_document or _FIXTURES.search(relative) is not None
+        is_page = self.item.kind == "agent" and not self.declared.name and _DOCUMENTS.search(self.item.path)
+        is_document = is_page or (self.item.kind in ("plugin", "workspace") and _DOCUMENTS.search(relative))
+        return bool(is_document) or _FIXTURES.search(relative) is not None
 
     def _adjust_for_fixture(self, finding: AuditFinding) -> AuditFinding:
         relative = self._relative(finding.file)

@@ -42,7 +42,7 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
         return ScanResult(hits, exhausted)
     present: dict[str, list[str]] = {}
     paragraphs: dict[int, _Paragraph] = {}
-    for combination in load_combinations("combination"):
+    for combination in load_combinations():
         for name in combination.parts:
             words = load_words(f"instructions.{name}")
             if name not in present:
@@ -177,7 +177,7 @@ def find_split_instructions(sources: list[tuple[FileContent, str]]) -> list[tupl
 
 def _across(parts: list[tuple[AuditFile, str]]) -> list[tuple[str, RuleHit, str]]:
     texts = [text for _, text in parts]
-    for combination in load_combinations("combination"):
+    for combination in load_combinations():
         if combination.rule != "secret-exfiltration":
             continue
         for at, alone in enumerate(texts[:-1]):

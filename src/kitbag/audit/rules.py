@@ -110,7 +110,7 @@ def load_patterns() -> tuple[RulePattern, ...]:
 
 
 @functools.cache
-def load_combinations(kind: Literal["combination", "code"]) -> tuple[RuleCombination, ...]:
+def load_combinations(kind: Literal["combination", "code"] = "combination") -> tuple[RuleCombination, ...]:
     """Those for paragraphs of prose, or those for code."""
     return tuple(
         RuleCombination(

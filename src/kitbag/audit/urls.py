@@ -142,10 +142,9 @@ def is_local_host(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    documentation = any(address in net for net in _DOCUMENTATION if net.version == address.version)
     return (
         (address.is_private or address.is_loopback or address.is_unspecified)
-        and not documentation
+        and not _is_documentation(host)
         and not address.is_link_local
     )
 
@@ -155,6 +154,15 @@ _WELL_KNOWN_IPS: Final = frozenset(("1.2.3.4", "1.1.1.1", "8.8.8.8", "8.8.4.4", 
 _DOCUMENTATION: Final = tuple(
     ipaddress.ip_network(net) for net in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
 )
+
+
+def _is_documentation(host: str) -> bool:
+    """Whether it is an IP address that is reserved for examples."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return any(address in net for net in _DOCUMENTATION if net.version == address.version)
 
 
 def _is_subdomain(host: str, names: frozenset[str]) -> bool:
@@ -171,7 +179,8 @@ def check_urls(source: AuditedText, urls: list[FoundUrl]) -> ScanResult:
             continue
         seen.add((rule, address.url))
         role, _ = source.role_at(address.start)
-        if role in ("prose", "inline", "table", "frontmatter") and severity == "high":
+        is_example = role == "code" and rule == "address-url" and _is_documentation(address.host)
+        if (role in ("prose", "inline", "table", "frontmatter") or is_example) and severity == "high":
             severity = "medium"  # a mentioned URL is not used yet
         hits.append(
             RuleHit(
