@@ -184,3 +184,29 @@ def test_a_terminal_that_narrows_while_text_streams_shows_nothing_twice(terminal
         assert [text.count(one) for one in ("w000", "w050", "writing", "model-")] == [1] * 4
 
     at_terminal(scene, columns=100, rows=40, environment=environment)
+
+
+def test_a_size_that_tmux_passes_on_late_is_known_from_the_terminal_itself() -> None:
+    kept = [f"kept {at}" for at in range(30)]
+
+    async def scene(shown: Seen) -> None:
+        shown.screen = RewrappingScreen(100, 40, keeps_erased=True)
+        shown.screen.write_process_input = lambda data: shown.type(data)
+        shown.use_screen_anew()
+        words = [f"w{at:03}" for at in range(64)]
+        shown.terminal.show(VerbatimBlock("\n".join(kept)))
+        live = LiveState()
+        for count in range(10, len(words), 6):
+            live = LiveState(activity="writing", tail=" ".join(words[:count]))
+            shown.terminal.draw(live, ChatStatus(model="model-x"))
+            await shown.until_seen(words[count - 1])
+            if count == 28:
+                shown.screen.resize(40, 70)
+        await shown.resize(70, 40)
+        shown.terminal.draw(live, ChatStatus(model="model-y"))
+        await shown.until_seen("model-y")
+        text = shown.all()
+        assert re.findall("kept [0-9]+", text) == kept
+        assert [text.count(one) for one in ("w000", "w050", "writing", "model-")] == [1] * 4
+
+    at_terminal(scene, columns=100, rows=40, environment={"TMUX": "x"})

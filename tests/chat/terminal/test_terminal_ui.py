@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-import pyte
 import pytest
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -24,7 +23,6 @@ from kitbag.views.blocks import (
     ThinkingBlock,
     ToolBlock,
     UserBlock,
-    VerbatimBlock,
     text_block,
 )
 from support.waiting import TEST_TIMEOUT

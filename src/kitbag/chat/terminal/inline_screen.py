@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
-from prompt_toolkit.data_structures import Point
+from prompt_toolkit.data_structures import Point, Size
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings
@@ -29,6 +29,27 @@ _KEYBOARD_OFF: Final = "\x1b[<u"
 _BEGIN_UPDATE: Final = "\x1b[?2026h"
 _END_UPDATE: Final = "\x1b[?2026l"
 """Between these (synchronized output) a terminal shows no partial frame; others ignore them."""
+
+
+class ReportedSize:
+    """Overrides the size of an output with what the terminal reported, until the kernel reports another one."""
+
+    def __init__(self, output: Output) -> None:
+        self._measure = output.get_size
+        self._measured = self._reported = Size(rows=0, columns=0)
+        output.get_size = self._get_size
+
+    def _get_size(self) -> Size:
+        size = self._measure()
+        return self._reported if size == self._measured else size
+
+    def set(self, size: Size) -> None:
+        self._measured, self._reported = self._measure(), size
+
+    @property
+    def is_ahead(self) -> bool:
+        """The kernel does not know the reported size yet."""
+        return self._measure() == self._measured != self._reported
 
 
 class InlineRenderer(Renderer):
@@ -53,6 +74,11 @@ class InlineRenderer(Renderer):
         self.output.write_raw(_END_UPDATE)
         self.output.flush()
 
+    @property
+    def cursor_row(self) -> int:
+        """Within the last frame."""
+        return self._cursor_pos.y
+
     def erase_if_resized(self) -> None:
         """A frame may be due before the signal of a new size arrives."""
         if self._last_size is not None and self.output.get_size() != self._last_size:
@@ -63,7 +89,7 @@ class InlineRenderer(Renderer):
         rows = self._cursor_pos.y
         columns = self.output.get_size().columns
         if self.reflow.rewraps and self._last_size is not None and columns < self._last_size.columns:
-            keeps_erased = self.reflow.keeps_erased_width
+            keeps_erased = self.reflow.is_tmux
             widths = [self._widest.get(row, 0) if keeps_erased else self._row_width(row) for row in range(rows)]
             rows = sum(-(-max(width, 1) // columns) for width in widths)
             rows += self._cursor_pos.x // columns
@@ -100,7 +126,7 @@ class InlineRenderer(Renderer):
             self.output.write_raw(_KEYBOARD_ON)
             self._keyboard_is_on = True
         super().render(app, layout, is_done)
-        if self.reflow.keeps_erased_width and self._last_screen is not None:
+        if self.reflow.is_tmux and self._last_screen is not None:
             for row in range(self._last_screen.height):
                 self._widest[row] = max(self._widest.get(row, 0), self._row_width(row))
 
@@ -143,6 +169,7 @@ class InlineApplication(Application[None]):
             input=input,
             output=output,
         )
+        self.reported_size = ReportedSize(self.output)
         self.inline_renderer = InlineRenderer(self._merged_style, self.output)
         self.inline_renderer.reflow = guess_reflow(environment)
         # The cursor position is not needed, and a late response would be taken for keys.

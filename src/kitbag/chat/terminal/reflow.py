@@ -41,8 +41,9 @@ class Reflow(msgspec.Struct, frozen=True, kw_only=True):
 
     rewraps: bool = False
     """It rewraps them, so that the last frame takes more rows. Otherwise it truncates them, as xterm does."""
-    keeps_erased_width: bool = False
-    """tmux rewraps a row at the widest text it ever held, even where that was erased since."""
+    is_tmux: bool = False
+    """tmux rewraps a row at the widest text it ever held, even where that was erased since, and may tell programs of
+    its new size a quarter of a second later."""
 
 
 def guess_reflow(environment: Mapping[str, str]) -> Reflow:
@@ -52,7 +53,7 @@ def guess_reflow(environment: Mapping[str, str]) -> Reflow:
     if environment.get("STY") and not kind.startswith("tmux"):
         return Reflow()  # GNU screen truncates; other variables are those of the terminal it runs in
     if environment.get("TMUX") or kind.startswith("tmux"):
-        return Reflow(rewraps=True, keeps_erased_width=True)
+        return Reflow(rewraps=True, is_tmux=True)
     return Reflow(
         rewraps=any(environment.get(name) for name in _REFLOWING_VARIABLES)
         or kind.startswith(_REFLOWING_TERMS)
@@ -64,5 +65,5 @@ def reflow_of(name: str, guess: Reflow) -> Reflow:
     """For the name that the terminal reported, also through SSH; `guess` if the name is unknown."""
     name = name.lower()
     if name.startswith(_REFLOWING_NAMES):
-        return Reflow(rewraps=True, keeps_erased_width=name.startswith("tmux"))
+        return Reflow(rewraps=True, is_tmux=name.startswith("tmux"))
     return Reflow() if name.startswith(_TRUNCATING_NAMES) else guess

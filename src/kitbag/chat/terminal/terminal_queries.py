@@ -1,4 +1,4 @@
-"""Queries to the terminal and its replies: the background color (OSC 11) and the name of the terminal (XTVERSION).
+"""Queries to the terminal and its replies: its background color (OSC 11), its name (XTVERSION) and its size.
 
 Used by terminal_ui and inline_screen. Nothing waits for a reply, which may be late, damaged or missing. Replies are
 removed from the input before it is parsed as keys; keys pass unchanged and in order.
@@ -17,12 +17,21 @@ from prompt_toolkit.output import Output
 
 QUERY_BACKGROUND: Final = "\x1b]11;?\x1b\\"
 QUERY_NAME: Final = "\x1b[>0q"
+QUERY_SIZE: Final = "\x1b[6n\x1b7\x1b[9999;9999H\x1b[6n\x1b8"
+"""The positions of the cursor and of the last cell."""
 _SILENT_TERMS: Final = ("linux", "dumb", "eterm", "vt")
 """Values of TERM of terminals that answer nothing; some print parts of a query."""
 _REMOTE_SECONDS: Final = 0.3
+_SIZE_SECONDS: Final = 0.2
+_MAX_MISSING: Final = 3
+"""Sizes in succession that a terminal did not report in time before it is asked no more."""
 _TEXT: Final = r"[^\x00-\x1f]{0,64}"
-_REPLY: Final = re.compile(rf"\x1b(?:\]11;(?P<color>{_TEXT})(?:\x07|\x1b\\)|P>\|(?P<name>{_TEXT})\x1b\\)")
-_START: Final = re.compile(rf"\x1b(?:\](?:1(?:1(?:;{_TEXT}\x1b?)?)?)?|P(?:>(?:\|{_TEXT}\x1b?)?)?)?\Z")
+_REPLY: Final = re.compile(
+    rf"\x1b(?:\]11;(?P<color>{_TEXT})(?:\x07|\x1b\\)|P>\|(?P<name>{_TEXT})\x1b\\|\[(?P<position>\d{{1,4}};\d{{1,4}})R)"
+)
+_START: Final = re.compile(
+    rf"\x1b(?:\](?:1(?:1(?:;{_TEXT}\x1b?)?)?)?|P(?:>(?:\|{_TEXT}\x1b?)?)?|\[(?:\d{{1,4}}(?:;\d{{0,4}})?)?)?\Z"
+)
 """What may become a reply with more input."""
 _DAMAGED: Final = re.compile(rf"\x1b(?:\]11;r?g?b?a?:?[0-9a-fA-F/]*|P>\|{_TEXT})\x1b?")
 """The part of an unfinished reply that is not typed text."""
@@ -35,9 +44,11 @@ def is_remote(environment: Mapping[str, str]) -> bool:
 class ReplyFilter:
     """Separates replies from keys. A reply may arrive in pieces."""
 
-    def __init__(self, on_color: Callable[[str], None], on_name: Callable[[str], None]) -> None:
-        self._on_color = on_color
-        self._on_name = on_name
+    def __init__(self, on_reply: Mapping[str, Callable[[str], None]]) -> None:
+        """`on_reply` gets a `color`, a `name` or a `position`."""
+        self._on_reply = on_reply
+        self.positions = 0
+        """How many are expected; others are keys: `ESC [ 1 ; 2 R` is Shift-F3."""
         self._held = ""
         """The start of a possible reply."""
         self._passed = ""
@@ -64,10 +75,11 @@ class ReplyFilter:
         return _DAMAGED.sub("", self._passed)
 
     def _report(self, reply: "re.Match[str]") -> str:
-        if reply["color"] is not None:
-            self._on_color(reply["color"])
-        else:
-            self._on_name(reply["name"])
+        kind = reply.lastgroup or ""
+        if kind == "position" and not self.positions:
+            return reply[0]
+        self.positions -= kind == "position"
+        self._on_reply[kind](reply[kind])
         return ""
 
 
@@ -109,18 +121,25 @@ class TerminalQueries:
         *,
         on_color: Callable[[str], None] | None,
         on_name: Callable[[str], None],
+        on_size: Callable[[int, int, int], None],
     ) -> None:
-        """`on_color` gets the background; None: it is not asked for."""
+        """`on_color` gets the background; None: it is not asked for. `on_size` gets rows, columns and the row of the
+        cursor, from 0."""
         self._output = output
-        self._on_color, self._on_name = on_color, on_name
+        self._on_color, self._on_name, self._on_size = on_color, on_name, on_size
         self._is_remote = is_remote(environment)
         self._awaited: set[str] = set()
         self._last_reply: asyncio.Future[None] | None = None
         self._asked_at = 0.0
+        self._after_size: Callable[[], None] | None = None
+        self._size_timer: asyncio.TimerHandle | None = None
+        self._missing = 0
+        self._cursor_row: int | None = None
+        on_reply = {"color": self._color_reported, "name": self._name_reported, "position": self._position_reported}
+        self._replies = ReplyFilter(on_reply)
         self._can_ask = isinstance(input_, Vt100Input) and not environment.get("TERM", "").startswith(_SILENT_TERMS)
         if isinstance(input_, Vt100Input):
-            replies = ReplyFilter(self._color_reported, self._name_reported)
-            input_.vt100_parser = _FilteringParser(input_.vt100_parser.feed_key_callback, replies)
+            input_.vt100_parser = _FilteringParser(input_.vt100_parser.feed_key_callback, self._replies)
 
     def ask(self) -> None:
         """Only in raw mode: otherwise the terminal would echo the replies."""
@@ -131,8 +150,43 @@ class TerminalQueries:
         self._asked_at = time.monotonic()
         self._output.write_raw("".join(queries.values()))
 
+    def ask_size(self, then: Callable[[], None]) -> None:
+        """Calls `then` once the terminal has reported its size, or at once if it reports none."""
+        if not self._can_ask or self._missing >= _MAX_MISSING:
+            then()
+        elif self._after_size is None:
+            self._after_size = then
+            self._replies.positions += 2
+            self._size_timer = asyncio.get_running_loop().call_later(_SIZE_SECONDS, self._size_missing)
+            self._output.write_raw(QUERY_SIZE)
+            self._output.flush()
+
+    def _size_missing(self) -> None:
+        self._missing += 1
+        self._continue_after_size()
+
+    def _position_reported(self, position: str) -> None:
+        row, column = map(int, position.split(";"))
+        if self._cursor_row is None:
+            self._cursor_row = row - 1
+            return
+        self._on_size(row, column, self._cursor_row)
+        self._cursor_row, self._missing = None, 0
+        self._continue_after_size()
+
+    def _continue_after_size(self) -> None:
+        then, self._after_size = self._after_size, None
+        if self._size_timer is not None:
+            self._size_timer.cancel()
+            self._size_timer = None
+        if then is not None:
+            then()
+
     async def close(self) -> None:
         """Lets replies that are on their way arrive, so that the shell does not get them as typed text."""
+        if self._size_timer is not None:
+            await asyncio.sleep(0)
+            self._continue_after_size()
         if not self._awaited:
             return
         for _ in range(2):

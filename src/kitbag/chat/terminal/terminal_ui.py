@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 from prompt_toolkit.completion import Completer
+from prompt_toolkit.data_structures import Size
 from prompt_toolkit.history import History
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding.vi_state import InputMode
@@ -52,6 +53,8 @@ _FRAME_INTERVAL: Final = 1 / 30
 _DRAW_SHARE: Final = 4
 """Drawing takes at most one part in this many of the time if frames are slow."""
 _MAX_FRAME_INTERVAL: Final = 0.25
+_SIZE_SECONDS: Final = 0.3
+"""tmux passes a new size on within this time."""
 _KEPT_BLOCKS: Final = 200
 """Blocks kept to redraw the screen (Ctrl-L)."""
 _MAX_COPIED: Final = 70_000
@@ -159,7 +162,7 @@ class TerminalUI:
             panels=self._panels,
             get_frame=self._get_frame,
             cleaners=cleaners,
-            rule_is_short=lambda: not self._app.inline_renderer.reflow.rewraps,
+            rewraps=lambda: self._app.inline_renderer.reflow.rewraps,
         )
         actions = KeyActions(
             emit=self._emit,
@@ -191,6 +194,7 @@ class TerminalUI:
             environment,
             on_color=self._on_background if self._theme.follows_terminal else None,
             on_name=self._on_terminal_name,
+            on_size=self._on_size,
         )
         self._app.before_render += self._compose
         self._app.key_processor.before_key_press += self._key_pressed
@@ -383,6 +387,16 @@ class TerminalUI:
 
     def _draw_now(self) -> None:
         self._next_frame = None
+        if self._app.inline_renderer.reflow.is_tmux:
+            self._queries.ask_size(self._draw_frame)
+        else:
+            self._draw_frame()
+
+    def _draw_frame(self) -> None:
+        if self._has_ended:
+            return
+        if self._app.reported_size.is_ahead:
+            self._draw_soon(_SIZE_SECONDS)
         began = time.monotonic()
         self._app.draw_now()
         self._frame_cost = time.monotonic() - began
@@ -440,6 +454,10 @@ class TerminalUI:
         self._theme.set_background(color)
         self._app.style_transformation = self._theme.style_transformation
         self._app.invalidate()
+
+    def _on_size(self, rows: int, columns: int, cursor_row: int) -> None:
+        self._app.reported_size.set(Size(rows=rows, columns=columns))
+        self._layout.rows_above = max(cursor_row - self._app.inline_renderer.cursor_row, 0)
 
     def _on_terminal_name(self, name: str) -> None:
         renderer = self._app.inline_renderer
