@@ -191,7 +191,7 @@ def test_a_size_that_tmux_passes_on_late_is_known_from_the_terminal_itself() -> 
 
     async def scene(shown: Seen) -> None:
         shown.screen = RewrappingScreen(100, 40, keeps_erased=True)
-        shown.screen.write_process_input = lambda data: shown.type(data)
+        shown.screen.write_process_input = lambda data: shown.type(data)  # noqa: PLW0108 - a parameter by name
         shown.use_screen_anew()
         words = [f"w{at:03}" for at in range(64)]
         shown.terminal.show(VerbatimBlock("\n".join(kept)))
