@@ -65,7 +65,7 @@ def test_a_searchable_form_narrows_its_options_while_one_types() -> None:
 
     async def scene(shown: Seen) -> None:
         asking = await asked(shown, form)
-        await shown.until_seen("› fix the parser", "The lexer was wrong.", "type to search 3", "write docs")
+        await shown.until_seen("› fix the parser", "The lexer was wrong.", "3 of 3", "write docs")
         for letter in "PARSER":
             await shown.press(letter)
         await shown.until_seen("search: PARSER", "2 of 3", "parser again")
@@ -81,7 +81,7 @@ def test_a_searchable_form_narrows_its_options_while_one_types() -> None:
         shown.type("\x7f" * 2)
         await shown.until_seen("2 of 3")
         await shown.press(ESCAPE)
-        await shown.until_seen("type to search 3")
+        await shown.until_seen("3 of 3")
         await shown.paste("docs")
         await shown.until_seen("› write docs", "1 of 3")
         shown.type(ENTER)

@@ -263,8 +263,6 @@ class FormState:
         return lines
 
     def _search_line(self, width: int, clean: Callable[[str], str]) -> FragmentLine:
-        if not self.search:
-            return [("dim", truncate_to_width(f"  type to search {len(self.options):,}", width))]
         count = f"  {len(self.options):,} of {len(self.form.options):,}"
         return cut_line([("dim", "  search: "), ("", f"{clean(self.search)}▏"), ("dim", count)], width)
 

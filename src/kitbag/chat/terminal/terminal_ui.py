@@ -111,24 +111,7 @@ class TerminalUI:
         self._renderer = renderer
         self._clock = clock
         self._theme = ChatTheme(theme, environment)
-        self._live, self._status = LiveState(), ChatStatus()
-        self._hint = ("", float("-inf"))
-        self._actions: asyncio.Queue[UserAction] = asyncio.Queue()
-        self._exit: ExitRequested | None = None
-        self._unprinted: list[Block] = []
-        self._printed: deque[Block] = deque(maxlen=_KEPT_BLOCKS)
-        self._folded: dict[int, Block] = {}
-        """What unfolded blocks were, by their identity in `_printed`."""
-        self._first_unfolded: int | None = None
-        """Index in `_printed` from which everything is printed again."""
-        self._clears_screen = False
-        self._last_frame = self._frame_cost = 0.0
-        self._next_frame: asyncio.TimerHandle | None = None
-        self._running: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0
-        self._suspended = False
-        self._is_closed = False
+        self._make_state()
         self._line = InputLine(
             history=history,
             completer=completer,
@@ -148,6 +131,26 @@ class TerminalUI:
         self._make_application(input, output, environment, vim)
         write = self._app.output.write_raw
         self._title_and_bell = TitleAndBell(write, self._cleaner.line, clock, environment, bell=bell)
+
+    def _make_state(self) -> None:
+        self._live, self._status = LiveState(), ChatStatus()
+        self._hint = ("", float("-inf"))
+        self._actions: asyncio.Queue[UserAction] = asyncio.Queue()
+        self._exit: ExitRequested | None = None
+        self._unprinted: list[Block] = []
+        self._printed: deque[Block] = deque(maxlen=_KEPT_BLOCKS)
+        self._folded: dict[int, Block] = {}
+        """What unfolded blocks were, by their identity in `_printed`."""
+        self._first_unfolded: int | None = None
+        """Index in `_printed` from which everything is printed again."""
+        self._clears_screen = False
+        self._last_frame = self._frame_cost = 0.0
+        self._next_frame: asyncio.TimerHandle | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._suspended = False
+        self._is_closed = False
 
     def _make_application(
         self, input_: Input | None, output: Output | None, environment: Mapping[str, str], vim: bool
