@@ -135,7 +135,9 @@ def _answer(seen: Seen) -> Step:
 
 
 def print_table(costs: Mapping[str, list[Cost]], file: str) -> None:
-    print(f"{'':14}{'first':>10}{'prompt':>10}{'start':>11}{'key':>9}{'asked':>9}{'answer':>11}{'idle':>9}{'memory':>10}")
+    print(
+        f"{'':14}{'first':>10}{'prompt':>10}{'start':>11}{'key':>9}{'asked':>9}{'answer':>11}{'idle':>9}{'memory':>10}"
+    )
     table: dict[str, dict[str, float]] = {}
     for name, (first, *others) in costs.items():
         row = Cost(*(median(values) for values in zip(*others, strict=True)))
@@ -143,7 +145,8 @@ def print_table(costs: Mapping[str, list[Cost]], file: str) -> None:
         start, memory = first.ready + first.asked, row.memory / 2**20
         print(
             f"{name:14}{start * 1000:7.0f} ms{row.ready * 1000:7.0f} ms{row.start * 1000:7.0f} CPU"
-            f"{row.key * 1000:6.0f} ms{row.asked * 1000:6.0f} ms{row.stream * 1000:7.0f} CPU{row.idle * 1000:6.1f} ‰{memory:7.0f} MB"
+            f"{row.key * 1000:6.0f} ms{row.asked * 1000:6.0f} ms{row.stream * 1000:7.0f} CPU"
+            f"{row.idle * 1000:6.1f} ‰{memory:7.0f} MB"
         )
     if file:
         Path(file).write_text(json.dumps(table, indent=2))

@@ -12,6 +12,7 @@ from kitbag.agent.context_ledger import split_user_text
 from kitbag.agent.shield import run_ignoring_cancellation
 from kitbag.agent.undo.plan import MessageChanges
 from kitbag.chat.commands import CommandContext
+from kitbag.chat.commands.undo import is_session_empty
 from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import UsageError
 from kitbag.runtime.rewind import RewindPlan, RewindScope, SessionRewind
@@ -27,6 +28,8 @@ _SCOPES: Final[dict[str, RewindScope]] = {"b": "both", "c": "conversation", "f":
 
 async def rewind_command(chat: CommandContext, arguments: str) -> None:
     number, is_undo = _parse(arguments.split())
+    if is_session_empty(chat):
+        return
     rewind = await asyncio.to_thread(_open, chat)
     if notice := rewind.undo.running_notice():
         chat.show(NoticeBlock("warning", notice))
