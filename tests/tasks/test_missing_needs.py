@@ -9,7 +9,7 @@ from support.boards import all_tasks
 from support.delegating import AN_AGENT, results, task
 from support.house import House
 
-pytestmark = pytest.mark.usefixtures("kitbag_home")
+pytestmark = pytest.mark.usefixtures("kitbag_home", "explore_allowed")
 FENCED = "```\nneed skill: style\n```\n"
 
 
@@ -147,7 +147,10 @@ def test_a_need_that_can_t_be_met_ends_the_task_as_failed_and_says_why(world: Wo
     world.skill("~/.kitbag/skills", "closed", disable_model_invocation="true")
     world.skill("~/.kitbag/skills", "huge", body="Long words. " * 500)
     world.skill("~/.kitbag/skills", "denied")
-    world.write("~/.kitbag/settings.toml", '[budget]\nskills = 300\n[permissions]\ndeny = ["Skill(denied)"]\n')
+    world.write(
+        "~/.kitbag/settings.toml",
+        '[budget]\nskills = 300\n[permissions]\nallow = ["Task(Explore)"]\ndeny = ["Skill(denied)"]\n',
+    )
     world.write("../outside/secret.md", "Secret.")
     house = House(world)
     rules = [Rule([Step(text=answer)] * 3, system=AN_AGENT), Rule([Step(calls=(task(),)), Step(text="Done.")])]

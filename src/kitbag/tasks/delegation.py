@@ -106,8 +106,18 @@ class TaskDelegation:
             raise InvalidError(f"the agent {definition.full_name} is not available to you", "choose another agent")
         if self._depth >= MAX_DEPTH:
             raise InvalidError(f"agents can be nested only {MAX_DEPTH} levels deep", "do the work yourself")
+        self._check_not_denied(definition)
         self._check_has_tools(definition)
         return definition
+
+    def _check_not_denied(self, definition: AgentFile) -> None:
+        """By the rules for its own names: the call may name it in another way."""
+        for name in dict.fromkeys((definition.full_name, definition.name)):
+            decision = self._inherited().permissions.decide("Task", {"subagent_type": name})
+            denying = next((part for part in decision.parts if part.effect == "deny" and part.rule), None)
+            if denying is not None:
+                problem = f"the agent {definition.full_name} is not allowed: {denying.reason} (`{denying.rule}`)"
+                raise InvalidError(problem, "use another agent, or do the work yourself")
 
     def _check_has_tools(self, definition: AgentFile) -> None:
         """Before the user is asked. Tools of MCP servers are known only when the agent starts."""

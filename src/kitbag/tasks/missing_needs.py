@@ -43,9 +43,7 @@ _ABSENT_SKILL: Final = rf"(?i)(?:missing|unknown)(?: the)? skills?:\s*(?P<names>
 _ABSENT_FILE: Final = (
     rf"(?i)(?:unresolved(?: reference)?:?|missing (?:context|file|reference):)\s*@?(?P<name>{_NAME}){_REASON}"
 )
-_CANNOT: Final = (
-    r"(?:can\s?not|can't|can’t|could not|couldn't|couldn’t|(?:am|is|was|were|are) (?:unable|not able) to|unable to)"
-)
+_CANNOT: Final = r"(?:can\s?not|can['’]t|could not|couldn['’]t|(?:(?:am|was|were|are) )?(?:unable|not able) to)"
 _GO_ON: Final = r"(?:continue|proceed|go on|complete|finish|start|begin|do)\b"
 _STATUS: Final = r"(?:status:\s*|(?:the )?task(?: is| has)?\s+)?(?:failed|blocked|stopped)\b"
 _BLOCKED: Final = (
@@ -63,7 +61,7 @@ _SKILL_NAMED: Final = (
     rf"(?i)\b(?:no|missing|unknown|without|lacks?)(?: the| a)? skill(?: named| called)?:?\s+(?P<name>@?{_NAME})",
     rf"(?i)\bskill\s+(?P<name>@?{_NAME})\s+{_ABSENT}",
     rf"(?i)\b(?:the|a)\s+(?P<name>@?{_NAME})\s+skill\s+{_ABSENT}",
-    rf"(?i)\b(?:without|lacks?)(?: the| a)?\s+(?P<name>@?{_NAME})\s+skill\b",
+    rf"(?i)\b(?:without|lacks?)(?: the| a)?\s+(?!(?:the|a|any|this)\b)(?P<name>@?{_NAME})\s+skill\b",
 )
 _PLACEHOLDERS: Final = ("NAME", "PATH")
 """In an answer that quotes the convention."""
@@ -130,13 +128,17 @@ def _is_candidate(line: str) -> bool:
 def _is_blocked(lines: list[str], line: str) -> bool:
     """Whether a line that names something missing says that the agent can't go on. A finding of a review does not: it
     stands in a list or in an answer that is about other things, too."""
-    if any(re.match(_LIST_MARKER, one.strip()) for one in lines):
-        return line is lines[-1] and _says(_ENDS_BLOCKED, line)
+    if _is_listed(line):
+        return False
     if len(lines) == 1 and re.fullmatch(_ABSENT_SKILL, _plain(line)) is not None:
         return True
-    if len(lines) <= _MAX_BLOCKED_LINES:
+    if len(lines) <= _MAX_BLOCKED_LINES and not any(map(_is_listed, lines)):
         return any(_says(_BLOCKED, one) for one in lines)
     return line is lines[-1] and _says(_ENDS_BLOCKED, line)
+
+
+def _is_listed(line: str) -> bool:
+    return re.match(_LIST_MARKER, line.strip()) is not None
 
 
 def _says(pattern: str, line: str) -> bool:
@@ -172,9 +174,8 @@ def _needs_of_line(line: str, is_failure: bool) -> list[Need]:
         names = re.split(r",\s*|\s+and\s+", skills["names"])
         return [Need("skill", name, is_asked=True) for name in names if name not in _PLACEHOLDERS]
     asked = re.fullmatch(_ASKED_FILE, plain)
-    is_listed = re.match(_LIST_MARKER, line.strip()) is not None
     file = asked or re.fullmatch(_ABSENT_FILE if is_failure else _UNRESOLVED, plain)
-    if file is not None and (asked or is_failure or not is_listed):
+    if file is not None and (asked or is_failure or not _is_listed(line)):
         return [Need("file", file["name"], asked is not None)] if file["name"] not in _PLACEHOLDERS else []
     if not is_failure:
         return []

@@ -459,7 +459,7 @@ def test_an_agents_specifiers_limit_and_allow_nothing(tmp_path: Path) -> None:
     assert effect(made, "Read", file_path="ok.txt") == "deny"
     assert effect(made, "WebFetch", url="https://x.com") == "ask"
     assert effect(made, "WebFetch", url="https://y.com") == "deny"
-    assert effect(made, "Task", subagent_type="Explore") == "allow"
+    assert effect(made, "Task", subagent_type="Explore") == "ask"
     assert effect(made, "Task", subagent_type="Review") == "deny"
     assert effect(made, "Edit", file_path="ok.txt") == "allow"
     assert effect(made, "Edit", file_path="src/a.py") == "deny"
