@@ -310,29 +310,34 @@ class TaskDelegation:
     async def _run_foreground(
         self, task: "Task", request: "TaskRequest", message: str, progress: Callable[[str], None]
     ) -> TaskReport:
-        from kitbag.tasks.runner import TaskRunner
+        from kitbag.tasks.runner import TaskRunner, request_for_messages
 
-        claimed = False
+        claimed, is_restart = False, bool(message)
         try:
             async with self.host.slot(task):
-                claiming = asyncio.ensure_future(self.board.claim(task, restart=bool(message), foreground=True))
-                try:
-                    await run_to_completion(asyncio.wait([claiming]))
-                finally:  # also on cancellation: we must know whether we claimed it
-                    claimed = not claiming.cancelled() and not claiming.exception() and claiming.result()
-                claiming.result()  # raises what prevented the claim
-                task = self.board.find(task.id)
-                if claimed:
-                    signals = self.host.signals
+                while True:
+                    claiming = asyncio.ensure_future(self.board.claim(task, restart=is_restart, foreground=True))
+                    try:
+                        await run_to_completion(asyncio.wait([claiming]))
+                    finally:  # also on cancellation: we must know whether we claimed it
+                        claimed = not claiming.cancelled() and not claiming.exception() and claiming.result()
+                    claiming.result()  # raises what prevented the claim
+                    task = self.board.find(task.id)
+                    if not claimed:
+                        break
                     runner = TaskRunner(
                         board=self.board,
                         task=task,
                         inherited=self._inherited(),
-                        signals=signals,
+                        signals=self.host.signals,
                         make_delegation=self._child_delegation,
                         progress=progress,
                     )
-                    await runner.run(request, message)
+                    result = await runner.run(request, message)
+                    next_request = request_for_messages(self.board, task, result)
+                    if next_request is None:
+                        break
+                    task, request, message, is_restart = self.board.find(task.id), next_request, "", True
         except BaseException as error:
             if claimed or not message:  # then it is ours and must not stay unfinished
                 await run_to_completion(self._finish_after_error(task, error))
