@@ -536,7 +536,8 @@ class TestAnAgentThatChanges:
             ]
         )
         house = House(world)
-        house.ask("Hi.", "Ask Explore.", steps=rules, trust_workspace=True)
+        world.write("~/.kitbag/settings.toml", "")
+        house.ask("Hi.", "Ask @agent-Explore.", steps=rules, trust_workspace=True)
         assert "Task is not allowed" in results(house)
         assert not (world.workspace / "new.txt").exists()
 

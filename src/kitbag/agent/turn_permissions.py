@@ -19,20 +19,28 @@ class TurnPermissions:
     def __init__(self, skills: SessionSkills) -> None:
         self._skills = skills
         self._announced: list[SkillPermissions] = []
-        self._requested: tuple[PermissionRule, ...] = ()
-        """Rules for the agents that the user's message names."""
+        self._mentioned: tuple[str, ...] = ()
+        """Agents that the user's message mentions."""
         self._cached: tuple[Permissions, object, Permissions] | None = None
 
-    def allow_agents(self, names: Iterable[str]) -> None:
-        """The user asks for these agents in this turn, so modes that ask start them without a question."""
-        plain = (name for name in names if re.fullmatch(r"[\w:./-]+", name))  # others could match more than themselves
-        rules = (parse_rule(f"Task({name})", "allow", "the user's message", "session", "/") for name in plain)
-        self._requested = (*self._requested, *rules)
+    def mention_agents(self, names: Iterable[str]) -> None:
+        """The user asks for these agents in this turn: modes that ask start them without a question, if read-only."""
+        self._mentioned = (*self._mentioned, *names)
+
+    def _mentioned_rules(self) -> tuple[PermissionRule, ...]:
+        """For those that are read-only now: another file may have taken the name since."""
+        rules: list[PermissionRule] = []
+        for name in self._mentioned:
+            agent = self._skills.library.agents.get_exact(name)
+            # Other names could match more than themselves.
+            if agent is not None and agent.permission_mode == "plan" and re.fullmatch(r"[\w:./-]+", name):
+                rules.append(parse_rule(f"Task({name})", "allow", "the user's message", "session", "/"))
+        return tuple(rules)
 
     def apply_to(self, base: Permissions) -> Permissions:
         """Deny and ask rules still win, and limits hold: see permissions/decisions/decide."""
         active = self._skills.active_permissions()
-        requested = self._requested if base.mode not in NON_ASKING_MODES else ()
+        requested = self._mentioned_rules() if self._mentioned and base.mode not in NON_ASKING_MODES else ()
         if not active and not requested:
             return base
         if self._cached is not None and self._cached[0] is base and self._cached[1] == (active, requested):

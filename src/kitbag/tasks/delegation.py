@@ -117,7 +117,7 @@ class TaskDelegation:
             denying = next((part for part in decision.parts if part.effect == "deny" and part.rule), None)
             if denying is not None:
                 problem = f"the agent {definition.full_name} is not allowed: {denying.reason} (`{denying.rule}`)"
-                raise InvalidError(problem, "use another agent, or do the work yourself")
+                raise InvalidError(problem, "use another agent, or change the rule")
 
     def _check_has_tools(self, definition: AgentFile) -> None:
         """Before the user is asked. Tools of MCP servers are known only when the agent starts."""
