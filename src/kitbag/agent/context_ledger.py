@@ -66,6 +66,8 @@ class RequestPiece(msgspec.Struct, frozen=True, kw_only=True):
     """The index of its message; -1: before the conversation."""
     call_id: str = ""
     """The call that a result answers."""
+    is_signed: bool = True
+    """False for reasoning that its provider does not accept back."""
 
     @property
     def bytes(self) -> int:
@@ -138,10 +140,10 @@ def tool_pieces(tools: Iterable[ToolSpec]) -> list[RequestPiece]:
 
 
 class MessagePieces:
-    """Lists the pieces of messages. A part is counted once, however many requests of a session carry it."""
+    """Lists the pieces of messages. A part is split and counted once, however many requests of a session carry it."""
 
     def __init__(self) -> None:
-        self._tokens: dict[int, tuple[Part, list[int]]] = {}
+        self._parts: dict[int, tuple[Part, list[RequestPiece]]] = {}
         """By the identity of the part, which the entry keeps alive."""
 
     def list(self, source: ContextSource, first_turn: int = 1) -> list[RequestPiece]:
@@ -155,31 +157,35 @@ class MessagePieces:
         for number, message in enumerate(source.messages()):
             turn += message.role == "assistant"
             image_names: list[str] = []
+            has_images = message.role == "user" and any(isinstance(part, Image) for part in message.parts)
             for part in message.parts:
                 if isinstance(part, ToolCall):
                     calls[part.id] = part
-                elif isinstance(part, Text):
-                    image_names = _list_image_names(part.text) if message.role == "user" else []
+                elif isinstance(part, Text) and has_images:
+                    image_names = _list_image_names(part.text)
                 is_own_turn = message.role == "assistant" or isinstance(part, ToolResult)
-                texts = [*_split_part(message, part, calls, skills_by_call, image_names)]
-                for (kind, name, text), tokens in zip(texts, self._count(part, texts), strict=True):
-                    yield RequestPiece(
-                        kind=kind,
-                        name=name,
-                        text=text,
-                        tokens=tokens,
-                        turn=turn if is_own_turn else turn + 1,
-                        message=number,
-                        call_id=part.call_id if isinstance(part, ToolResult) else "",
-                    )
+                place = (turn if is_own_turn else turn + 1, number)
+                known = self._parts.get(id(part))
+                if known is not None and (not known[1] or (known[1][0].turn, known[1][0].message) == place):
+                    yield from known[1]
+                    continue
+                texts = _split_part(message, part, calls, skills_by_call, image_names)
+                pieces = [_make_piece(part, *text, *place) for text in texts]
+                self._parts[id(part)] = part, pieces
+                yield from pieces
 
-    def _count(self, part: Part, texts: Sequence[tuple[str, str, str]]) -> Sequence[int]:
-        known = self._tokens.get(id(part))
-        if known is not None:
-            return known[1]
-        counts = [_IMAGE_TOKENS if isinstance(part, Image) else estimate_tokens(text) for _, _, text in texts]
-        self._tokens[id(part)] = part, counts
-        return counts
+
+def _make_piece(part: Part, kind: str, name: str, text: str, turn: int, message: int) -> RequestPiece:
+    return RequestPiece(
+        kind=kind,
+        name=name,
+        text=text,
+        tokens=_IMAGE_TOKENS if isinstance(part, Image) else estimate_tokens(text),
+        turn=turn,
+        message=message,
+        call_id=part.call_id if isinstance(part, ToolResult) else "",
+        is_signed=not isinstance(part, Thinking) or bool(part.opaque),
+    )
 
 
 def _split_part(

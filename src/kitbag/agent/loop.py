@@ -75,13 +75,10 @@ class Loop:
         self.renew_prompt = renew_prompt
         self.receive = receive
         self.budget = budget or Budget(session.journal)
-        self.meter = ContextMeter()
-        self._recorder = RequestRecorder(session.journal)
+        self.meter, self._recorder = ContextMeter(), RequestRecorder(session.journal)
         self._prefix_tokens = self._estimate_prefix_tokens()
         self._first_turn = session.totals.turns
-        self._last_text = ""
-        self._last_usage = Usage()
-        self._is_reply_shortened = False
+        self._last_text, self._last_usage, self._is_reply_shortened = "", Usage(), False
 
     async def run(self) -> RunEnded:
         """Runs from the last user message to the answer. After a cancellation the session can be resumed."""
@@ -201,8 +198,7 @@ class Loop:
         cost = config.price(reply.usage)
         message = await self.session.add_reply(message, reply.usage, cost, reply.model or config.model, sent=sent)
         self.meter.record_usage(reply.usage, len(messages))
-        self._last_usage = reply.usage
-        self._last_text = text or self._last_text
+        self._last_usage, self._last_text = reply.usage, text or self._last_text
         self.emit(MessageAdded(message))
         self.emit(TurnEnded(turn=self.session.totals.turns, usage=reply.usage, cost=cost))
         if notice := cut_off_notice(reply):
