@@ -100,6 +100,34 @@ class CallHistory(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[ModelCall, ...]
     origin: ModelCall | None
     """The last call of the session that this one was forked from."""
+    notes: CallNotes
+    """What happened since the last call."""
+
+    def next_request(self) -> ModelCall:
+        """What would be sent now, without a new message; its number is that of the next call."""
+        session, last = self.session, next((one for one in reversed(self.calls) if one.kind == "turn"), self.origin)
+        messages = session.messages()
+        replies = sum(message.role == "assistant" for message in messages)
+        return ModelCall(
+            number=len(self.calls) + 1,
+            seq=0,
+            at="",
+            kind="turn",
+            model=session.header.model.rpartition("/")[2],
+            header=session.header,
+            usage=Usage(),
+            cost=None,
+            incomplete="",
+            prompt=session.prompt,
+            tools=last.tools if last is not None and last.prompt == session.prompt else None,
+            tool_names=tuple(map(str, session.prompt_inputs.get("tools", ()))),
+            sent=messages,
+            skills=dict(session.skills),
+            turn=session.totals.turns + 1,
+            first_turn=max(session.totals.turns - replies, 0) + 1,
+            recorded_bytes=None,
+            notes=self.notes,
+        )
 
     def find(self, number: int) -> ModelCall:
         """Negative numbers count from the end. Raises NotFoundError."""
@@ -180,7 +208,7 @@ def read_calls(journal: Journal, session_id: str) -> CallHistory:
             notes.add(record, past.session)
     if record is None:
         raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list --all`")
-    return CallHistory(session=past.session, calls=tuple(calls), origin=origin)
+    return CallHistory(session=past.session, calls=tuple(calls), origin=origin, notes=notes.take())
 
 
 def _read_call(
