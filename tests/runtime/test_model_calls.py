@@ -90,7 +90,7 @@ def encode(call: ModelCall) -> dict[str, Any]:
     summary = (SystemBlock(text="".join(entry["text"] for entry in call.prompt)),)
     system = summary if call.kind == "compaction" else prompt_blocks(call.prompt)
     request = ModelRequest(model=name, system=system, messages=call.messages(), tools=call.tools)
-    return json.loads(adapter._encode_request(request))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return json.loads(adapter._encode_request(request))  # pyright: ignore[reportPrivateUsage]
 
 
 def assert_exact(calls: list[ModelCall], received: list[ReceivedRequest]) -> None:

@@ -206,6 +206,8 @@ def read_calls(journal: Journal, session_id: str) -> CallHistory:
                 elif call.kind == "turn":
                     origin = call
             notes.add(record, past.session)
+    if past.is_damaged and record is not None and calls and calls[-1].seq == record.seq:
+        calls.pop()
     if record is None:
         raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list --all`")
     return CallHistory(session=past.session, calls=tuple(calls), origin=origin, notes=notes.take())

@@ -51,6 +51,8 @@ class SessionReplay:
     def __init__(self, journal: Journal, session_id: str) -> None:
         self.session = Session(journal, session_id)
         """As it was before the current record; after the last one, as it is now."""
+        self.is_damaged = False
+        """The last record could not be read."""
 
     def records(self) -> Iterator[JournalRecord]:
         """Also those that a later rewind dropped. Ends at a damaged record with a warning in the session."""
@@ -68,6 +70,7 @@ class SessionReplay:
         except DAMAGE_ERRORS as error:
             if not count and isinstance(error, StoreError):
                 raise
+            self.is_damaged = True
             self.session.warnings.append(_damage_warning(count + (not count), self.session.id))
 
 

@@ -44,7 +44,14 @@ _svg_option = click.option("--svg", metavar="FILE", help="Draw it to a new FILE;
 
 @command.command()
 @_session_option
-@click.option("--call", "number", type=int, metavar="N", help="Show call N; -1 is the last.", show_default="the next")
+@click.option(
+    "--call",
+    "number",
+    type=int,
+    metavar="N",
+    help="Show call N; -1 is the last.",
+    show_default="the next one; for --svg and --html the last",
+)
 @_svg_option
 @click.option("--html", metavar="FILE", help="Write all of it to a new HTML file that works offline; - is stdout.")
 @json_option
@@ -78,7 +85,7 @@ def calls(session_id: str, svg: str | None, as_json: bool) -> None:
     if svg:
         from kitbag.views.context_pictures import draw_costs
 
-        return _write(svg, draw_costs(costs), "the cost over time")
+        return output.write_picture(svg, draw_costs(costs), "the cost over time")
     if as_json:
         return output.as_json({"session": context.history.session.id, **costs.to_json()})
     return _print_costs(costs)
@@ -146,9 +153,11 @@ def _write_files(session_id: str, number: int | None, svg: str | None, html: str
     from kitbag.views.context_pictures import draw_call
 
     context, call = _load_call(session_id, number)
+    if number is None and context.history.calls:
+        call = context.history.find(-1)
     explained = context.explain(call)
     if svg:
-        _write(svg, draw_call(explained), "the context")
+        output.write_picture(svg, draw_call(explained), "the context")
     if html:
         from kitbag.runtime.context_check import check_calls
         from kitbag.runtime.context_costs import compute_costs
@@ -158,14 +167,7 @@ def _write_files(session_id: str, number: int | None, svg: str | None, html: str
         page = render_context_page(
             session.id, explained, compute_costs(context), check_calls(context), session.journal.redactor.redact_text
         )
-        _write(html, page, "the context")
-
-
-def _write(file: str, text: str, what: str) -> None:
-    if file == "-":
-        return output.exact(text.removesuffix("\n"))
-    output.write_new_file(file, text)
-    return output.echo(f"wrote {what} to {output.clean(output.shorten_path(file))}")
+        output.write_picture(html, page, "the context")
 
 
 def _print_warnings(warnings: list[str]) -> None:
@@ -192,7 +194,7 @@ def _print_call(context: "SessionContext", explained: "CallContext") -> None:
             f"{piece.bytes:,}",
             _format_small_cost(piece.cost),
             output.shorten_path(piece.name) if piece.name.startswith("/") else piece.name,
-            f"{piece.source}: {piece.reason}",
+            f"{piece.source}: {piece.reason}" if piece.message else piece.reason,
         )
         for piece in explained.pieces
     ]

@@ -191,6 +191,14 @@ def exact(text: str) -> None:
         _write_line(sys.stdout, text)
 
 
+def write_picture(file: str, text: str, what: str) -> None:
+    """To a new file, or to stdout (`-`)."""
+    if file == "-":
+        return exact(text.removesuffix("\n"))
+    write_new_file(file, text)
+    return echo(f"wrote {what} to {clean(shorten_path(file))}")
+
+
 def write_new_file(path: str, text: str) -> None:
     """Readable only by the user. Raises InvalidError if it exists."""
     from kitbag.errors import InvalidError

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kitbag.agent.context_ledger import MessagePieces, RequestPiece, prompt_pieces, tool_pieces
-from kitbag.agent.model_calls import CallHistory, ModelCall, read_calls
+from kitbag.agent.model_calls import CallHistory, DroppedSkill, ModelCall, read_calls
 from kitbag.agent.session_list import newest_session
 from kitbag.assembly.model_sources import load_model_sources
 from kitbag.assembly.tool_list import all_tools
@@ -327,7 +327,7 @@ def _describe_reason(piece: RequestPiece, call: ModelCall) -> str:
         return _REASONS["agent-report" if piece.message >= 0 else "agent"]
     if kind == "stub":
         dropped = call.notes.dropped.get(piece.name)
-        return f"the skill was unloaded: {dropped.reason}" if dropped else "the skill was shown for one message"
+        return f"the skill was {unloaded_text(dropped)}" if dropped else "the skill was shown for one message"
     if kind == "tool" and piece.name.startswith(SERVER_TOOL_PREFIX):
         return "a tool of a server that the run uses"
     return _REASONS.get(kind, "a section of the system prompt" if piece.message < 0 else "part of the conversation")
@@ -372,12 +372,12 @@ def _absent_skills(context: SessionContext, call: ModelCall, pieces: Sequence[Re
         seen.add(name)
         dropped = call.notes.dropped.get(name)
         tokens = dropped.tokens if dropped else call.notes.one_message.get(name)
-        reason = f"unloaded: {dropped.reason}" if dropped else "shown for one message only"
+        reason = unloaded_text(dropped) if dropped else "shown for one message only"
         yield AbsentItem(kind="skill", name=name, tokens=tokens or possible.get(name), reason=reason)
     for name, dropped in call.notes.dropped.items():
         if name not in present | seen:
             seen.add(name)
-            yield AbsentItem(kind="skill", name=name, tokens=dropped.tokens, reason=f"unloaded: {dropped.reason}")
+            yield AbsentItem(kind="skill", name=name, tokens=dropped.tokens, reason=unloaded_text(dropped))
     listed = catalog_lines(call)
     for name in listed:
         if name not in present | seen:
@@ -387,6 +387,10 @@ def _absent_skills(context: SessionContext, call: ModelCall, pieces: Sequence[Re
         if name not in present | seen and listed:
             reason = "not in the catalog: described when a message or a file matches it"
             yield AbsentItem(kind="skill", name=name, tokens=tokens, reason=reason)
+
+
+def unloaded_text(dropped: DroppedSkill) -> str:
+    return f"unloaded: {dropped.reason}" if dropped.reason not in ("", "unloaded") else "unloaded"
 
 
 def _compacted_messages(call: ModelCall) -> Iterator[AbsentItem]:

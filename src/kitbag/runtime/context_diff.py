@@ -13,7 +13,7 @@ import msgspec
 
 from kitbag.agent.context_ledger import RequestPiece, utf8_size
 from kitbag.agent.model_calls import ModelCall
-from kitbag.runtime.context_calls import SessionContext
+from kitbag.runtime.context_calls import SessionContext, unloaded_text
 
 _EXCERPT_CHARS: Final = 60
 _GRANULARITY: Final = 128
@@ -191,7 +191,7 @@ def _find_cause(first: ModelCall, second: ModelCall, old: RequestPiece, new: Req
     if new is not None and new.kind == "stub":
         dropped = second.notes.dropped.get(new.name)
         shown = f"the skill {new.name} was shown for one message"
-        return f"the skill {new.name} was unloaded: {dropped.reason}" if dropped else shown
+        return f"the skill {new.name} was {unloaded_text(dropped)}" if dropped else shown
     if second.notes.compacted != first.notes.compacted:
         return "the session was compacted"
     if second.difference or first.difference:

@@ -32,6 +32,7 @@ svg{display:block;max-width:100%;height:auto}.scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}
 th{text-align:left;color:var(--muted);font-weight:600}th,td{padding:5px 10px 5px 0;border-bottom:1px solid var(--line);
 vertical-align:top;overflow-wrap:anywhere}td.n,th.n{text-align:right;white-space:nowrap}
+td.k{white-space:nowrap}
 .dot{display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:7px}
 details>summary{cursor:pointer}pre{white-space:pre-wrap;overflow-wrap:anywhere;font:12.5px/1.45 ui-monospace,Menlo,
 Consolas,monospace;max-height:420px;overflow:auto;margin:8px 0;padding:10px;border:1px solid var(--line);
@@ -86,7 +87,8 @@ def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], numbers: Seque
     """Cells are HTML. `numbers`: the columns of numbers."""
 
     def cells(tag: str, row: Sequence[str]) -> str:
-        return "".join(f"<{tag}{' class=n' if at in numbers else ''}>{cell}</{tag}>" for at, cell in enumerate(row))
+        styles = ["n" if at in numbers else "k" if at == 1 else "t" for at in range(len(row))]
+        return "".join(f'<{tag} class="{style}">{cell}</{tag}>' for style, cell in zip(styles, row, strict=True))
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return (

@@ -66,7 +66,7 @@ PICTURE_CSS: Final = (
     f".kb-picture{{{_variables(0)};font-family:{_FONT};font-variant-numeric:tabular-nums}}"
     f"@media (prefers-color-scheme:dark){{.kb-picture{{{_variables(1)}}}}}"
     ".kb-picture text{fill:var(--kb-fg)}.kb-picture .kb-muted{fill:var(--kb-muted)}"
-    ".kb-picture .kb-strong{font-weight:600}.kb-background{fill:var(--kb-bg)}"
+    ".kb-picture .kb-strong{font-weight:600}.kb-picture .kb-soft{fill-opacity:.8}.kb-background{fill:var(--kb-bg)}"
     ".kb-line{stroke:var(--kb-line);stroke-width:1;fill:none}.kb-cell{stroke:var(--kb-bg);stroke-width:1.5}"
     ".kb-curve{stroke:var(--kb-c-cost);stroke-width:2;fill:none;stroke-linejoin:round}"
     ".kb-frame{fill:none;stroke:var(--kb-line)}" + _fills()
@@ -96,7 +96,7 @@ def measure(text: str, size: float = 12) -> float:
 def label(
     x: float, y: float, text: str, *, size: float = 12, style: str = "", anchor: str = "", width: float = 0
 ) -> str:
-    """`style`: muted or strong. `width`: truncates to this width."""
+    """`style`: muted, soft (on a color) or strong. `width`: truncates to this width."""
     shown = fit(text, width, size) if width else plain(text)
     if not shown:
         return ""

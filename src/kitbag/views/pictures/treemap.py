@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kitbag.views.pictures.svg import GROUPS, attribute, fit, label, legend, picture, rect
+from kitbag.views.pictures.svg import GROUPS, attribute, fit, label, legend, measure, picture, rect
 
 _MIN_SIDE: Final = 3.0
 """Pixels of the shorter side; thinner rectangles are drawn as one."""
@@ -97,7 +97,8 @@ def _draw_cell(group: str, item: TreemapItem, box: _Box, total: int, unit: str) 
         parts.append(label(box.x + 6, baseline, name, size=size))
         if box.height >= 36 and name:
             value = f"{item.value:,} · {_share(item.value, total)}"
-            parts.append(label(box.x + 6, baseline + 15, value, size=10.5, style="muted", width=room))
+            value = value if measure(value, 10.5) <= room else f"{item.value:,}"
+            parts.append(label(box.x + 6, baseline + 15, value, size=10.5, style="soft", width=room))
     return "".join((*parts, "</g>"))
 
 
