@@ -39,7 +39,9 @@ _session_option = click.option(
     help="Show this session.",
     show_default="the newest in this directory",
 )
-_svg_option = click.option("--svg", metavar="FILE", help="Draw it to a new FILE; - is stdout.")
+_svg_option = click.option(
+    "--svg", metavar="FILE", help="Draw it to a new FILE; - is stdout.", show_default="no picture"
+)
 
 
 @command.command()
@@ -53,7 +55,12 @@ _svg_option = click.option("--svg", metavar="FILE", help="Draw it to a new FILE;
     show_default="the next one; for --svg and --html the last",
 )
 @_svg_option
-@click.option("--html", metavar="FILE", help="Write all of it to a new HTML file that works offline; - is stdout.")
+@click.option(
+    "--html",
+    metavar="FILE",
+    help="Write all of it to a new HTML file that works offline; - is stdout.",
+    show_default="no file",
+)
 @json_option
 def show(session_id: str, number: int | None, svg: str | None, html: str | None, as_json: bool) -> None:
     """Show what a model request contains and costs: sections, tools, skills, memory files and turns."""

@@ -63,7 +63,9 @@ def command() -> None:
 @all_directories_option
 @click.option("--running", is_flag=True, help="List only tasks that have not ended.")
 @limit_option
-@click.option("--svg", metavar="FILE", help="Draw them on a timeline to a new FILE; - is stdout.")
+@click.option(
+    "--svg", metavar="FILE", help="Draw them on a timeline to a new FILE; - is stdout.", show_default="no picture"
+)
 @json_option
 def list_(everything: bool, running: bool, limit: int, svg: str | None, as_json: bool) -> None:
     """List tasks in this directory, newest first."""
