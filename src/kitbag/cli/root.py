@@ -28,6 +28,7 @@ _COMMAND_GROUPS = {
         "sessions": "List, show, export and delete sessions.",
         "tasks": "List, watch, stop and resume background tasks.",
         "context": "Show what the model sees and what it costs.",
+        "web": "Open the web UI in a browser.",
         "undo": "Undo file changes made by an agent.",
         "worker": "Run background tasks; starts automatically when needed.",
     },

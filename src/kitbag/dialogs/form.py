@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from kitbag.views.blocks import Block
+from kitbag.views.blocks import Block, Span, StyledLine
 
 T = TypeVar("T")
 
@@ -52,6 +52,25 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 class FormAnswer(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ()
     text: str = ""
+
+
+def answer_line(form: Form, answer: FormAnswer | None) -> StyledLine:
+    """The answer as one line for the scrollback."""
+    prompt = " ".join((form.summary or form.prompt).split())
+    head = (Span("? ", "accent"), Span(prompt[:200]), Span("  "))
+    if answer is None:
+        return (*head, Span("canceled", "dim"))
+    labels = [option.label for option in form.options if option.key in answer.keys]
+    if answer.text:
+        labels.append("••••••" if form.secret else " ".join(answer.text.split())[:200])
+    return (*head, Span(", ".join(labels) or "none", "strong"))
+
+
+def continues(form: Form, answer: FormAnswer | None) -> bool:
+    """Whether another form of the same question follows."""
+    if answer is None:
+        return form.cancel_effect == "go back"
+    return any(option.continues and option.key in answer.keys for option in form.options)
 
 
 class SequenceResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):

@@ -12,8 +12,8 @@ import msgspec
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 
-from kitbag.chat.terminal.forms import FormResult, FormState, QuietPeriod, answer_line
-from kitbag.dialogs.form import Form, FormAnswer
+from kitbag.chat.terminal.forms import FormResult, FormState, QuietPeriod
+from kitbag.dialogs.form import Form, FormAnswer, answer_line, continues
 from kitbag.views.blocks import Block, LinesBlock
 
 LONE_KEY_SECONDS: Final = 0.25
@@ -59,7 +59,7 @@ class FormQueue:
                 for block in form.above:
                     self._show(block)
             result = await self._run_form(form)
-        if not _continues(form, result.answer):
+        if not continues(form, result.answer):
             self._show(LinesBlock((answer_line(form, result.answer),)))
         return result.answer
 
@@ -204,10 +204,3 @@ class FormQueue:
     def _resolve(self, result: FormResult | None) -> None:
         if result is not None and self._answer is not None and not self._answer.done():
             self._answer.set_result(result)
-
-
-def _continues(form: Form, answer: FormAnswer | None) -> bool:
-    """Whether another form of the same question follows."""
-    if answer is None:
-        return form.cancel_effect == "go back"
-    return any(option.continues and option.key in answer.keys for option in form.options)

@@ -12,7 +12,6 @@ import msgspec
 from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, wrap
 from kitbag.dialogs.form import Form, FormAnswer, FormOption
 from kitbag.text.terminal_width import text_width, truncate_to_width
-from kitbag.views.blocks import Span, StyledLine
 
 QUIET_SECONDS: Final = 0.3
 """Pause in typing after which keys answer a form."""
@@ -267,15 +266,3 @@ class FormState:
             if free_text_hint:
                 hints.append(f"Tab to type {free_text_hint}")
         return [("dim", truncate_to_width("  " + " · ".join(hints), width))]
-
-
-def answer_line(form: Form, answer: FormAnswer | None) -> StyledLine:
-    """The answer as one line for the scrollback."""
-    prompt = " ".join((form.summary or form.prompt).split())
-    head = (Span("? ", "accent"), Span(prompt[:200]), Span("  "))
-    if answer is None:
-        return (*head, Span("canceled", "dim"))
-    labels = [option.label for option in form.options if option.key in answer.keys]
-    if answer.text:
-        labels.append("••••••" if form.secret else " ".join(answer.text.split())[:200])
-    return (*head, Span(", ".join(labels) or "none", "strong"))

@@ -83,6 +83,7 @@ class BlockRenderer(Protocol):
 
 class TerminalUI:
     is_plain = False
+    keeps_everything = False
     can_ask = True
 
     def __init__(
