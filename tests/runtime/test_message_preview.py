@@ -17,7 +17,7 @@ def with_agent(house: House, work: Callable[[Agent, Callable[[str], MessagePrevi
         model = Scripted(Script([Rule([Step(text="Fine.")] * 5)]))
         options = Options(directory=str(house.world.workspace), trust_workspace=True)
         async with Agent(options=options, provider=model) as agent:
-            result = work(agent, prepare_message_preview(agent))
+            result = work(agent, prepare_message_preview(agent)())
             return await result if asyncio.iscoroutine(result) else result
 
     return asyncio.run(run())

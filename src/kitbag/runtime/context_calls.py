@@ -276,6 +276,10 @@ def load_session_context(places: Places, session_id: str = "") -> SessionContext
     """For a stored session. Raises NotFoundError if it does not exist, or if this directory has none."""
     with Journal.open(journal_path(places.kitbag_home), Redactor.from_environment(os.environ)) as journal:
         history = read_calls(journal, session_id or newest_session(journal, places.cwd))
+    return make_session_context(places, history)
+
+
+def make_session_context(places: Places, history: CallHistory) -> SessionContext:
     header, inputs = history.session.header, history.session.prompt_inputs
     library = Registry(places, team=header.team, persona=header.persona, omit_project=not inputs.get("trusted", False))
     sources, _ = load_model_sources(library.settings, probe=False)

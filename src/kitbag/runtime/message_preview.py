@@ -67,20 +67,23 @@ class MessagePreview(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def prepare_message_preview(agent: "Agent") -> Callable[[str], MessagePreview]:
-    """Copies the state of the session and returns a function to call in another thread, for each change of the text.
-    Prepare again after a turn."""
+def prepare_message_preview(agent: "Agent") -> Callable[[], Callable[[str], MessagePreview]]:
+    """Copies the state of the session. The first function counts it, in another thread; what that returns is called
+    there for each change of the text. Prepare again after a turn."""
     carried, specs = ContextSnapshot(agent.session), agent.toolset.specs()
     library, info, toolset, messages = agent.environment.library, agent.chosen.info, agent.toolset, agent.user_messages
     workspace, directory = agent.context.workspace, agent.context.directory
     catalog = agent.system_blocks[0].text if agent.system_blocks else ""
-    pieces = list_context_pieces(carried, specs)
-    before = sum(piece.tokens for piece in pieces)
-    prefix = sum(piece.tokens for piece in pieces if not piece.turn)
-    threshold = ContextWindow(size=info.window, max_output=info.max_output).compaction_threshold(prefix)
 
-    def preview(text: str) -> MessagePreview:
-        text = text.strip()
+    def count() -> Callable[[str], MessagePreview]:
+        pieces = list_context_pieces(carried, specs)
+        before = sum(piece.tokens for piece in pieces)
+        prefix = sum(piece.tokens for piece in pieces if not piece.turn)
+        threshold = ContextWindow(size=info.window, max_output=info.max_output).compaction_threshold(prefix)
+        whole = MessagePreview(tokens_before=before, window=info.window, compacted_at=threshold, added=(), skills=())
+        return lambda text: preview(text.strip(), whole)
+
+    def preview(text: str, whole: MessagePreview) -> MessagePreview:
         added: list[AddedPiece] = []
         skills: tuple[SkillExplanation, ...] = ()
         if text:
@@ -96,11 +99,9 @@ def prepare_message_preview(agent: "Agent") -> Callable[[str], MessagePreview]:
                 tokens = estimate_tokens(tool_text(spec))
                 added.append(AddedPiece(kind="tool", name=spec.name, tokens=tokens, reason="it matches the message"))
             skills = explain_routing(library, text, messages.routing_state(catalog)).skills
-        return MessagePreview(
-            tokens_before=before, window=info.window, compacted_at=threshold, added=tuple(added), skills=skills
-        )
+        return msgspec.structs.replace(whole, added=tuple(added), skills=skills)
 
-    return preview
+    return count
 
 
 def _find_invoked(library: Registry, text: str) -> list[AddedPiece]:

@@ -12,12 +12,18 @@ from starlette.applications import Starlette
 
 from kitbag.net.local_server import Application
 from kitbag.net.request_checks import RequestChecks
-from kitbag.web import chat_routes, session_routes, static_files, stream_routes
+from kitbag.web import chat_routes, context_routes, session_routes, static_files, stream_routes
 from kitbag.web.access_log import AccessLog
 from kitbag.web.guard import WebGuard
 from kitbag.web.server_state import WebState
 
-ROUTES = [*static_files.ROUTES, *stream_routes.ROUTES, *chat_routes.ROUTES, *session_routes.ROUTES]
+ROUTES = [
+    *static_files.ROUTES,
+    *stream_routes.ROUTES,
+    *chat_routes.ROUTES,
+    *context_routes.ROUTES,
+    *session_routes.ROUTES,
+]
 
 
 def create_application(state: WebState, checks: RequestChecks, log: AccessLog) -> Application:

@@ -10,6 +10,7 @@ from kitbag.web.topics import Topic
 
 if TYPE_CHECKING:
     from kitbag.assembly.run_options import Options
+    from kitbag.web.context_reader import ContextReader
 
 
 class WebState:
@@ -19,6 +20,14 @@ class WebState:
         self.chats = HostedChats(options)
         self.streams = EventStreams(self.find_topic)
         self._topics: dict[str, Topic] = {}
+        self._context_reader: ContextReader | None = None
+
+    def context_reader(self) -> "ContextReader":
+        """Imported when it is first used, so that the server starts quickly."""
+        from kitbag.web.context_reader import ContextReader
+
+        self._context_reader = self._context_reader or ContextReader(self.places)
+        return self._context_reader
 
     def add_topic(self, topic: Topic) -> None:
         """A topic that exists as long as the server, such as that of tasks."""

@@ -1,6 +1,6 @@
 """What all pictures share: escaped elements, colors for light and dark, texts that fit.
 
-Used by the pictures of this package. A page with a strict content security policy serves PICTURE_CSS itself and embeds
+Used by the pictures of this package. A page with a strict content security policy serves PAGE_CSS itself and embeds
 pictures without their style.
 """
 
@@ -48,11 +48,12 @@ _CHAR_WIDTH: Final = 0.56
 """Of the font size, on average; wide enough for most texts."""
 
 
-def _variables(column: int) -> str:
-    named = {f"kb-{name}": values[column] for name, values in _BASE.items()}
+def _list_variables() -> dict[str, tuple[str, str]]:
+    """Name -> color in light and in dark."""
+    named = {f"kb-{name}": values for name, values in _BASE.items()}
     for prefix, table in (("g", GROUPS), ("s", STATUSES), ("c", SERIES)):
-        named |= {f"kb-{prefix}-{name}": values[1 + column] for name, values in table.items()}
-    return ";".join(f"--{name}:{value}" for name, value in named.items())
+        named |= {f"kb-{prefix}-{name}": values[1:] for name, values in table.items()}
+    return named
 
 
 def _fills() -> str:
@@ -62,15 +63,30 @@ def _fills() -> str:
     )
 
 
-PICTURE_CSS: Final = (
-    f".kb-picture{{{_variables(0)};font-family:{_FONT};font-variant-numeric:tabular-nums}}"
-    f"@media (prefers-color-scheme:dark){{.kb-picture{{{_variables(1)}}}}}"
+_RULES: Final = (
+    f".kb-picture{{font-family:{_FONT};font-variant-numeric:tabular-nums}}"
     ".kb-picture text{fill:var(--kb-fg)}.kb-picture .kb-muted{fill:var(--kb-muted)}"
     ".kb-picture .kb-strong{font-weight:600}.kb-picture .kb-soft{fill-opacity:.8}.kb-background{fill:var(--kb-bg)}"
     ".kb-line{stroke:var(--kb-line);stroke-width:1;fill:none}.kb-cell{stroke:var(--kb-bg);stroke-width:1.5}"
-    ".kb-curve{stroke:var(--kb-c-cost);stroke-width:2;fill:none;stroke-linejoin:round}"
-    ".kb-frame{fill:none;stroke:var(--kb-line)}" + _fills()
+    ".kb-curve{stroke:var(--kb-c-cost);stroke-width:2;fill:none;stroke-linejoin:round}" + _fills()
 )
+
+
+def _declare(column: int) -> str:
+    return ";".join(f"--{name}:{values[column]}" for name, values in _list_variables().items())
+
+
+PICTURE_CSS: Final = (
+    f".kb-picture{{{_declare(0)}}}@media (prefers-color-scheme:dark){{.kb-picture{{{_declare(1)}}}}}{_RULES}"
+)
+"""For a picture on its own: light or dark as the system is."""
+PAGE_CSS: Final = (
+    ":root{"
+    + ";".join(f"--{name}:light-dark({light},{dark})" for name, (light, dark) in _list_variables().items())
+    + "}"
+    + _RULES
+)
+"""For a page that chooses its color scheme itself."""
 
 
 def plain(text: str) -> str:
@@ -125,7 +141,7 @@ def legend(x: float, y: float, entries: list[tuple[str, str]], width: float) -> 
 
 
 def picture(width: float, height: float, title: str, description: str, body: str, *, with_style: bool = True) -> str:
-    """The whole document. `with_style`: without it, the page must have PICTURE_CSS."""
+    """The whole document. `with_style`: without it, the page must have PICTURE_CSS or PAGE_CSS."""
     style = f"<style>{PICTURE_CSS}</style>" if with_style else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="kb-picture" viewBox="0 0 {width:.0f} {height:.0f}"'
