@@ -67,7 +67,10 @@ class MessagePreview(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def prepare_message_preview(agent: "Agent") -> Callable[[], Callable[[str], MessagePreview]]:
+PreviewMessage = Callable[[str], MessagePreview]
+
+
+def prepare_message_preview(agent: "Agent") -> Callable[[], PreviewMessage]:
     """Copies the state of the session. The first function counts it, in another thread; what that returns is called
     there for each change of the text. Prepare again after a turn."""
     carried, specs = ContextSnapshot(agent.session), agent.toolset.specs()
@@ -75,7 +78,7 @@ def prepare_message_preview(agent: "Agent") -> Callable[[], Callable[[str], Mess
     workspace, directory = agent.context.workspace, agent.context.directory
     catalog = agent.system_blocks[0].text if agent.system_blocks else ""
 
-    def count() -> Callable[[str], MessagePreview]:
+    def count() -> PreviewMessage:
         pieces = list_context_pieces(carried, specs)
         before = sum(piece.tokens for piece in pieces)
         prefix = sum(piece.tokens for piece in pieces if not piece.turn)

@@ -1,10 +1,7 @@
 """`/api/context`: the model calls of a session, piece by piece; what would be sent now for a message being typed."""
 
 import asyncio
-from collections.abc import Callable
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from starlette.requests import Request
@@ -14,8 +11,6 @@ from starlette.routing import Route
 from kitbag.web.requests import answer_json, handle_errors, read_body, state_of
 
 if TYPE_CHECKING:
-    from kitbag.runtime.agent import Agent
-    from kitbag.runtime.message_preview import MessagePreview
     from kitbag.web.context_reader import ContextReader
 
 _NEWEST: Final = "-"
@@ -90,27 +85,10 @@ async def export(request: Request) -> Response:
 async def preview(request: Request) -> Response:
     """A POST, because what is typed does not belong into a URL."""
     typed = await read_body(request, TypedMessage)
-    agent = state_of(request).chats.get(request.path_params["chat"]).agent
-    if agent is None:
+    count = state_of(request).chats.get(request.path_params["chat"]).message_preview()
+    if count is None:
         return answer_json({})
-    count = _find_preview(agent)
-    return answer_json(await asyncio.to_thread(lambda: count(typed.text[:_MAX_TYPED]).to_json()))
-
-
-def _find_preview(agent: "Agent") -> "Callable[[str], MessagePreview]":
-    """Counts the session once for all that is typed between two messages."""
-    from kitbag.runtime.message_preview import prepare_message_preview
-
-    recorded = agent.session.recorded_messages()
-    state = (agent.session.id, len(recorded), recorded[-1][0] if recorded else 0, agent.system_blocks)
-    known = _previews.get(agent)
-    if known is None or known[0] != state:
-        known = _previews[agent] = state, cache(prepare_message_preview(agent))
-    counted = known[1]
-    return lambda text: counted()(text)
-
-
-_previews: "WeakKeyDictionary[Agent, tuple[Any, Callable[[], Callable[[str], MessagePreview]]]]" = WeakKeyDictionary()
+    return answer_json(await asyncio.to_thread(lambda: count()(typed.text[:_MAX_TYPED]).to_json()))
 
 
 ROUTES = [
