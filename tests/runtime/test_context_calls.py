@@ -22,6 +22,7 @@ from kitbag.runtime.context_calls import SessionContext
 from kitbag.runtime.context_check import check_calls
 from kitbag.runtime.context_costs import compute_costs
 from kitbag.runtime.context_diff import diff_calls
+from kitbag.runtime.context_summaries import summarize_calls
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
 
@@ -421,3 +422,33 @@ def test_what_would_be_sent_now_is_the_next_call(talk: Talk) -> None:
     assert [piece.text for piece in talk.context().request_pieces(now)] == [piece.text for piece in earlier]
     assert last.text == "And?"
     assert now.number == 2
+
+
+def test_the_sums_of_all_calls_are_those_of_each(talk: Talk) -> None:
+    """One pass over a session counts what counting every request counts."""
+    talk.say("Hi")
+    talk.load_skill()
+    talk.reply(Thinking(text="Hm.", provider="openai", opaque="x"), Text("Yes."))
+    talk.say("Drop it")
+    talk.run(talk.session.drop_skill("sql-style", "unloaded"))
+    talk.reply()
+    talk.tools = (READ,)
+    talk.say("Other tools")
+    talk.reply()
+    _compact(talk)
+    changed = SessionHeader(directory="/w", model="openai/gpt-5", mode="default")
+    talk.run(talk.session.switch((), changed))
+    talk.say("Another model")
+    talk.load_skill("s2")
+    talk.reply()
+    context = talk.context()
+    for one in summarize_calls(context):
+        explained = context.explain(one.call)
+        assert one.tokens == explained.tokens
+        assert one.difference == one.call.difference
+        spans = [(piece.name, piece.tokens) for piece in explained.pieces if piece.kind == "skill"]
+        assert [(span.name, span.tokens) for span in one.skills] == spans
+        if one.before is not None:
+            found = diff_calls(context, one.before, one.call)
+            assert one.is_broken == (found.divergence is not None)
+            assert one.predicted == found.predicted

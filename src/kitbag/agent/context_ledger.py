@@ -146,15 +146,16 @@ class MessagePieces:
         self._parts: dict[int, tuple[Part, list[RequestPiece]]] = {}
         """By the identity of the part, which the entry keeps alive."""
 
-    def list(self, source: ContextSource, first_turn: int = 1) -> list[RequestPiece]:
-        """`first_turn`: the number of the first reply in the request."""
-        return list(self._iterate(source, first_turn))
+    def list(self, source: ContextSource, first_turn: int = 1, start: int = 0) -> list[RequestPiece]:
+        """`first_turn`: the number of the first reply in the request. `start`: the index of the first message."""
+        return list(self._iterate(source, first_turn, start))
 
-    def _iterate(self, source: ContextSource, first_turn: int) -> Iterator[RequestPiece]:
-        calls: dict[str, ToolCall] = {}
+    def _iterate(self, source: ContextSource, first_turn: int, start: int) -> Iterator[RequestPiece]:
+        messages = source.messages()
+        calls = {call.id: call for call in messages[start - 1].calls} if start else dict[str, ToolCall]()
         skills_by_call = {use.call_id: use.name for use in source.skills.values() if use.call_id}
-        turn = first_turn - 1
-        for number, message in enumerate(source.messages()):
+        turn = first_turn - 1 + start // 2  # roles alternate, and the user begins
+        for number, message in enumerate(messages[start:], start):
             turn += message.role == "assistant"
             image_names: list[str] = []
             has_images = message.role == "user" and any(isinstance(part, Image) for part in message.parts)

@@ -107,7 +107,7 @@ class CallHistory(msgspec.Struct, frozen=True, kw_only=True):
         """What would be sent now, without a new message; its number is that of the next call."""
         session, last = self.session, next((one for one in reversed(self.calls) if one.kind == "turn"), self.origin)
         messages = session.messages()
-        replies = sum(message.role == "assistant" for message in messages)
+        replies = len(messages) // 2  # roles alternate, and the user begins
         return ModelCall(
             number=len(self.calls) + 1,
             seq=0,
@@ -236,7 +236,7 @@ def _read_call(
         return ModelCall(**common, **_compaction_fields(record, session))
     sent = SENT_FIELDS.read(body["sent"]) if isinstance(body.get("sent"), dict) and body["sent"] else None
     messages = session.messages()
-    replies = sum(message.role == "assistant" for message in messages)
+    replies = len(messages) // 2  # roles alternate, and the user begins
     turns_before = turn - (not body.get("incomplete"))
     return ModelCall(
         **common,

@@ -233,12 +233,14 @@ class SessionContext:
 
     def request_pieces(self, call: ModelCall) -> list[RequestPiece]:
         """In the order in which providers cache them, without reasoning that the request omits."""
-        messages = self._messages.list(call, call.first_turn)
-        return [
-            *tool_pieces(_known_tools(call)),
-            *prompt_pieces(call.prompt),
-            *(piece for piece in messages if is_sent(piece, call)),
-        ]
+        return [*self.prefix_pieces(call), *(piece for piece in self.message_pieces(call) if is_sent(piece, call))]
+
+    def prefix_pieces(self, call: ModelCall) -> list[RequestPiece]:
+        return [*tool_pieces(_known_tools(call)), *prompt_pieces(call.prompt)]
+
+    def message_pieces(self, call: ModelCall, start: int = 0) -> list[RequestPiece]:
+        """From the message with this index on, with reasoning that the request omits."""
+        return self._messages.list(call, call.first_turn, start)
 
     def explain(self, call: ModelCall) -> CallContext:
         pieces = self.request_pieces(call)
@@ -266,10 +268,10 @@ class SessionContext:
             offset += size
             tokens += piece.tokens
         absent = tuple(_list_absent(self, call, pieces)) if call.kind == "turn" else ()
-        return CallContext(call=call, pieces=tuple(explained), absent=absent, unknown=_list_unknown(call))
+        return CallContext(call=call, pieces=tuple(explained), absent=absent, unknown=list_unknown(call))
 
     def dropped_thinking(self, call: ModelCall) -> list[RequestPiece]:
-        return [piece for piece in self._messages.list(call, call.first_turn) if not is_sent(piece, call)]
+        return [piece for piece in self.message_pieces(call) if not is_sent(piece, call)]
 
 
 def load_session_context(places: Places, session_id: str = "") -> SessionContext:
@@ -298,7 +300,7 @@ def _known_tools(call: ModelCall) -> Sequence[ToolSpec]:
     return [tool.spec for tool in all_tools() if tool.name in call.tool_names]
 
 
-def _list_unknown(call: ModelCall) -> tuple[str, ...]:
+def list_unknown(call: ModelCall) -> tuple[str, ...]:
     unknown: list[str] = []
     if call.kind == "compaction" and call.tools is None:
         return ("the request for the summary was not recorded",)

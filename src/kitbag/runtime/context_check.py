@@ -1,7 +1,7 @@
 """Checks the model calls of a session: do sums agree with the provider, can every request be reproduced, and what broke
 the provider's cache.
 
-Used by `kitbag context check` and the web UI; uses context_calls and context_diff.
+Used by `kitbag context check` and the web UI; uses context_summaries and context_diff.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from kitbag.messages import Usage
-from kitbag.runtime.context_calls import CallContext, SessionContext
-from kitbag.runtime.context_diff import CallDiff, diff_calls
+from kitbag.runtime.context_calls import SessionContext, list_unknown
+from kitbag.runtime.context_diff import diff_calls, seconds_between
+from kitbag.runtime.context_summaries import CallSummary, summarize_calls
 from kitbag.store.redaction import REDACTED
 from kitbag.text.human_format import format_cost, format_count, format_duration
 
@@ -68,32 +69,28 @@ class ContextCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_calls(context: SessionContext) -> ContextCheck:
-    explained = [context.explain(call) for call in context.history.calls]
-    diffs = {
-        call.number: diff_calls(context, before, call)
-        for call in context.history.calls
-        if call.kind == "turn" and (before := context.history.before(call)) is not None
-    }
-    uses_cache = any(one.call.usage.cache_read or one.call.usage.cache_write for one in explained)
-    ratio = median([one.call.usage.total_input / one.tokens for one in explained if _is_counted(one)] or [1.0])
+    summaries = summarize_calls(context)
+    counted = [one for one in summaries if _is_counted(one)]
+    uses_cache = any(one.call.usage.cache_read or one.call.usage.cache_write for one in counted)
+    ratio = median([one.call.usage.total_input / one.tokens for one in counted] or [1.0])
     findings = list(_check_session(context))
-    for one in explained:
-        findings += _check_sums(context, one, ratio)
-        if (diff := diffs.get(one.call.number)) is not None:
-            findings += _check_cache(one, diff, uses_cache=uses_cache)
-    counted = [one for one in explained if _is_counted(one)]
+    for one in summaries:
+        findings += _check_request(context, one)
+        if _is_counted(one) and not one.difference and one.call.tools is not None:
+            findings += _check_counts(context, one, ratio)
+        findings += _check_cache(context, one, uses_cache=uses_cache)
     return ContextCheck(
-        calls=len(explained),
-        exact=sum(one.call.difference == 0 for one in explained),
+        calls=len(summaries),
+        exact=sum(one.difference == 0 for one in summaries),
         counted=sum(one.call.usage.total_input for one in counted),
         estimated=sum(one.tokens for one in counted),
-        predicted=sum(diff.predicted or 0 for diff in diffs.values()),
+        predicted=sum(one.predicted or 0 for one in summaries),
         reported=sum(one.call.usage.cache_read for one in counted),
         findings=tuple(findings),
     )
 
 
-def _is_counted(one: CallContext) -> bool:
+def _is_counted(one: CallSummary) -> bool:
     return bool(one.call.usage.total_input and one.tokens)
 
 
@@ -108,46 +105,48 @@ def _check_session(context: SessionContext) -> Iterator[ContextFinding]:
         yield ContextFinding(severity="problem", code="sum", call=0, text=text)
 
 
-def _check_sums(context: SessionContext, one: CallContext, ratio: float) -> Iterator[ContextFinding]:
+def _check_request(context: SessionContext, one: CallSummary) -> Iterator[ContextFinding]:
     call = one.call
-    if call.difference:
-        redacted = any(REDACTED in piece.text for piece in one.pieces)
-        text = f"the request had {abs(call.difference):,} bytes {'more' if call.difference > 0 else 'less'} than the"
+    if one.difference:
+        redacted = any(REDACTED in piece.text for piece in context.request_pieces(call))
+        text = f"the request had {abs(one.difference):,} bytes {'more' if one.difference > 0 else 'less'} than the"
         text += " journal reproduces: it redacts secrets" if redacted else " journal reproduces"
         yield ContextFinding(severity="note" if redacted else "problem", code="bytes", call=call.number, text=text)
-    elif one.unknown:
-        yield ContextFinding(severity="note", code="unknown", call=call.number, text="; ".join(one.unknown))
-    if not _is_counted(one) or one.unknown:
-        return
-    expected = one.tokens * ratio
-    off = call.usage.total_input - expected
-    if abs(off) > max(_MIN_DEVIATION, _MAX_DEVIATION * expected):
+    elif call.tools is None:
+        text = "; ".join(list_unknown(call))
+        yield ContextFinding(severity="note", code="unknown", call=call.number, text=text)
+
+
+def _check_counts(context: SessionContext, one: CallSummary, ratio: float) -> Iterator[ContextFinding]:
+    call, expected = one.call, one.tokens * ratio
+    if abs(call.usage.total_input - expected) > max(_MIN_DEVIATION, _MAX_DEVIATION * expected):
         counts = f"the provider counted {call.usage.total_input:,} tokens; {round(expected):,} were expected"
         text = f"unexplained residual: {counts} from its other counts"
         yield ContextFinding(severity="problem", code="residual", call=call.number, text=text)
-    output = context.model_info(call).cost(Usage(output=call.usage.output))
-    if one.input_cost is not None and call.cost is not None and output is not None:
-        now = one.input_cost + output
-        if abs(now - call.cost) > max(_COST_TOLERANCE * call.cost, 1e-6):
-            text = f"recorded as {format_cost(call.cost)}, and {format_cost(now)} at the prices of now"
-            yield ContextFinding(severity="note", code="cost", call=call.number, text=text)
+    now = context.model_info(call).cost(call.usage)
+    if now is not None and call.cost is not None and abs(now - call.cost) > max(_COST_TOLERANCE * call.cost, 1e-6):
+        text = f"recorded as {format_cost(call.cost)}, and {format_cost(now)} at the prices of now"
+        yield ContextFinding(severity="note", code="cost", call=call.number, text=text)
 
 
-def _check_cache(one: CallContext, diff: CallDiff, *, uses_cache: bool) -> Iterator[ContextFinding]:
-    number, broken = one.call.number, diff.divergence
-    if broken is not None:
-        place = f"{broken.kind} {broken.name}".strip()
-        again = format_count(max(one.tokens - diff.shared_tokens, 0), "token")
-        where = f"the cache broke at byte {broken.offset:,}, in {place}"
-        text = f"{where}: {broken.cause or 'unknown cause'}; {again} after it"
-        severity = "note" if broken.cause else "problem"
-        yield ContextFinding(severity=severity, code="break", call=number, text=text)
-    if not uses_cache or diff.predicted is None or diff.reported is None or diff.predicted < _MIN_CACHED:
+def _check_cache(context: SessionContext, one: CallSummary, *, uses_cache: bool) -> Iterator[ContextFinding]:
+    if one.before is None:
         return
-    if diff.reported * 2 < diff.predicted:
-        counts = f"{diff.reported:,} of {diff.predicted:,} predicted tokens came from the provider's cache"
-        expired = diff.seconds > _CACHE_SECONDS
-        why = f", {format_duration(diff.seconds)} after the previous call" if expired else ""
+    number, reported = one.call.number, one.call.usage.cache_read
+    if one.is_broken:
+        diff = diff_calls(context, one.before, one.call)
+        if (broken := diff.divergence) is not None:
+            place = f"{broken.kind} {broken.name}".strip()
+            again = format_count(max(one.tokens - diff.shared_tokens, 0), "token")
+            where = f"the cache broke at byte {broken.offset:,}, in {place}"
+            text = f"{where}: {broken.cause or 'unknown cause'}; {again} after it"
+            severity = "note" if broken.cause else "problem"
+            yield ContextFinding(severity=severity, code="break", call=number, text=text)
+    if uses_cache and one.predicted is not None and one.predicted >= _MIN_CACHED and reported * 2 < one.predicted:
+        counts = f"{reported:,} of {one.predicted:,} predicted tokens came from the provider's cache"
+        seconds = seconds_between(one.before.at, one.call.at)
+        expired = seconds > _CACHE_SECONDS
+        why = f", {format_duration(seconds)} after the previous call" if expired else ""
         severity = "note" if expired else "problem"
         yield ContextFinding(severity=severity, code="cache", call=number, text=f"{counts}{why}")
 

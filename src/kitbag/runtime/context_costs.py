@@ -1,30 +1,20 @@
 """What the calls of a session cost over time, what each skill cost, and what loading every skill would have cost.
 
-Used by `kitbag context calls`, its exports and the web UI; uses context_calls and context_diff.
+Used by `kitbag context calls`, its exports and the web UI; uses context_summaries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from kitbag.agent.context_ledger import RequestPiece
 from kitbag.agent.model_calls import ModelCall
-from kitbag.runtime.context_calls import (
-    SKILL_KINDS,
-    CallPricing,
-    SessionContext,
-    call_to_json,
-    catalog_lines,
-    count_words,
-    skill_name,
-)
-from kitbag.runtime.context_diff import predict_cached
+from kitbag.runtime.context_calls import CallPricing, SessionContext, call_to_json, catalog_lines
+from kitbag.runtime.context_summaries import CallSummary, summarize_calls
 from kitbag.text.tokens import estimate_tokens
 
 _TOKENS_PER_WORD: Final = 1.3
 """As the design counts."""
-_CATALOG: Final = ("catalog", "skills")
 
 
 class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,23 +125,23 @@ def compute_costs(context: SessionContext) -> ContextCosts:
     timeline: list[TimelineRow] = []
     sums: dict[str, _SkillSum] = {}
     savings: list[tuple[SavingRow, SavingRow]] = []
+    lines = _CatalogLines()
     total: float | None = 0.0
-    for call in context.history.calls:
-        pieces = context.request_pieces(call)
-        before = context.history.before(call)
+    for one in summarize_calls(context):
+        call = one.call
         total = None if total is None or call.cost is None else total + call.cost
         timeline.append(
             TimelineRow(
                 call=call,
-                tokens=sum(piece.tokens for piece in pieces),
-                predicted=predict_cached(context, before, call) if before is not None else None,
-                skill_tokens=sum(piece.tokens for piece in pieces if piece.kind in SKILL_KINDS),
+                tokens=one.tokens,
+                predicted=one.predicted,
+                skill_tokens=sum(span.tokens for span in one.skills),
                 total_cost=total,
             )
         )
         if call.kind == "turn":
-            _add_skill_costs(context, call, pieces, sums)
-            savings.append(_compute_saving(context, pieces))
+            _add_skill_costs(CallPricing(call, context.model_info(call), one.tokens), one, lines.find(call), sums)
+            savings.append(_compute_saving(context, one))
     possible = context.possible_skills()
     for name in possible:
         sums.setdefault(name, _SkillSum())
@@ -172,48 +162,46 @@ def compute_costs(context: SessionContext) -> ContextCosts:
     return ContextCosts(timeline=tuple(timeline), skills=tuple(skills), savings=_sum_savings(savings))
 
 
+class _CatalogLines:
+    """Tokens of the lines of a catalog, counted once for all requests with the same prompt."""
+
+    def __init__(self) -> None:
+        self._known: tuple[object, dict[str, int]] = (None, {})
+
+    def find(self, call: ModelCall) -> dict[str, int]:
+        if self._known[0] is not call.prompt:
+            self._known = call.prompt, {name: estimate_tokens(line) for name, line in catalog_lines(call).items()}
+        return self._known[1]
+
+
 def _add_skill_costs(
-    context: SessionContext, call: ModelCall, pieces: Sequence[RequestPiece], sums: dict[str, _SkillSum]
+    pricing: CallPricing, summary: CallSummary, listed: Mapping[str, int], sums: dict[str, _SkillSum]
 ) -> None:
-    pricing = CallPricing(call, context.model_info(call), sum(piece.tokens for piece in pieces))
-    start = 0
     carried: dict[str, int] = {}
-    for piece in pieces:
-        if piece.kind in SKILL_KINDS:
-            name = skill_name(piece)
-            carried[name] = carried.get(name, 0) + piece.tokens
-            sums.setdefault(name, _SkillSum()).add_cost(piece.tokens, pricing.cost(start, piece.tokens))
-        elif (piece.kind, piece.name) == _CATALOG:
-            for name, line in catalog_lines(call).items():
-                one, tokens = sums.setdefault(name, _SkillSum()), estimate_tokens(line)
-                one.listed_tokens = tokens
-                one.listed_requests += 1
-                one.add_cost(tokens, pricing.cost(start, tokens))
-        start += piece.tokens
+    for span in summary.skills:
+        carried[span.name] = carried.get(span.name, 0) + span.tokens
+        sums.setdefault(span.name, _SkillSum()).add_cost(span.tokens, pricing.cost(span.start, span.tokens))
+    for name, tokens in listed.items():
+        one = sums.setdefault(name, _SkillSum())
+        one.listed_tokens = tokens
+        one.listed_requests += 1
+        one.add_cost(tokens, pricing.cost(summary.catalog_start, tokens))
     for name, tokens in carried.items():
         sums[name].tokens = tokens
         sums[name].requests += 1
 
 
-def _compute_saving(context: SessionContext, pieces: Sequence[RequestPiece]) -> tuple[SavingRow, SavingRow]:
+def _compute_saving(context: SessionContext, summary: CallSummary) -> tuple[SavingRow, SavingRow]:
     """By tokens and by words."""
-    listed = [piece for piece in pieces if (piece.kind, piece.name) == _CATALOG]
-    loaded = [piece for piece in pieces if piece.kind in SKILL_KINDS]
-    prompt = [piece for piece in pieces if piece.message < 0 and piece.kind not in ("tool", *SKILL_KINDS)]
-    possible, names = context.possible_skills(), {skill_name(piece) for piece in loaded}
-    others = [size for name, size in possible.items() if name not in names]
-    used = sum(piece.tokens for piece in pieces)
-    everything = used - sum(piece.tokens for piece in listed) + sum(size.tokens for size in others)
-    words = _words(prompt) + _words(loaded)
-    all_words = words - _words(listed) + sum(size.words for size in others)
+    names = {span.name for span in summary.skills}
+    others = [size for name, size in context.possible_skills().items() if name not in names]
+    everything = summary.tokens - summary.listed_tokens + sum(size.tokens for size in others)
+    words = summary.prompt_words + sum(span.words for span in summary.skills)
+    all_words = words - summary.listed_words + sum(size.words for size in others)
     return (
-        SavingRow(name="", everything=everything, used=used),
+        SavingRow(name="", everything=everything, used=summary.tokens),
         SavingRow(name="", everything=round(all_words * _TOKENS_PER_WORD), used=round(words * _TOKENS_PER_WORD)),
     )
-
-
-def _words(pieces: Sequence[RequestPiece]) -> int:
-    return sum(count_words(piece.text) for piece in pieces)
 
 
 def _sum_savings(rows: Sequence[tuple[SavingRow, SavingRow]]) -> Savings:

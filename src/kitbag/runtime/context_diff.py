@@ -115,7 +115,9 @@ def diff_calls(context: SessionContext, first: ModelCall, second: ModelCall) -> 
         shared += divergence.within
         if same < len(after) and divergence.within:
             shared_tokens += after[same].tokens * divergence.within // max(after[same].bytes, 1)
-    counted = second.usage.total_input
+    cached = shared_tokens
+    if divergence is not None and second.provider == "anthropic":
+        cached = _tokens_to_marker(second, after, same)
     return CallDiff(
         first=first.number,
         second=second.number,
@@ -123,22 +125,10 @@ def diff_calls(context: SessionContext, first: ModelCall, second: ModelCall) -> 
         shared_tokens=shared_tokens,
         divergence=divergence,
         changes=tuple(_list_changes(before, after)),
-        predicted=_predict_cached(first, second, after, same, shared_tokens, is_broken=divergence is not None)
-        if counted
-        else None,
-        reported=second.usage.cache_read if counted else None,
-        seconds=_seconds_between(first.at, second.at),
+        predicted=scale_cached(first, second, cached, sum(piece.tokens for piece in after)),
+        reported=second.usage.cache_read if second.usage.total_input else None,
+        seconds=seconds_between(first.at, second.at),
     )
-
-
-def predict_cached(context: SessionContext, first: ModelCall, second: ModelCall) -> int | None:
-    """See CallDiff.predicted."""
-    if not second.usage.total_input:
-        return None
-    before, after = context.request_pieces(first), context.request_pieces(second)
-    same = _count_same(before, after)
-    shared_tokens = sum(piece.tokens for piece in after[:same])
-    return _predict_cached(first, second, after, same, shared_tokens, is_broken=same < len(before))
 
 
 def _count_same(before: Sequence[RequestPiece], after: Sequence[RequestPiece]) -> int:
@@ -194,6 +184,8 @@ def _find_cause(first: ModelCall, second: ModelCall, old: RequestPiece, new: Req
         return f"the skill {new.name} was {unloaded_text(dropped)}" if dropped else shown
     if second.notes.compacted != first.notes.compacted:
         return "the session was compacted"
+    if first.header.model != second.header.model:
+        return "the session switched models, and reasoning goes back only to the provider that wrote it"
     if second.difference or first.difference:
         return "a secret is redacted in one of them"
     return ""
@@ -271,28 +263,20 @@ def _change(
     )
 
 
-def _predict_cached(
-    first: ModelCall,
-    second: ModelCall,
-    after: Sequence[RequestPiece],
-    same: int,
-    shared_tokens: int,
-    *,
-    is_broken: bool,
-) -> int:
-    """Anthropic reads up to a cache marker, which Kitbag sets after the stable part of the system prompt and after user
-    messages; others read any prefix, rounded down."""
+def scale_cached(first: ModelCall, second: ModelCall, shared_tokens: int, estimated: int) -> int | None:
+    """Estimated tokens that both requests begin with, in the count of the second one's provider; None if it counted
+    nothing. `estimated`: all of the second request."""
+    if not second.usage.total_input:
+        return None
     if first.header.model != second.header.model or "compaction" in (first.kind, second.kind):
         return 0
-    estimated = sum(piece.tokens for piece in after)
-    if second.provider == "anthropic" and is_broken:
-        shared_tokens = _tokens_to_marker(second, after, same)
     counted = round(shared_tokens * second.usage.total_input / estimated) if estimated else 0
     return counted if second.provider == "anthropic" else counted // _GRANULARITY * _GRANULARITY
 
 
 def _tokens_to_marker(call: ModelCall, pieces: Sequence[RequestPiece], same: int) -> int:
-    """The estimated tokens up to the last marker in the first `same` pieces."""
+    """The estimated tokens up to the last cache marker in the first `same` pieces. Anthropic reads up to a marker, and
+    Kitbag sets one after the stable part of the system prompt and after user messages; others read any prefix."""
     diverging = pieces[same].message if same < len(pieces) else len(call.messages())
     if diverging > 0:
         last = diverging - 1 - (call.messages()[diverging - 1].role == "assistant")
@@ -302,7 +286,7 @@ def _tokens_to_marker(call: ModelCall, pieces: Sequence[RequestPiece], same: int
     return sum(piece.tokens for piece in stable) if same >= len(stable) else 0
 
 
-def _seconds_between(first: str, second: str) -> float:
+def seconds_between(first: str, second: str) -> float:
     try:
         return (datetime.fromisoformat(second) - datetime.fromisoformat(first)).total_seconds()
     except ValueError:
