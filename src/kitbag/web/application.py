@@ -9,12 +9,14 @@ from collections.abc import AsyncGenerator
 from typing import cast
 
 from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from kitbag.net.local_server import Application
 from kitbag.net.request_checks import RequestChecks
 from kitbag.web import chat_routes, session_routes, static_files, stream_routes
 from kitbag.web.access_log import AccessLog
 from kitbag.web.guard import WebGuard
+from kitbag.web.lazy_routes import LazyRoutes
 from kitbag.web.server_state import WebState
 
 
@@ -28,7 +30,13 @@ def create_application(state: WebState, checks: RequestChecks, log: AccessLog) -
             closing.cancel()
             log.close()
 
-    routes = [*static_files.ROUTES, *stream_routes.ROUTES, *chat_routes.ROUTES, *session_routes.ROUTES]
+    routes = [
+        *static_files.ROUTES,
+        *stream_routes.ROUTES,
+        *chat_routes.ROUTES,
+        *session_routes.ROUTES,
+        Mount("/api/tasks", LazyRoutes("kitbag.web.task_routes")),
+    ]
     inner = Starlette(routes=routes, lifespan=lifespan)
     inner.state.kitbag = state
     return WebGuard(cast("Application", inner), checks, log)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from kitbag.library.scopes import Places
 from kitbag.web.event_stream import EventStreams
 from kitbag.web.hosted_chats import HostedChats
+from kitbag.web.task_feed import TaskFeed
 from kitbag.web.topics import Topic
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ class WebState:
         self.chats = HostedChats(options)
         self.streams = EventStreams(self.find_topic)
         self._topics: dict[str, Topic] = {}
+        self.tasks = TaskFeed(places)
+        self.add_topic(self.tasks.topic)
 
     def add_topic(self, topic: Topic) -> None:
         """A topic that exists as long as the server, such as that of tasks."""

@@ -21,7 +21,13 @@ _TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-PAGES: Final = ("/", "/chat", "/chat/{rest:path}")
+PAGES: Final = (
+    "/",
+    "/chat",
+    "/chat/{rest:path}",
+    "/tasks",
+    "/tasks/{rest:path}",
+)
 """Paths that all show index.html; the browser's modules choose the view."""
 
 
