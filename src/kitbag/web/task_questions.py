@@ -7,7 +7,7 @@ Used by task_feed, which publishes them, and task_routes, which gets the answers
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,10 +19,14 @@ from kitbag.permissions.approvals.approval import ApprovalAnswer
 from kitbag.permissions.approvals.queue import ApprovalQueue, PendingApproval
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.task import Task
+from kitbag.tools.ask_user import parse_questions
 from kitbag.views.blocks import Block
+from kitbag.views.rendering.styled_text import Cleaner
 from kitbag.web.html.forms import render_form
 
 Forms = FormSequence[ApprovalAnswer | None]
+AnswerOutcome = Literal["answered", "continued", "left", "stale"]
+"""Continued: another form follows. Left: it is asked again later. Stale: somebody else was first."""
 
 
 class _OpenQuestion(msgspec.Struct, kw_only=True):
@@ -31,6 +35,8 @@ class _OpenQuestion(msgspec.Struct, kw_only=True):
     forms: Forms
     request: tuple[Block, ...]
     """What the first form shows; later ones are about the same."""
+    summary: str
+    """One line."""
     id: str = ""
     """Of the form that waits; empty while an answer is processed."""
     html: str = ""
@@ -63,35 +69,48 @@ class TaskQuestions:
     def _begin(self, task_id: str, pending: PendingApproval) -> _OpenQuestion:
         forms = _ask_forms(pending)
         first = next(forms)
-        question = _OpenQuestion(task=task_id, pending=pending, forms=forms, request=first.above)
+        summary = Cleaner(self._redact).line(first.summary or _question_text(pending))
+        question = _OpenQuestion(task=task_id, pending=pending, forms=forms, request=first.above, summary=summary)
         question.show(first, self._redact)
         return question
 
     def to_json(self) -> list[dict[str, Any]]:
-        return [{"id": one.id, "task": one.task, "html": one.html} for one in tuple(self._open.values()) if one.id]
+        return [
+            {
+                "id": one.id,
+                "request": one.pending.request.id,
+                "task": one.task,
+                "summary": one.summary,
+                "html": one.html,
+            }
+            for one in tuple(self._open.values())
+            if one.id
+        ]
 
-    async def answer(self, form_id: str, answer: FormAnswer | None, queue: ApprovalQueue) -> bool:
-        """False if the form was answered or withdrawn meanwhile. Raises InvalidError if another process was first."""
+    async def answer(self, form_id: str, answer: FormAnswer | None, queue: ApprovalQueue) -> AnswerOutcome:
+        """Raises InvalidError if another process was first."""
         question = next((one for one in self._open.values() if form_id and one.id == form_id), None)
         if question is None:
-            return False
+            return "stale"
         question.id = ""
         request_id = question.pending.request.id
         try:
             step = await run_ignoring_cancellation(asyncio.to_thread(next_step, question.forms, answer))
             if not isinstance(step, SequenceResult):
                 await asyncio.to_thread(question.show, step, self._redact)
-            elif step.value is not None:
+                return "continued"
+            if step.value is not None:
                 self._open.pop(request_id, None)
                 self._answered.add(request_id)
                 await run_ignoring_cancellation(asyncio.to_thread(queue.answer, request_id, step.value, "web"))
+                return "answered"
+            return "left"
         except StoreError:
             self._answered.discard(request_id)
             raise
         finally:
             if not question.id and request_id in self._open:  # left, or it failed: ask again from the beginning
                 self._open[request_id] = await asyncio.to_thread(self._begin, question.task, question.pending)
-        return True
 
 
 def _ask_forms(pending: PendingApproval) -> Forms:
@@ -103,3 +122,11 @@ def _ask_forms(pending: PendingApproval) -> Forms:
         except (msgspec.MsgspecError, StopIteration):
             return approval_forms(request, can_allow=False, can_wait=True)  # not what the tool sends
     return approval_forms(request, can_allow=pending.is_complete, can_wait=True)
+
+
+def _question_text(pending: PendingApproval) -> str:
+    """The first question of AskUser."""
+    try:
+        return parse_questions(pending.request.arguments)[0].text
+    except (msgspec.MsgspecError, IndexError):
+        return pending.request.tool

@@ -95,6 +95,7 @@ def describe_task(listed: ListedTask, clean: Cleaner) -> dict[str, Any]:
         "cost": "" if report.is_command else format_cost(report.cost),
         "size": report.output_size,
         "created": task.created,
+        "has_started": bool(task.started),
         "started": task.started if is_running else "",
         "seconds": 0.0 if is_running else round(task_seconds(task, report), 1),
         "version": listed.version,

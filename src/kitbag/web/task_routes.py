@@ -166,14 +166,14 @@ async def answer_question(request: Request) -> Response:
     async with open_board(state.places) as board:
         try:
             queue = await asyncio.to_thread(ApprovalQueue, board.journal)
-            is_first = await state.tasks.questions.answer(sent.question, answer, queue)
+            outcome = await state.tasks.questions.answer(sent.question, answer, queue)
         except InvalidError as error:
             return answer_json({"problem": error.problem, "fix": error.fix}, 409)
         finally:
             state.tasks.publish_questions()
-    if not is_first:
+    if outcome == "stale":
         return answer_json({"problem": "this question was already answered", "fix": ""}, 409)
-    return answer_json({}, 202)
+    return answer_json({"outcome": outcome}, 202)
 
 
 ROUTES = [

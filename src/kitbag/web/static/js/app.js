@@ -8,6 +8,7 @@ import { Sidebar } from "./sidebar.js";
 // Path, module, name in the navigation. A view exports `show(root, context)`, which returns a function that ends it.
 const VIEWS = [
   { pattern: /^\/(?:chat(?:\/([^/]*))?)?$/, module: "./chat_view.js", label: "Chat", href: "/chat" },
+  { pattern: /^\/tasks(?:\/([^/]*))?$/, module: "./task_view.js", label: "Tasks", href: "/tasks" },
 ];
 
 const CONNECTION_LABELS = {
