@@ -36,6 +36,7 @@ def create_application(state: WebState, checks: RequestChecks, log: AccessLog) -
         *chat_routes.ROUTES,
         *session_routes.ROUTES,
         Mount("/api/tasks", LazyRoutes("kitbag.web.task_routes")),
+        Mount("/api/library", LazyRoutes("kitbag.web.library_routes")),
     ]
     inner = Starlette(routes=routes, lifespan=lifespan)
     inner.state.kitbag = state

@@ -27,6 +27,8 @@ PAGES: Final = (
     "/chat/{rest:path}",
     "/tasks",
     "/tasks/{rest:path}",
+    "/library",
+    "/library/{rest:path}",
 )
 """Paths that all show index.html; the browser's modules choose the view."""
 

@@ -9,6 +9,7 @@ import { Sidebar } from "./sidebar.js";
 const VIEWS = [
   { pattern: /^\/(?:chat(?:\/([^/]*))?)?$/, module: "./chat_view.js", label: "Chat", href: "/chat" },
   { pattern: /^\/tasks(?:\/([^/]*))?$/, module: "./task_view.js", label: "Tasks", href: "/tasks" },
+  { pattern: /^\/library(?:\/([^/]*)\/([^/]*))?$/, module: "./library_view.js", label: "Library", href: "/library" },
 ];
 
 const CONNECTION_LABELS = {
