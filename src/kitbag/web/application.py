@@ -28,6 +28,7 @@ def create_application(state: WebState, checks: RequestChecks, log: AccessLog) -
             yield
         finally:
             closing.cancel()
+            state.close()
             log.close()
 
     routes = [

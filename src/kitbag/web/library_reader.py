@@ -34,20 +34,25 @@ ItemKind = Literal["skill", "command", "agent", "persona", "plugin"]
 LibraryFile = Skill | AgentFile | Persona
 CLEAN: Final = Cleaner(str)
 _MAX_SUMMARY: Final = 300
+_MAX_OTHERS: Final = 100
 _AUDIT_SEVERITIES: Final = {"high": "error", "medium": "warning"}
 _LEVEL_TITLES: Final = ("Level 0: its line in the catalog", "Level 1: when it is loaded", "Level 2: its other files")
 
 
 def list_library(places: Places) -> dict[str, Any]:
+    """`others`: problems of settings, and of files from which no item could be read."""
     registry, trust = Registry(places), check_trust(places)
-    problems = Counter(one.file for one in registry.diagnostics() if one.severity != "info")
+    found = [one for one in registry.diagnostics() if one.severity != "info"]
+    problems = Counter(one.file for one in found)
     rows = [*_skill_rows(registry), *_agent_rows(registry), *_persona_rows(registry), *_plugin_rows(places)]
+    files = {row["path"] for row in rows}
+    others: list[Block] = [diagnostic_block(one, with_code=True) for one in found if one.file not in files]
     for row in rows:
         row["problems"] = problems[row["path"]]
         row["is_untrusted"] = row["scope"] == "project" and not trust.can_load_items
         row["path"] = CLEAN.line(shorten_path(row["path"]))
         row["summary"] = CLEAN.line(row["summary"])[:_MAX_SUMMARY]
-    return {"trust": describe_trust(trust), "items": rows, "problems": sum(problems.values())}
+    return {"trust": describe_trust(trust), "items": rows, "others": others[:_MAX_OTHERS]}
 
 
 def describe_trust(trust: WorkspaceTrust) -> dict[str, str]:

@@ -26,7 +26,7 @@ from kitbag.web.library_reader import audit_blocks, item_path, list_costs, list_
 from kitbag.web.requests import answer_json, handle_errors, read_body, state_of
 from kitbag.web.skill_drafts import MAX_INDEX_SECONDS, SkillDrafts, explanation_json, open_for_editing, save_skill
 
-_MAX_MATCHES: Final = 10
+_MAX_MATCHES: Final = 6
 _MAX_MESSAGE: Final = 20_000
 
 
@@ -62,7 +62,11 @@ def _item_of(request: Request) -> tuple[Places, str, str]:
 
 @handle_errors
 async def listing(request: Request) -> Response:
-    return answer_json(await asyncio.to_thread(list_library, state_of(request).places))
+    def read() -> dict[str, Any]:
+        found = list_library(state_of(request).places)
+        return {**found, "others": _html(found["others"])}
+
+    return answer_json(await asyncio.to_thread(read))
 
 
 @handle_errors
@@ -144,8 +148,8 @@ async def evaluate_draft(request: Request) -> Response:
 
 
 def _drafts(request: Request) -> SkillDrafts:
-    state: Any = request.app.state
-    if not hasattr(state, "drafts"):
+    state = state_of(request)
+    if state.drafts is None:
         state.drafts = SkillDrafts()
     return state.drafts
 

@@ -11,6 +11,7 @@ from kitbag.web.topics import Topic
 
 if TYPE_CHECKING:
     from kitbag.assembly.run_options import Options
+    from kitbag.web.skill_drafts import SkillDrafts
 
 
 class WebState:
@@ -22,6 +23,8 @@ class WebState:
         self._topics: dict[str, Topic] = {}
         self.tasks = TaskFeed(places)
         self.add_topic(self.tasks.topic)
+        self.drafts: SkillDrafts | None = None
+        """Created with the first skill that is edited."""
 
     def add_topic(self, topic: Topic) -> None:
         """A topic that exists as long as the server, such as that of tasks."""
@@ -29,3 +32,7 @@ class WebState:
 
     def find_topic(self, name: str) -> Topic | None:
         return self._topics.get(name) or self.chats.find_topic(name)
+
+    def close(self) -> None:
+        if self.drafts is not None:
+            self.drafts.close()

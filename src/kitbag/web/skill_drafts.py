@@ -12,7 +12,7 @@ from typing import Any, Final
 from kitbag.errors import Diagnostic, UsageError
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
-from kitbag.library.skill_files import read_skill_body
+from kitbag.library.skill_files import list_resources, read_skill_body
 from kitbag.library.skills import Skill
 from kitbag.packing.routing_explanation import SkillExplanation, explain_routing, new_session_state
 from kitbag.packing.skill_checks import check_skill
@@ -84,6 +84,12 @@ class SkillDrafts:
                 self._spaces.pop(oldest).close()
         return space.evaluate(skill, text, message)
 
+    def close(self) -> None:
+        with self._lock:
+            for space in self._spaces.values():
+                space.close()
+            self._spaces.clear()
+
 
 class _DraftSpace:
     def __init__(self, places: Places, skill: Skill) -> None:
@@ -91,6 +97,11 @@ class _DraftSpace:
         self._path = os.path.join(self._folder.name, skill.root.kind, skill.location)
         os.makedirs(os.path.dirname(self._path))
         self._write("")
+        for resource in list_resources(skill).files:  # the catalog counts them
+            placeholder = os.path.join(os.path.dirname(self._path), resource.path)
+            os.makedirs(os.path.dirname(placeholder), exist_ok=True)
+            with open(placeholder, "x"):
+                pass
         self._registry = Registry(places, extra=(self._folder.name,), use_index=False)
         use_history(self._registry)
         self._lock = threading.Lock()
