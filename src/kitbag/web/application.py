@@ -38,6 +38,7 @@ def create_application(state: WebState, checks: RequestChecks, log: AccessLog) -
         *session_routes.ROUTES,
         Mount("/api/tasks", LazyRoutes("kitbag.web.task_routes")),
         Mount("/api/library", LazyRoutes("kitbag.web.library_routes")),
+        Mount("/api/pack", LazyRoutes("kitbag.web.pack_routes")),
     ]
     inner = Starlette(routes=routes, lifespan=lifespan)
     inner.state.kitbag = state

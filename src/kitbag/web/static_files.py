@@ -29,6 +29,7 @@ PAGES: Final = (
     "/tasks/{rest:path}",
     "/library",
     "/library/{rest:path}",
+    "/pack",
 )
 """Paths that all show index.html; the browser's modules choose the view."""
 
