@@ -51,7 +51,7 @@ def test_payload_bars_and_cuts_follow_what_is_typed(house: World, chromium: "Chr
 def test_it_packs_as_the_command_does_and_runs_nothing_while_one_types(house: World) -> None:
     from support.browser import web_program
 
-    house.write("~/.kitbag/settings.toml", f'[pack]\ntask_command = "touch {house.canary}; echo"\n')
+    house.write("~/.kitbag/settings.toml", f'[pack]\ntask_command = "touch {house.canary}"\n')
     with web_program(house) as program, program.http() as client:
 
         def status(**body: object) -> int:
