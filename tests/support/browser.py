@@ -1,19 +1,17 @@
-"""The real `kitbag web` in a process of its own, and a real Chromium that uses it."""
+"""A real Chromium that uses the real `kitbag web`."""
 
 import contextlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
-import httpx2
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-from conftest import World
-from support.waiting import TEST_TIMEOUT, wait_until
+from support.waiting import TEST_TIMEOUT
+from support.web_program import WebProgram, web_program
 
 Theme = Literal["light", "dark"]
 WIDE = (1440, 900)
@@ -47,48 +45,6 @@ class Chromium:
         if self._process.stderr is not None:
             self._process.stderr.close()
         shutil.rmtree(self._profile, ignore_errors=True)
-
-
-class WebProgram:
-    """A running `kitbag web`."""
-
-    def __init__(self, process: "subprocess.Popen[str]", url: str) -> None:
-        self.process = process
-        self.url = url
-        self.base, _, self.token = url.partition("/#token=")
-
-    def http(self, **headers: str) -> httpx2.Client:
-        """With the token, unless `authorization` says something else."""
-        given = {"authorization": f"Bearer {self.token}", **headers}
-        return httpx2.Client(
-            base_url=self.base, headers={name: text for name, text in given.items() if text}, timeout=TEST_TIMEOUT
-        )
-
-    def get(self, path: str) -> Any:
-        with self.http() as client:
-            return client.get(path).raise_for_status().json()
-
-    def post(self, path: str, **body: Any) -> Any:
-        with self.http() as client:
-            return client.post(path, json=body).raise_for_status().json()
-
-
-@contextlib.contextmanager
-def web_program(world: World, *arguments: str) -> Iterator[WebProgram]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kitbag", "web", "--no-open", *arguments],
-        cwd=world.workspace, env=world.env, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        assert url.startswith("http://"), process.communicate()
-        yield WebProgram(process, url)
-    finally:
-        process.terminate()
-        _, errors = process.communicate(timeout=TEST_TIMEOUT)
-    assert "Traceback" not in errors, errors
 
 
 class Tab:
@@ -159,4 +115,4 @@ def browser_window(
             browser.close()
 
 
-__all__ = ["NARROW", "WIDE", "Chromium", "browser_window", "wait_until", "web_program"]
+__all__ = ["NARROW", "WIDE", "Chromium", "browser_window", "web_program"]

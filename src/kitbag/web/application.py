@@ -19,6 +19,16 @@ from kitbag.web.guard import WebGuard
 from kitbag.web.lazy_routes import LazyRoutes
 from kitbag.web.server_state import WebState
 
+ROUTES = [
+    *static_files.ROUTES,
+    *stream_routes.ROUTES,
+    *chat_routes.ROUTES,
+    *session_routes.ROUTES,
+    Mount("/api/tasks", LazyRoutes("kitbag.web.task_routes")),
+    Mount("/api/library", LazyRoutes("kitbag.web.library_routes")),
+    Mount("/api/pack", LazyRoutes("kitbag.web.pack_routes")),
+]
+
 
 def create_application(state: WebState, checks: RequestChecks, log: AccessLog) -> Application:
     @contextlib.asynccontextmanager
@@ -31,15 +41,6 @@ def create_application(state: WebState, checks: RequestChecks, log: AccessLog) -
             state.close()
             log.close()
 
-    routes = [
-        *static_files.ROUTES,
-        *stream_routes.ROUTES,
-        *chat_routes.ROUTES,
-        *session_routes.ROUTES,
-        Mount("/api/tasks", LazyRoutes("kitbag.web.task_routes")),
-        Mount("/api/library", LazyRoutes("kitbag.web.library_routes")),
-        Mount("/api/pack", LazyRoutes("kitbag.web.pack_routes")),
-    ]
-    inner = Starlette(routes=routes, lifespan=lifespan)
+    inner = Starlette(routes=ROUTES, lifespan=lifespan)
     inner.state.kitbag = state
     return WebGuard(cast("Application", inner), checks, log)

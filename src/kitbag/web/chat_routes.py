@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from kitbag.chat.ui import KeyPressed, Submitted
 from kitbag.dialogs.form import FormAnswer
-from kitbag.errors import InvalidError, UsageError
+from kitbag.errors import InvalidError, NotFoundError, UsageError
 from kitbag.messages import Image
 from kitbag.web.hosted_chats import HostedChat
 from kitbag.web.requests import answer_json, handle_errors, read_body, read_number, state_of
@@ -177,9 +177,10 @@ async def earlier_blocks(request: Request) -> Response:
 
 def _open_chat(request: Request) -> HostedChat:
     """Raises NotFoundError if it has ended."""
-    chats = state_of(request).chats
-    chat = chats.get(request.path_params["chat"])
-    return chat if not chat.is_closed else chats.get("")
+    chat = state_of(request).chats.get(request.path_params["chat"])
+    if chat.is_closed:
+        raise NotFoundError("this chat has ended", "open its session again")
+    return chat
 
 
 ROUTES = [

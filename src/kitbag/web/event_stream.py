@@ -93,7 +93,7 @@ class EventStreams:
         stream.follow(known)
         try:
             hello = {"kind": "hello", "stream": stream.id, "server": self.server_id}
-            yield b"retry: 1000\ndata: " + msgspec.json.encode(hello) + b"\n\n"
+            yield b"data: " + msgspec.json.encode(hello) + b"\n\n"
             while not stream.is_closed:
                 if not await stream.wait():
                     yield b": still here\n\n"

@@ -98,6 +98,7 @@ class HostedChat:
 
     def _set_agent(self, agent: "Agent") -> None:
         self.agent = agent
+        self.ui.has_agent = True
         self.ui.topic.set("session", {"session": agent.session.id, "directory": self.places.cwd})
 
     def _close_completer(self) -> None:

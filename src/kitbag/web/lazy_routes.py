@@ -6,7 +6,7 @@ Used by application for views that need much more than the chat's first page.
 import asyncio
 import importlib
 
-from starlette.routing import Router
+from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 
@@ -20,6 +20,8 @@ class LazyRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._router is None:
-            module = await asyncio.to_thread(importlib.import_module, self._module)
-            self._router = Router(module.ROUTES)
+            self._router = Router(await asyncio.to_thread(self.load))
         await self._router(scope, receive, send)
+
+    def load(self) -> list[Route]:
+        return importlib.import_module(self._module).ROUTES

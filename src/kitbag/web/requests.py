@@ -56,7 +56,9 @@ def read_number(request: Request, name: str, default: int, most: int) -> int:
 
 
 def answer_json(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, {"cache-control": "no-store"}, media_type="application/json")
+    return Response(
+        msgspec.json.encode(value, enc_hook=str), status, {"cache-control": "no-store"}, media_type="application/json"
+    )
 
 
 def handle_errors(endpoint: Endpoint) -> Endpoint:

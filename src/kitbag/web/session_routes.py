@@ -89,7 +89,29 @@ def _export(places: Places, session_id: str, is_json: bool) -> str:
     return with_journal(places, read, "")
 
 
+@handle_errors
+async def delete(request: Request) -> Response:
+    state = state_of(request)
+    session_id = request.path_params["session"]
+    summary = await asyncio.to_thread(find_summary, state.places, session_id)
+    hosted = state.chats.of_session(summary.id)
+    if hosted is not None:
+        await hosted.close()
+    report = await asyncio.to_thread(_delete, state.places, summary.id)
+    return answer_json(report)
+
+
+def _delete(places: Places, session_id: str) -> dict[str, Any]:
+    from kitbag.runtime.retention import delete_session
+
+    def remove(journal: Journal) -> dict[str, Any]:
+        return delete_session(journal, places.kitbag_home, session_id).to_json()
+
+    return with_journal(places, remove, {})
+
+
 ROUTES = [
     Route("/api/sessions", listing, methods=["GET"]),
     Route("/api/sessions/{session}/export", export, methods=["GET"]),
+    Route("/api/sessions/{session}/delete", delete, methods=["POST"]),
 ]

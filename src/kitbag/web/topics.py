@@ -137,4 +137,4 @@ def _encode(topic: str, kind: str, payload: Payload, number: int | None = None) 
     event = {"topic": topic, "kind": kind, **payload}
     if number is not None:
         event["number"] = number
-    return b"data: " + msgspec.json.encode(event) + b"\n\n"
+    return b"data: " + msgspec.json.encode(event, enc_hook=str) + b"\n\n"  # HTML is a subclass of str

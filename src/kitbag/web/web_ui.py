@@ -19,6 +19,7 @@ from kitbag.web.topics import Payload, Topic
 
 _MAX_ACTIONS: Final = 100
 """Actions that wait; a browser that sends more is refused."""
+_FRAME_SECONDS: Final = 0.03
 
 
 class _OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +38,8 @@ class WebUI:
     def __init__(self, topic_name: str) -> None:
         self.redact: Callable[[str], str] = lambda text: text
         self.topic = Topic(topic_name, self._render)
+        self.has_agent = False
+        """Before that the chat starts: there is nothing to steer or stop."""
         self.is_working = False
         self._actions: asyncio.Queue[UserAction] = asyncio.Queue()
         self._questions: list[_OpenQuestion] = []
@@ -92,7 +95,7 @@ class WebUI:
     def draw(self, live: LiveState, status: ChatStatus) -> None:
         """Renders at most once per turn of the event loop and frame, however often it is called."""
         self._live, self._status = live, status
-        self.is_working = bool(live.activity)
+        self.is_working = self.has_agent and bool(live.activity)
         if self._live_timer is None:
             self._live_timer = asyncio.get_running_loop().call_later(_FRAME_SECONDS, self._publish_live)
 
@@ -104,13 +107,13 @@ class WebUI:
         self.topic.set(
             "live",
             {
-                "html": str(render_live(live, self.redact)),
-                "is_working": bool(live.activity),
+                "html": render_live(live, self.redact),
+                "is_working": self.is_working,
                 "elapsed": time.monotonic() - live.started_at if live.started_at else 0.0,
                 "waiting": len(live.steering) + len(live.queued),
             },
         )
-        self.topic.set("status", {"html": str(render_status(status)), "mode": status.mode, "model": status.model})
+        self.topic.set("status", {"html": render_status(status), "mode": status.mode, "model": status.model})
 
     async def next(self) -> UserAction:
         return await self._actions.get()
@@ -138,7 +141,7 @@ class WebUI:
     def _publish_questions(self) -> None:
         from kitbag.web.html.forms import render_form
 
-        questions = [{"id": one.id, "html": str(render_form(one.form, one.id, self.redact))} for one in self._questions]
+        questions = [{"id": one.id, "html": render_form(one.form, one.id, self.redact)} for one in self._questions]
         self.topic.set("questions", {"questions": questions})
 
     async def open(self, panel: Panel) -> bool:
@@ -174,7 +177,4 @@ class WebUI:
             return value
         from kitbag.web.html.blocks import render_block
 
-        return {"html": str(render_block(value, self.redact))}
-
-
-_FRAME_SECONDS: Final = 0.03
+        return {"html": render_block(value, self.redact)}

@@ -99,9 +99,9 @@ def render_status(status: ChatStatus, redact: Redact = str) -> str:
     questions = format_count(status.questions, "approval") + " pending" if status.questions > 0 else ""
     items = [
         _item("questions", questions),
-        _item("mode", mode, f"mode-{status.mode}" if status.mode.isalnum() and status.mode.isascii() else ""),
-        _item("model", model),
-        _item("persona", persona),
+        _choice("mode", mode, f"mode-{status.mode}" if status.mode.isalnum() and status.mode.isascii() else ""),
+        _choice("model", model),
+        _choice("persona", persona or "no persona"),
         _context(status),
         _item("cost", _cost(status.cost)),
         _item("tasks", format_count(status.tasks, "task") if status.tasks > 0 else ""),
@@ -116,6 +116,16 @@ def _item(kind: str, text: str, css: str = "") -> Html:
     return element(
         "span", text, css=f"status-item status-{kind} {css}".rstrip(), attributes={"title": f"{kind}: {text}"}
     )
+
+
+def _choice(kind: str, text: str, css: str = "") -> Html:
+    """Opens the choices of the command with this name."""
+    if not text:
+        return EMPTY
+    attributes: dict[str, str | int | float | bool] = {
+        "type": "button", "name": "command", "value": f"/{kind}", "title": f"{kind}: {text}"
+    }  # fmt: skip
+    return element("button", text, css=f"status-item status-{kind} {css}".rstrip(), attributes=attributes)
 
 
 def _context(status: ChatStatus) -> Html:

@@ -75,6 +75,17 @@ async function showView() {
   }
 }
 
+/** The code of a block, with the pieces that a long one was split into. */
+function codeOf(button) {
+  let text = button.parentElement.querySelector("pre")?.textContent ?? "";
+  let next = button.closest(".block")?.nextElementSibling;
+  while (next?.firstElementChild?.matches(".code-block.continued")) {
+    text += `\n${next.querySelector("pre").textContent}`;
+    next = next.nextElementSibling;
+  }
+  return text;
+}
+
 function closeDrawer() {
   document.body.classList.remove("drawer-open");
   document.querySelector(".drawer-toggle").setAttribute("aria-expanded", "false");
@@ -96,11 +107,11 @@ function showNavigation() {
   document.addEventListener("click", async (event) => {
     const button = event.target.closest?.(".copy-code");
     if (!button) return;
-    const code = button.parentElement.querySelector("pre")?.textContent ?? "";
-    await navigator.clipboard.writeText(code);
+    await navigator.clipboard.writeText(codeOf(button));
     button.dataset.copied = "";
     setTimeout(() => delete button.dataset.copied, 1500);
   });
+  main.addEventListener("click", closeDrawer);
   addEventListener("popstate", () => void showView());
 }
 
@@ -116,9 +127,12 @@ function showConnection(state, isOtherServer) {
   }
 }
 
+/** Keeps what the tab shows, such as a message that is being typed. */
 function showUnauthorized() {
   const text = "Open the URL that `kitbag web` printed. Each start has a token of its own.";
-  main.replaceChildren(pageState("error", "This tab has no valid token", text));
+  const state = pageState("error", "This tab has no valid token", text);
+  if (main.querySelector(".view")) main.prepend(state);
+  else main.replaceChildren(state);
 }
 
 async function start() {

@@ -6,6 +6,7 @@ import { follow } from "./connection.js";
 import { element, pageState, setHtml, showHint } from "./dom.js";
 import { Questions } from "./questions.js";
 import { Scrollback } from "./scrollback.js";
+import { StartPanel } from "./start_panel.js";
 
 const client = crypto.randomUUID();
 
@@ -27,14 +28,25 @@ class ChatView {
     this.scrollback = new Scrollback(this.chat);
     this.questions = new Questions(this.chat, client);
     this.composer = new Composer(this.chat, client);
-    this.status = element("div", { class: "statusbar" });
-    root.append(element("section", { class: "chat", "aria-label": "Chat" }, this.scrollback.root, this.questions.root, this.composer.root, this.status));
+    this.status = element("div", { class: "statusbar", onclick: (event) => this.runCommand(event) });
+    this.start = new StartPanel(this.chat, client);
+    this.isNew = !opened.session;
+    const title = element("h1", { class: "visually-hidden" }, "Chat");
+    root.append(element("section", { class: "chat", "aria-label": "Chat" }, title, this.scrollback.root, this.start.root, this.questions.root, this.composer.root, this.status));
     this.stop = follow(opened.topic, (event) => this.receive(event));
+    this.clock = setInterval(() => this.scrollback.tick(), 1000);
     this.composer.focus();
   }
 
   end() {
+    clearInterval(this.clock);
     this.stop();
+  }
+
+  /** Mode, model and persona in the status bar open their choices. */
+  runCommand(event) {
+    const command = event.target.closest("button[name=command]")?.value;
+    if (command) void postJson(`/api/chats/${this.chat}/messages`, { text: command, client });
   }
 
   receive(event) {
@@ -56,6 +68,7 @@ class ChatView {
         break;
       case "questions":
         this.questions.set(event.questions);
+        this.start.root.classList.toggle("covered", event.questions.length > 0);
         break;
       case "session":
         this.showSession(event.session);
@@ -81,13 +94,16 @@ class ChatView {
   showLive(event) {
     this.scrollback.setLive(event.html);
     this.composer.setWorking(event.is_working);
+    if (event.is_working) this.start.close();
     if (this.wasWorking && !event.is_working) this.context.sidebar.refresh();
     this.wasWorking = event.is_working;
   }
 
   showSession(session) {
     const path = `/chat/${encodeURIComponent(session)}`;
-    if (location.pathname.startsWith("/chat") || location.pathname === "/") this.context.replacePath(path);
+    this.context.replacePath(path);
+    if (this.isNew) void this.start.open();
+    this.isNew = false;
   }
 
   async copy(text) {

@@ -19,6 +19,7 @@ export class Scrollback {
     this.isAtEnd = true;
     this.isComplete = true;
     this.isOpen = false;
+    this.clocks = [];
     this.root.addEventListener("scroll", () => this.onScroll(), { passive: true });
     new ResizeObserver(() => this.keepAtEnd()).observe(this.root);
   }
@@ -48,7 +49,17 @@ export class Scrollback {
 
   setLive(html) {
     setHtml(this.live, html);
+    const now = performance.now();
+    this.clocks = [...this.live.querySelectorAll(".elapsed")].map((clock) => [clock, now - 1000 * clock.dataset.startedAgo]);
     this.keepAtEnd();
+  }
+
+  /** Counts on the seconds of what is running; the server sends them only when something else changes. */
+  tick() {
+    for (const [clock, start] of this.clocks) {
+      const seconds = Math.floor((performance.now() - start) / 1000);
+      clock.textContent = seconds < 60 ? `${seconds}s` : `${Math.floor(seconds / 60)}m ${seconds % 60}s`;
+    }
   }
 
   setOpen(isOpen) {

@@ -1,13 +1,15 @@
 // The list of sessions: newest first, searched on the server, loaded page by page.
 
-import { getJson } from "./api.js";
-import { debounce, element } from "./dom.js";
+import { getJson, getText, postJson } from "./api.js";
+import { debounce, element, showHint } from "./dom.js";
 
 const PAGE = 50;
+const DOT_STATES = { open: "running", completed: "completed", interrupted: "waiting", cancelled: "waiting", empty: "waiting" };
 
 export class Sidebar {
   constructor(root, navigate) {
     this.root = root;
+    this.navigate = navigate;
     this.offset = 0;
     this.path = "";
     this.search = element("input", {
@@ -71,11 +73,49 @@ export class Sidebar {
         element(
           "span",
           { class: "session-meta" },
-          element("span", { class: "dot", "data-status": session.status, title: session.status }),
+          element("span", { class: "dot", "data-status": DOT_STATES[session.status] ?? "failed", title: session.status }),
           element("time", { datetime: session.last }, relativeTime(session.last)),
         ),
       ),
+      this.menu(session),
     );
+  }
+
+  menu(session) {
+    const path = `/api/sessions/${encodeURIComponent(session.id)}`;
+    const action = (label, run, kind = "") =>
+      element("button", { type: "button", class: `button ghost ${kind}`, onclick: (event) => this.choose(event, run) }, label);
+    return element(
+      "details",
+      { class: "menu", onfocusout: (event) => event.currentTarget.contains(event.relatedTarget) || (event.currentTarget.open = false) },
+      element("summary", { "aria-label": `Actions for ${session.about || session.id}` }, "⋯"),
+      element(
+        "div",
+        { class: "menu-items" },
+        action("Fork", () => this.navigate(`/chat/${encodeURIComponent(session.id)}?fork=1`)),
+        action("Export as Markdown", async () => download(await getText(`${path}/export`), `${session.id}.md`)),
+        action("Export as JSON", async () => download(await getText(`${path}/export?format=json`), `${session.id}.json`)),
+        action("Delete…", () => this.delete(session, path), "danger"),
+      ),
+    );
+  }
+
+  async choose(event, run) {
+    event.currentTarget.closest("details").open = false;
+    try {
+      await run();
+    } catch (error) {
+      showHint([error.problem ?? String(error), error.fix].filter(Boolean).join(": "));
+    }
+  }
+
+  async delete(session, path) {
+    const about = session.about || session.id;
+    if (!confirm(`Delete the session “${about}” with its tasks and undo data? This can't be undone.`)) return;
+    await postJson(`${path}/delete`, {});
+    showHint(`deleted session ${session.id}`);
+    await this.refresh();
+    if (this.path === `/chat/${session.id}`) this.navigate("/chat/new");
   }
 
   /** Marks the session of a path as the current one. */
@@ -86,6 +126,12 @@ export class Sidebar {
       else link.removeAttribute("aria-current");
     }
   }
+}
+
+function download(text, name) {
+  const url = URL.createObjectURL(new Blob([text]));
+  element("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
 export function relativeTime(text) {
