@@ -105,10 +105,9 @@ def test_a_file_is_saved_only_if_it_is_still_the_one_that_was_read(house: World)
     os.chmod(file, 0o640)
     with web_program(house) as program, program.http() as client:
         opened = program.get("/api/library/file?kind=skill&key=tidy")
-        draft = {"kind": "skill", "key": "tidy", "text": opened["text"].replace("Do it.", "Do it well."), **opened}
-        draft |= {"text": opened["text"].replace("Do it.", "Do it well.")}
+        draft = {"kind": "skill", "key": "tidy", **opened, "text": opened["text"].replace("Do it.", "Do it well.")}
         saved = client.post("/api/library/save", json=draft)
-        assert saved.json()["notice"] == ""
+        assert (saved.json()["notice"], saved.json()["key"]) == ("", "tidy")
         assert file.read_bytes().endswith(b"---\r\nDo it well.\r\n")
         assert file.read_bytes().startswith(b"\xef\xbb\xbf---\r\n")
         assert file.stat().st_mode & 0o777 == 0o640

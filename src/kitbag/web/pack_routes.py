@@ -171,7 +171,7 @@ def _describe(payload: Payload, budgets: Budgets, wanted: PackRequest) -> dict[s
         ],
         "warnings": [str(render_block(diagnostic_block(one, with_code=True), str)) for one in payload.warnings],
         "parts": [str(render_block(block, str)) for block in parts],
-        "payload": str(render_block(VerbatimBlock(payload.text, "Payload"), str)),
+        "payload": str(render_block(VerbatimBlock(payload.text), str)),
         "text": payload.text,
     }
 

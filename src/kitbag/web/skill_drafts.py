@@ -50,7 +50,8 @@ def save_skill(places: Places, kind: str, name: str, text: str, version: str) ->
     saved = replace_file(find_base(skill.root, places), skill.path, text, version)
     is_changed = skill.root.scope == "project" and was_trusted and check_trust(places).state != "trusted"
     notice = "This changes what the workspace can do: review it and trust it again with `kitbag trust`."
-    return {"version": saved.version, "notice": notice if is_changed else ""}
+    renamed = next((one.full_name for one in Registry(places).skills if one.path == skill.path), skill.full_name)
+    return {"version": saved.version, "key": renamed, "notice": notice if is_changed else ""}
 
 
 def explanation_json(one: SkillExplanation) -> dict[str, Any]:

@@ -6,6 +6,7 @@ the approvals that wait.
 
 import asyncio
 import importlib
+import logging
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -62,6 +63,10 @@ class TaskFeed:
                 self._publish([], {}, 0)
             except KitbagError as error:
                 self.topic.set("problem", {"problem": error.problem, "fix": error.fix})
+            except Exception as error:
+                problem = f"internal error: {type(error).__name__}: {error}"
+                self.topic.set("problem", {"problem": problem, "fix": "report this bug"})
+                logging.getLogger(__name__).exception("reading tasks failed")
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _follow(self, board: "Board") -> None:

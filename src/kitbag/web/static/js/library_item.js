@@ -63,7 +63,6 @@ export class ItemDetail {
   }
 
   choose(part) {
-    if (this.part === "edit" && part !== "edit" && this.editor?.isChanged && !confirm("Discard the unsaved changes?")) return;
     this.part = part;
     for (const tab of this.tabs) {
       const isChosen = tab.id === `item-tab-${part}`;
@@ -88,15 +87,17 @@ export class ItemDetail {
     this.editor = null;
     if (this.part === "audit") return void this.showAudit();
     if (this.part === "edit") {
-      this.editor = new SkillEditor(this.item, () => {
-        void this.load();
-        this.onChange();
-      });
+      this.editor = new SkillEditor(this.item, (key) => this.onSaved(key));
       return this.panel.replaceChildren(this.editor.root);
     }
     if (!this.found) return;
     const blocks = this.part === "overview" ? this.found.blocks : this.found.levels;
     this.panel.replaceChildren(blocks.length ? element("div", { class: "item-blocks" }, ...blocks.map(fromHtml)) : pageState("empty", "Nothing", "A model gets nothing of it."));
+  }
+
+  onSaved(key) {
+    if (key === this.item.key) void this.load();
+    this.onChange(key);
   }
 
   async showAudit() {

@@ -48,7 +48,7 @@ class LibraryView {
     this.others = element("div", {});
     this.list = element("div", {}, pageState("loading", "Reading the library…"));
     this.trial = new MessageTrial();
-    this.detail = this.selected ? new ItemDetail(this.selected, () => void this.load()) : null;
+    this.detail = this.selected ? new ItemDetail(this.selected, (key) => this.onChange(key)) : null;
     this.root.classList.toggle("has-detail", Boolean(this.selected));
     this.root.append(
       element(
@@ -61,6 +61,12 @@ class LibraryView {
         element("div", { class: "library-columns" }, element("section", { class: "library-list", "aria-label": "Items" }, this.tabs, this.list), this.detail?.root),
       ),
     );
+  }
+
+  /** `key`: of a skill that was saved, perhaps under another name. */
+  onChange(key = this.selected.key) {
+    if (key === this.selected.key) void this.load();
+    else this.context.navigate(`/library/${encodeURIComponent(this.selected.kind)}/${encodeURIComponent(key)}`);
   }
 
   async load() {

@@ -14,16 +14,27 @@ export class SkillEditor {
     this.saved = null;
     this.before = null;
     this.root = element("div", { class: "editor" }, pageState("loading", "Loading…"));
-    this.warn = (event) => {
-      if (this.isChanged) event.preventDefault();
-    };
-    addEventListener("beforeunload", this.warn);
+    this.storageKey = `kitbag-draft ${item.kind}/${item.key}`;
     void this.open();
   }
 
   end() {
     this.requests += 1;
-    removeEventListener("beforeunload", this.warn);
+  }
+
+  /** What is not saved is kept for this tab, so that leaving the view loses nothing. */
+  keep() {
+    try {
+      if (this.isChanged) sessionStorage.setItem(this.storageKey, JSON.stringify({ version: this.version, text: this.area.value }));
+      else sessionStorage.removeItem(this.storageKey);
+    } catch {
+      // Too large for the browser's storage: it is lost if the user leaves.
+    }
+  }
+
+  kept() {
+    const { version, text } = JSON.parse(sessionStorage.getItem(this.storageKey) ?? "{}");
+    return version === this.version ? text : undefined;
   }
 
   get isChanged() {
@@ -36,7 +47,9 @@ export class SkillEditor {
       const { text, version } = await getJson(`/api/library/file?${query}`);
       this.version = version;
       this.saved = text;
-      this.build(text);
+      this.build(this.kept() ?? text);
+      this.before = (await postJson("/api/library/draft", { ...this.item, text })).tokens;
+      this.showChanged();
       await this.evaluate();
     } catch (error) {
       this.root.replaceChildren(pageState("error", error.problem ?? String(error), error.fix ?? ""));
@@ -86,6 +99,7 @@ export class SkillEditor {
     this.saveButton.disabled = !this.isChanged;
     this.revertButton.disabled = !this.isChanged;
     this.status.textContent = this.isChanged ? "not saved" : "";
+    this.keep();
   }
 
   revert() {
@@ -125,14 +139,14 @@ export class SkillEditor {
     this.saveButton.disabled = true;
     this.status.textContent = "saving…";
     try {
-      const { version, notice } = await postJson("/api/library/save", { ...this.item, text, version: this.version });
+      const { version, key, notice } = await postJson("/api/library/save", { ...this.item, text, version: this.version });
       this.version = version;
       this.saved = text;
       this.before = null;
       await this.evaluate();
       this.showChanged();
       this.status.textContent = notice ? `saved. ${notice}` : "saved";
-      this.onSaved();
+      this.onSaved(key);
     } catch (error) {
       this.showChanged();
       this.status.textContent = [error.problem, error.fix].filter(Boolean).join(": ");
