@@ -38,8 +38,8 @@ def render_skill(
     prepare: Callable[[str, int], str] | None = None,
     content: SkillBody | None = None,
 ) -> RenderedSkill:
-    """`content`: instead of what its file contains. `prepare` gets the body and the line at which it starts, and returns
-    the text to deliver. It also replaces path variables, so that none are replaced in text it inserts."""
+    """`content`: instead of what its file contains. `prepare` gets the body and the line at which it starts, and
+    returns the text to deliver. It also replaces path variables, so that none are replaced in text it inserts."""
     if content is None:
         content = read_skill_body(skill)
     problems = list(content.problems)
