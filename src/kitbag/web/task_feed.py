@@ -74,20 +74,21 @@ class TaskFeed:
         from kitbag.web.task_reader import BoardReader
 
         reader = BoardReader(board, self._places.cwd)
-        hosted_at = 0.0
+        hosted_at, seen, has_changed = 0.0, 0, True
         while True:
             if time.monotonic() - hosted_at > _HOSTING_SECONDS:
                 hosting = await ensure_tasks_hosted(board, self._places.kitbag_home)
                 hosted_at = time.monotonic()
                 self.topic.set("problem", {"problem": hosting.problem, "fix": ""})
-            seen = board.journal.last_seq()
-            await run_to_completion(asyncio.to_thread(reader.read))
-            self._publish(reader.rows, reader.titles, reader.omitted)
-            redact = board.journal.redactor.redact_text
-            await run_to_completion(asyncio.to_thread(self.questions.update, reader.pending, redact))
-            self.publish_questions()
+            if has_changed or reader.has_live_output:
+                seen = board.journal.last_seq()
+                await run_to_completion(asyncio.to_thread(reader.read))
+                self._publish(reader.rows, reader.titles, reader.omitted)
+                redact = board.journal.redactor.redact_text
+                await run_to_completion(asyncio.to_thread(self.questions.update, reader.pending, redact))
+                self.publish_questions()
             await asyncio.sleep(_MIN_SECONDS)
-            await board.journal.wait_async(seen, _POLL_SECONDS)
+            has_changed = await board.journal.wait_async(seen, _POLL_SECONDS)
 
     def _publish(self, rows: list[Payload], titles: dict[str, str], omitted: int) -> None:
         ids = [row["id"] for row in rows]

@@ -6,6 +6,7 @@ Used by task_feed in a thread, and by task_routes. Uses chat/task_blocks, which 
 import asyncio
 import contextlib
 import os
+from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ from kitbag.web.topics import Payload
 MAX_ROWS: Final = 1_000
 """Of this directory, and again of all."""
 _MAX_TEXT: Final = 300
+_MAX_TRIES: Final = 5
+"""To find a session's title."""
 
 
 @contextlib.asynccontextmanager
@@ -56,6 +59,12 @@ class BoardReader:
         self._clean = Cleaner(board.journal.redactor.redact_text)
         self._lists = (TaskList(board, "", directory, MAX_ROWS), TaskList(board, "", "", MAX_ROWS))
         self._queue = ApprovalQueue(board.journal)
+        self._tries: Counter[str] = Counter()
+
+    @property
+    def has_live_output(self) -> bool:
+        """Whether something may change without a record in the journal."""
+        return any(row["is_command"] and not row["is_finished"] for row in self.rows)
 
     def read(self) -> None:
         listed = {one.task.id: one for tasks in self._lists for one in tasks.refresh()}
@@ -63,8 +72,10 @@ class BoardReader:
         self.omitted = max(self._board.count() - len(ordered), 0)
         self.rows = [describe_task(one, self._clean) for one in ordered]
         self.pending = pending_task_questions(self._queue, (one.task for one in ordered if not one.task.is_finished))
-        for root in {one.task.root for one in ordered}.difference(self.titles):
-            self.titles[root] = self._clean.line(_session_title(self._board.journal, root))[:_MAX_TEXT]
+        for root in {one.task.root for one in ordered if one.task.root and not self.titles.get(one.task.root)}:
+            if self._tries[root] < _MAX_TRIES:  # it gets its title with the first message
+                self._tries[root] += 1
+                self.titles[root] = self._clean.line(_session_title(self._board.journal, root))[:_MAX_TEXT]
 
 
 def _session_title(journal: Journal, session_id: str) -> str:
