@@ -255,3 +255,8 @@ class ReportCache:
             cached = (task, seq, build_report(self._board, task))
             self._reports[task.id] = cached
         return cached[2]
+
+    def last_seq(self, task: Task) -> int:
+        """The last record of its session when its report was built; 0 for a finished task."""
+        cached = self._reports.get(task.id)
+        return cached[1] if cached is not None else 0

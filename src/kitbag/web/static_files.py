@@ -23,7 +23,18 @@ _TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-PAGES: Final = ("/", "/chat", "/chat/{rest:path}", "/context", "/context/{rest:path}")
+PAGES: Final = (
+    "/",
+    "/chat",
+    "/chat/{rest:path}",
+    "/context",
+    "/context/{rest:path}",
+    "/tasks",
+    "/tasks/{rest:path}",
+    "/library",
+    "/library/{rest:path}",
+    "/pack",
+)
 """Paths that all show index.html; the browser's modules choose the view."""
 
 

@@ -9,6 +9,9 @@ import { Sidebar } from "./sidebar.js";
 const VIEWS = [
   { pattern: /^\/(?:chat(?:\/([^/]*))?)?$/, module: "./chat_view.js", label: "Chat", href: "/chat" },
   { pattern: /^\/context(?:\/([^/]*))?$/, module: "./context_view.js", label: "Context", href: "/context" },
+  { pattern: /^\/tasks(?:\/([^/]*))?$/, module: "./task_view.js", label: "Tasks", href: "/tasks" },
+  { pattern: /^\/library(?:\/([^/]*)\/([^/]*))?$/, module: "./library_view.js", label: "Library", href: "/library" },
+  { pattern: /^\/pack$/, module: "./pack_view.js", label: "Pack", href: "/pack" },
 ];
 
 const CONNECTION_LABELS = {
