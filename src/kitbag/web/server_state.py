@@ -22,6 +22,10 @@ class WebState:
         self.chats = HostedChats(options)
         self.streams = EventStreams(self.find_topic)
         self._topics: dict[str, Topic] = {}
+        self.tasks = TaskFeed(places)
+        self.add_topic(self.tasks.topic)
+        self.drafts: SkillDrafts | None = None
+        """Created with the first skill that is edited."""
         self._context_reader: ContextReader | None = None
 
     def context_reader(self) -> "ContextReader":
@@ -30,10 +34,6 @@ class WebState:
 
         self._context_reader = self._context_reader or ContextReader(self.places)
         return self._context_reader
-        self.tasks = TaskFeed(places)
-        self.add_topic(self.tasks.topic)
-        self.drafts: SkillDrafts | None = None
-        """Created with the first skill that is edited."""
 
     def add_topic(self, topic: Topic) -> None:
         """A topic that exists as long as the server, such as that of tasks."""
