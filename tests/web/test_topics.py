@@ -34,7 +34,8 @@ def test_a_browser_that_starts_gets_the_last_entries_and_the_newest_state() -> N
     assert events[0] == {"topic": "t", "kind": "reset", "is_complete": False, "is_new": True}
     assert [event["number"] for event in events if event["kind"] == "block"] == list(range(50, FIRST_ENTRIES + 50))
     assert [event["html"] for event in events if event["kind"] == "live"] == [f"live {FIRST_ENTRIES + 49}"]
-    earlier = topic.entries_before(50, 20)
+    earlier, is_complete = topic.entries_before(50, 20)
+    assert not is_complete
     assert [one["number"] for one in earlier] == list(range(30, 50))
 
 
@@ -57,7 +58,7 @@ def test_what_was_cleared_is_not_sent_again() -> None:
     topic.add("block", {"html": "after"})
     assert [event["kind"] for event in take(topic, there)] == ["clear", "block"]
     assert "before" not in json.dumps(take(topic, TopicCursor()))
-    assert topic.entries_before(1, 10) == []
+    assert topic.entries_before(1, 10) == ([], True)
 
 
 def test_a_browser_that_was_away_while_the_topic_was_cleared_starts_again() -> None:

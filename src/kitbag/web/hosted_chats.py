@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -39,6 +39,7 @@ class HostedChat:
         """The current one; None until it is open."""
         self.resumed = options.resume
         self.is_closed = False
+        self._close_reason = ""
         self._options = options
         self._completer: tuple[int, ChatCompleter] | None = None
         self._unfollowed_at: float | None = time.monotonic()
@@ -71,9 +72,10 @@ class HostedChat:
             self._completer = (id(self.agent), make_completer(self.agent))
         return self._completer[1]
 
-    async def close(self) -> None:
-        """Ends the chat and waits until its agent is closed."""
+    async def close(self, reason: Literal["idle", "deleted", ""] = "") -> None:
+        """Ends the chat and waits until its agent is closed. `reason` is for the tabs that still show it."""
         if self._running is not None and not self._running.done():
+            self._close_reason = reason
             self.ui.leave()
             await asyncio.wait([self._running], timeout=5)
             self._running.cancel()
@@ -93,10 +95,13 @@ class HostedChat:
         finally:
             self.is_closed = True
             self._close_completer()
-            self.ui.topic.set("closed", {"problem": problem, "fix": fix, "session": self.session_id})
+            closed = {"problem": problem, "fix": fix, "session": self.session_id, "reason": self._close_reason}
+            self.ui.topic.set("closed", closed)
             await self.ui.close()
 
     def _set_agent(self, agent: "Agent") -> None:
+        if self.agent is not None and self.agent.session.id != agent.session.id:
+            self.ui.clear()  # the page shows one session, from its beginning
         self.agent = agent
         self.ui.has_agent = True
         self.ui.topic.set("session", {"session": agent.session.id, "directory": self.places.cwd})
@@ -157,9 +162,12 @@ class HostedChats:
         """Runs until cancelled."""
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
-            for chat in self:
-                if chat.is_idle and not chat.is_closed:
-                    await chat.close()
+            await self.close_idle_once()
+
+    async def close_idle_once(self) -> None:
+        for chat in self:
+            if chat.is_idle and not chat.is_closed:
+                await chat.close("idle")
 
     async def close(self) -> None:
         async with asyncio.TaskGroup() as group:
