@@ -54,7 +54,7 @@ def _option(option: FormOption, at: int, form: Form, form_id: str, clean: Cleane
     attributes: dict[str, Attribute] = {
         "name": "key",
         "value": _EXACT.line(option.key),
-        "autofocus": bool(form.default) and option.key == form.default,
+        "data-default": bool(form.default) and option.key == form.default,
     }
     if form.multiple:
         name = f"{form_id}-option-{at}"

@@ -10,8 +10,7 @@ const CHOICES = [
 ];
 
 export class StartPanel {
-  constructor(chat, client) {
-    this.chat = chat;
+  constructor(client) {
     this.client = client;
     this.root = element("div", { class: "start-panel", hidden: true, role: "group", "aria-label": "Start with" });
   }
