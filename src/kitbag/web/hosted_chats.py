@@ -16,6 +16,7 @@ import msgspec
 
 from kitbag.errors import InvalidError, KitbagError, NotFoundError
 from kitbag.library.scopes import Places, find_places
+from kitbag.runtime.session_locks import session_owner
 from kitbag.web.topics import Topic
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class HostedChat:
 
     async def _run(self) -> None:
         problem, fix = "", ""
+        session_owner.set(self.id)
         try:
             # In a thread, so that other chats go on meanwhile.
             start = await asyncio.to_thread(importlib.import_module, "kitbag.chat.start")
