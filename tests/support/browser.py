@@ -75,6 +75,20 @@ class Tab:
         for text in texts:
             self.page.get_by_text(text).first.wait_for()
 
+    def evaluate_isolated(self, library: str, expression: str) -> str:
+        """In a world of its own, which the CSP of the page does not restrict."""
+        session = self.page.context.new_cdp_session(self.page)
+        frame = session.send("Page.getFrameTree")["frameTree"]["frame"]["id"]
+        world = session.send("Page.createIsolatedWorld", {"frameId": frame})["executionContextId"]
+        for text in (library, expression):
+            answer = session.send(
+                "Runtime.evaluate",
+                {"expression": text, "contextId": world, "awaitPromise": True, "returnByValue": True},
+            )
+            assert "exceptionDetails" not in answer, answer
+        session.detach()
+        return answer["result"]["value"]
+
     def until(self, script: str) -> None:
         """Until this expression is true in the page."""
         self.page.wait_for_function(script)
@@ -84,20 +98,23 @@ class BrowserWindow:
     """Tabs that share storage and workers, as in one window of a browser."""
 
     def __init__(self, browser: Browser, program: WebProgram, size: tuple[int, int], theme: Theme) -> None:
-        self._context = browser.new_context(
+        self.context = browser.new_context(
             viewport={"width": size[0], "height": size[1]}, color_scheme=theme, reduced_motion="reduce"
         )
         self._program = program
         self.tabs: list[Tab] = []
 
-    def tab(self, path: str = "/") -> Tab:
-        tab = Tab(self._context.new_page(), self._program)
+    def tab(self, path: str = "/", *, shares_stream: bool = True) -> Tab:
+        """`shares_stream` False: in a browser without SharedWorkers."""
+        tab = Tab(self.context.new_page(), self._program)
+        if not shares_stream:
+            tab.page.add_init_script("delete globalThis.SharedWorker")
         self.tabs.append(tab)
         return tab.open(path)
 
     def close(self) -> None:
         problems = [problem for tab in self.tabs for problem in tab.problems]
-        self._context.close()
+        self.context.close()
         assert not problems, problems
 
 
