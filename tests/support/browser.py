@@ -10,7 +10,7 @@ from typing import Literal
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-from support.waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT, wait_until
 from support.web_program import WebProgram, web_program
 
 Theme = Literal["light", "dark"]
@@ -20,6 +20,20 @@ _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0",
 )  # fmt: skip
+
+
+_OFFLINE = """
+delete globalThis.SharedWorker;
+const [send, open] = [fetch, new Set()];
+let isOffline = false;
+globalThis.setOffline = (value) => { isOffline = value; if (value) for (const request of open) request.abort(); };
+globalThis.fetch = (url, options) => {
+  if (isOffline) return Promise.reject(new TypeError("offline"));
+  const request = new AbortController();
+  open.add(request);
+  return send(url, { ...options, signal: request.signal });
+};
+"""
 
 
 class Chromium:
@@ -89,32 +103,40 @@ class Tab:
         session.detach()
         return answer["result"]["value"]
 
+    def go_offline(self) -> None:
+        self.page.evaluate("setOffline(true)")
+        self.until_seen("reconnecting")
+
+    def go_online(self) -> None:
+        self.page.evaluate("setOffline(false)")
+        self.until("document.querySelector('.connection').dataset.state === 'connected'")
+
     def until(self, script: str) -> None:
         """Until this expression is true in the page."""
-        self.page.wait_for_function(script)
+        wait_until(lambda: self.page.evaluate(script))  # the CSP keeps the page from evaluating it again and again
 
 
 class BrowserWindow:
     """Tabs that share storage and workers, as in one window of a browser."""
 
     def __init__(self, browser: Browser, program: WebProgram, size: tuple[int, int], theme: Theme) -> None:
-        self.context = browser.new_context(
+        self._context = browser.new_context(
             viewport={"width": size[0], "height": size[1]}, color_scheme=theme, reduced_motion="reduce"
         )
         self._program = program
         self.tabs: list[Tab] = []
 
-    def tab(self, path: str = "/", *, shares_stream: bool = True) -> Tab:
-        """`shares_stream` False: in a browser without SharedWorkers."""
-        tab = Tab(self.context.new_page(), self._program)
-        if not shares_stream:
-            tab.page.add_init_script("delete globalThis.SharedWorker")
+    def tab(self, path: str = "/", *, can_go_offline: bool = False) -> Tab:
+        """`can_go_offline`: in a browser without SharedWorkers, whose requests Tab.go_offline aborts."""
+        tab = Tab(self._context.new_page(), self._program)
+        if can_go_offline:
+            tab.page.add_init_script(_OFFLINE)
         self.tabs.append(tab)
         return tab.open(path)
 
     def close(self) -> None:
         problems = [problem for tab in self.tabs for problem in tab.problems]
-        self.context.close()
+        self._context.close()
         assert not problems, problems
 
 

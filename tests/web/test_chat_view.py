@@ -122,16 +122,18 @@ def test_a_server_that_goes_away_costs_no_typed_text(world: World, chromium: "Ch
 def test_a_tab_that_was_offline_catches_up_and_opens_its_session_again(world: World, chromium: "Chromium") -> None:
     """Without SharedWorkers. First in the middle of a reply; then until the server has ended the idle chat."""
     changed = "import kitbag.web.hosted_chats as hosted\nhosted.IDLE_SECONDS = hosted._CHECK_SECONDS = 0.2"
-    partial = Step(text="Partial text", fault=Fault(kind="idle"))
+    partial = Step(text="First paragraph.\n\n" + "words of the second " * 40, fault=Fault(kind="idle"))
     with browsing(world, chromium, partial, "And on.", changed=changed) as window:
-        tab = window.tab(shares_stream=False)
+        tab = window.tab(can_go_offline=True)
         tab.say("begin")
-        tab.until_seen("Partial text")
-        window.context.set_offline(True)
-        tab.until_seen("reconnecting")
-        window.context.set_offline(False)
-        tab.until("document.querySelector('.connection').dataset.state === 'connected'")
-        assert tab.page.get_by_text("Partial text").count() == 1
+        tail = tab.page.locator(".live-tail", has_text="words of the second")
+        tail.wait_for()
+        before = tail.inner_text()
+        tab.go_offline()
+        tab.go_online()
+        tail.wait_for()
+        assert tail.inner_text() == before
+        assert tab.page.get_by_text("First paragraph.").count() == 1
         assert tab.page.locator(".block-user", has_text="begin").count() == 1
         tab.page.get_by_role("combobox", name="Message").press("Escape")
         tab.page.get_by_role("button", name="Send").wait_for()
@@ -140,11 +142,10 @@ def test_a_tab_that_was_offline_catches_up_and_opens_its_session_again(world: Wo
         path = tab.page.evaluate(
             "performance.getEntriesByType('resource').map(e => e.name).findLast(n => n.includes('/messages'))"
         )
-        window.context.set_offline(True)
+        tab.go_offline()
         with tab.program.http() as client:
             wait_until(lambda: client.post(path, json={"text": " "}).json()["problem"].startswith("this chat is no longer"))
-        window.context.set_offline(False)
-        tab.until("document.querySelector('.connection').dataset.state === 'connected'")
+        tab.go_online()
         tab.page.locator(".block-lines", has_text="resumed").wait_for()
         assert message.input_value() == "half a thought"
         tab.say("go on")
