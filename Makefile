@@ -73,6 +73,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python bench/audit.py
 	$(BIN)/python bench/mcp.py
 	$(BIN)/python bench/mcp_http.py
+	$(BIN)/python bench/web.py
 	$(BIN)/python bench/savings.py
 	$(BIN)/python bench/growth.py --tasks 500 5000
 	$(BIN)/python bench/startup.py

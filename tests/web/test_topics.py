@@ -60,6 +60,18 @@ def test_large_entries_are_sent_a_few_at_a_time() -> None:
     assert not is_complete
 
 
+def test_a_browser_that_is_far_behind_starts_again() -> None:
+    """It follows a chat before its session is replayed."""
+    topic = Topic("t")
+    there = TopicCursor()
+    take(topic, there)
+    for number in range(5_000):
+        topic.add("block", {"html": str(number)})
+    found = take(topic, there)
+    assert found[0] == {"topic": "t", "kind": "reset", "is_complete": False, "is_new": False}
+    assert [event["number"] for event in found[1:]] == list(range(5_000 - FIRST_ENTRIES, 5_000))
+
+
 def test_a_tab_that_comes_back_learns_that_its_chat_has_ended() -> None:
     async def first_events() -> list[dict[str, Any]]:
         streams = EventStreams({"a": Topic("a")}.get)

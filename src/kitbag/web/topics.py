@@ -12,6 +12,8 @@ import msgspec
 
 FIRST_ENTRIES: Final = 100
 """Entries sent to a browser that starts; it requests earlier ones when the user scrolls up."""
+MAX_BEHIND: Final = 3 * FIRST_ENTRIES
+"""A browser that is further behind, such as while a long session is replayed, starts again with the last entries."""
 MAX_BYTES: Final = 256 * 1024
 """Of entries that are sent together: rendering more of them would keep other chats waiting."""
 Payload = dict[str, Any]
@@ -109,7 +111,8 @@ class Topic:
         size = 0
         is_new = not cursor.is_started and cursor.number < 0
         cursor.is_started = True
-        if is_new or cursor.number < self._first - 1 or cursor.number > self.last_number:
+        is_behind = cursor.number < max(self._first - 1, self.last_number - MAX_BEHIND)
+        if is_new or is_behind or cursor.number > self.last_number:
             cursor.began_at = self.last_number
             cursor.number = self._find_start() - 1
             cursor.versions.clear()

@@ -126,7 +126,8 @@ class WebUI:
                 "waiting": len(live.steering) + len(live.queued),
             },
         )
-        self.topic.set("status", {"html": render_status(status), "mode": status.mode, "model": status.model})
+        chosen = {"mode": status.mode, "model": status.model, "persona": status.persona}
+        self.topic.set("status", {"html": render_status(status), **chosen})
 
     async def next(self) -> UserAction:
         return await self._actions.get()

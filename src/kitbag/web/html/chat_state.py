@@ -101,7 +101,7 @@ def render_status(status: ChatStatus, redact: Redact = str) -> str:
         _item("questions", questions),
         _choice("mode", mode, f"mode-{status.mode}" if status.mode.isalnum() and status.mode.isascii() else ""),
         _choice("model", model),
-        _choice("persona", persona or "no persona"),
+        _choice("persona", persona or ("no persona" if model else "")),
         _context(status),
         _item("cost", _cost(status.cost)),
         _item("tasks", format_count(status.tasks, "task") if status.tasks > 0 else ""),

@@ -97,6 +97,7 @@ class ChatView {
         break;
       case "status":
         setHtml(this.status, event.html);
+        this.start.showCurrent(event);
         break;
       case "questions":
         this.questions.set(event.questions);

@@ -41,7 +41,7 @@ export class Composer {
     this.attachments = element("div", { class: "attachments" });
     this.files = element("input", { type: "file", accept: IMAGE_TYPES.join(), multiple: true, hidden: true, onchange: () => this.attachAll(this.files.files) });
     const attach = element("button", { type: "button", class: "button ghost", title: "Attach images; you can also paste or drop them", onclick: () => this.files.click() }, "Attach");
-    this.detailsButton = element("button", { type: "button", class: "button ghost", onclick: () => this.toggleDetails() });
+    this.detailsButton = element("button", { type: "button", class: "button ghost details-toggle", onclick: () => this.toggleDetails() });
     this.showDetailsState(false);
     this.sendButton = element("button", { type: "submit", class: "button primary" }, "Send");
     this.queueButton = element("button", { type: "button", class: "button", hidden: true, title: "Send after the current work (Alt+Enter)", onclick: () => void this.send(true) }, "Queue");
@@ -63,6 +63,7 @@ export class Composer {
 
   setWorking(isWorking) {
     this.isWorking = isWorking;
+    this.root.classList.toggle("working", isWorking);
     this.stopButton.hidden = !isWorking;
     this.queueButton.hidden = !isWorking;
     this.sendButton.textContent = isWorking ? "Steer" : "Send";

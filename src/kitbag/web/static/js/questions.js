@@ -38,7 +38,7 @@ export class Questions {
     });
     this.root.append(form);
     this.shown.set(id, form);
-    if (this.shown.size === 1 && !isTyping()) (form.querySelector("[data-default]") ?? form.querySelector(`${TEXT_FIELDS}, button, [type=checkbox]`))?.focus();
+    if (this.shown.size === 1 && !isTyping()) focusOn(form);
   }
 
   onClick(event, id, form) {
@@ -85,6 +85,13 @@ export class Questions {
 function isTyping() {
   const focused = document.activeElement;
   return Boolean(focused?.matches?.(TEXT_FIELDS) && focused.value);
+}
+
+/** The default, or a text field if that is all there is. Otherwise the form, so that Enter chooses nothing. */
+function focusOn(form) {
+  form.tabIndex = -1;
+  const field = form.querySelector("[name=key]") ? null : form.querySelector(TEXT_FIELDS);
+  (form.querySelector("[data-default]") ?? field ?? form).focus();
 }
 
 function moveFocus(form, step) {

@@ -18,6 +18,7 @@ export class Scrollback {
     this.root = element("div", { class: "scrollback", role: "region", "aria-label": "Conversation", tabindex: "0" }, this.earlier, this.blocks, this.live);
     this.isLoading = false;
     this.isAtEnd = true;
+    this.lastTop = 0;
     this.isComplete = true;
     this.isOpen = false;
     this.clocks = [];
@@ -86,7 +87,10 @@ export class Scrollback {
 
   onScroll() {
     const { scrollTop, scrollHeight, clientHeight } = this.root;
-    this.isAtEnd = scrollHeight - scrollTop - clientHeight < NEAR_END;
+    const isNearEnd = scrollHeight - scrollTop - clientHeight < NEAR_END;
+    if (isNearEnd) this.isAtEnd = true;
+    else if (scrollTop < this.lastTop) this.isAtEnd = false; // otherwise it is the content that has grown
+    this.lastTop = scrollTop;
     if (scrollTop < 200 && !this.isComplete) void this.loadEarlier();
   }
 
