@@ -155,10 +155,13 @@ export class Composer {
     if (text.includes("@") && text !== this.warnedText && (await this.warnsOfMissing(text))) return;
     const images = this.images.map(({ media_type, data }) => ({ media_type, data }));
     this.sendButton.disabled = true;
+    this.input.value = ""; // at once: a question that follows gets the focus unless the user types on
+    this.grow();
     try {
       await postJson(`/api/chats/${this.chat}/messages`, { text, client: this.client, images, waits });
     } catch (error) {
       showHint([error.problem, error.fix].filter(Boolean).join(": "));
+      this.insert(text);
       return;
     } finally {
       this.sendButton.disabled = false;
@@ -168,8 +171,6 @@ export class Composer {
     this.warnedText = "";
     this.images = [];
     this.showAttachments();
-    if (this.input.value === text) this.input.value = "";
-    this.grow();
   }
 
   async warnsOfMissing(text) {
