@@ -43,7 +43,7 @@ def web_program(world: World, *arguments: str, opens: bool = False, changed: str
     code = f"{changed}\nfrom kitbag.__main__ import main\nmain()"
     process = subprocess.Popen(
         [sys.executable, *(["-c", code] if changed else ["-m", "kitbag"]), "web", *([] if opens else ["--no-open"]), *arguments],
-        cwd=world.workspace, env=world.env, text=True,
+        cwd=world.workspace, env={**world.env, "PYTHONUNBUFFERED": ""}, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:

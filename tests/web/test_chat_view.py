@@ -192,7 +192,7 @@ def test_images_are_attached_and_details_expanded_and_a_new_session_is_in_all_ta
             one.until_seen("This chat was closed")
 
 
-def test_markup_from_anywhere_is_text_and_nothing_leaves_the_machine(world: World, chromium: "Chromium") -> None:
+def test_D43_markup_from_anywhere_is_text_and_nothing_leaves_the_machine(world: World, chromium: "Chromium") -> None:
     world.skill("~/.kitbag/skills", "deploy", f"Deploys. {HOSTILE}", "body")
     name = "<b onclick=alert(4)>.txt"
     world.write(name, f"{HOSTILE}\n")

@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from kitbag.chat.ui import ChatStatus, LiveState, RunningCall
-from kitbag.text.human_format import format_count, format_thousands
+from kitbag.text.human_format import format_count, format_thousands, shorten_path
 from kitbag.views.blocks import ReplyBlock
 from kitbag.views.rendering.styled_text import Cleaner
 from kitbag.web.html.blocks import Redact, block_html
@@ -105,7 +105,7 @@ def render_status(status: ChatStatus, redact: Redact = str) -> str:
         _context(status),
         _item("cost", _cost(status.cost)),
         _item("tasks", format_count(status.tasks, "task") if status.tasks > 0 else ""),
-        _item("directory", clean.line(status.directory)),
+        _item("directory", clean.line(shorten_path(status.directory))),
     ]
     return "".join(items)
 

@@ -28,7 +28,7 @@ class ChatView {
     this.wasWorking = false;
     this.stop = () => {};
     this.scrollback = new Scrollback();
-    this.composer = new Composer(client, { toggleDetails: () => this.toggleDetails() });
+    this.composer = new Composer(client, { toggleDetails: () => this.toggleDetails(), onSend: () => this.scrollback.followEnd() });
     this.questions = new Questions(client, () => this.composer.focus());
     this.status = element("div", { class: "statusbar", onclick: (event) => this.runCommand(event) });
     this.start = new StartPanel(client);

@@ -8,8 +8,9 @@ const MAX_IMAGE_BYTES = 8 * 1024 * 1024;
 const MAX_COMPLETED_CHARACTERS = 10000;
 
 export class Composer {
-  /** `toggleDetails()` expands or collapses tool results and thinking. */
-  constructor(client, { toggleDetails }) {
+  /** `toggleDetails()` expands or collapses tool results and thinking; `onSend()` is called for each message. */
+  constructor(client, { toggleDetails, onSend }) {
+    this.onSend = onSend;
     this.client = client;
     this.toggleDetails = toggleDetails;
     this.images = [];
@@ -155,6 +156,7 @@ export class Composer {
     if (text.includes("@") && text !== this.warnedText && (await this.warnsOfMissing(text))) return;
     const images = this.images.map(({ media_type, data }) => ({ media_type, data }));
     this.sendButton.disabled = true;
+    this.onSend();
     this.input.value = ""; // at once: a question that follows gets the focus unless the user types on
     this.grow();
     try {

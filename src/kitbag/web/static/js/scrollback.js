@@ -23,6 +23,9 @@ export class Scrollback {
     this.isOpen = false;
     this.clocks = [];
     this.root.addEventListener("scroll", () => this.onScroll(), { passive: true });
+    this.blocks.addEventListener("click", (event) => {
+      if (event.target.closest("summary")) this.isAtEnd = false; // what the user opens stays in view
+    });
     const resized = new ResizeObserver(() => this.keepAtEnd());
     resized.observe(this.root);
     resized.observe(this.blocks);
@@ -92,6 +95,12 @@ export class Scrollback {
     else if (scrollTop < this.lastTop) this.isAtEnd = false; // otherwise it is the content that has grown
     this.lastTop = scrollTop;
     if (scrollTop < 200 && !this.isComplete) void this.loadEarlier();
+  }
+
+  /** Goes to the end and stays there. */
+  followEnd() {
+    this.isAtEnd = true;
+    this.keepAtEnd();
   }
 
   keepAtEnd() {
