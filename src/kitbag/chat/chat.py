@@ -461,7 +461,7 @@ class Chat:
         self.view.details_open = not self.view.details_open
         if self.view.details_open:
             self.ui.unfold(self.view.details())
-            self.ui.hint("details expanded; press Ctrl-O again to collapse them")
+            self.ui.hint("details expanded; press the same key again to collapse them")
         else:
             self.ui.fold()
             self.ui.hint("details collapsed")

@@ -34,6 +34,9 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     above: tuple[Block, ...] = ()
     free_text_hint: str = ""
     """If not empty, free text is a valid answer; the hint says what to enter."""
+    searchable: bool = False
+    """A UI that redraws narrows the options while the user types, by words in label, note and preview; other UIs take
+    the words as free text."""
     multiple: bool = False
     default: str = ""
     """Key of the preselected option. Without it, Enter alone selects nothing, so that nothing is allowed by

@@ -165,11 +165,19 @@ class FormQueue:
     def paste(self, text: str) -> None:
         """A paste never submits an answer."""
         self._clear_lone_key()
-        if self.state is not None and self.state.form.free_text_hint and not self._is_ignored():
+        if self.state is not None and self.state.form.searchable and not self._is_ignored():
+            self.state.set_search(self.state.search + " ".join(text.split()))
+        elif self.state is not None and self.state.form.free_text_hint and not self._is_ignored():
             self.state.start_writing()
         if self.state is not None and self.state.is_writing:
             self.text_buffer.insert_text(" ".join(text.split("\n")).strip())
         self._changed()
+
+    def delete(self, *, everything: bool = False) -> None:
+        """Backspace, Ctrl-U: in the search."""
+        if self.state is not None and self.state.search and not self._is_ignored():
+            self.state.set_search("" if everything else self.state.search[:-1])
+            self._changed()
 
     def move(self, by: int) -> None:
         if self.state is not None and not self.state.is_writing and not self._is_ignored():
@@ -193,7 +201,7 @@ class FormQueue:
             self._changed()
 
     def escape(self, *, cancels: bool = False) -> None:
-        """`leaves`: also cancels from free-text input."""
+        """`cancels`: also from free-text input."""
         if self.state is not None:
             self._clear_lone_key()
             self.answer_pause.record_key()
