@@ -84,7 +84,8 @@ async def main():
         port = listener.getsockname()[1]
         checks = RequestChecks(frozenset((f"127.0.0.1:{port}",)), "t")
         print(f"http://127.0.0.1:{port}/#token=t", flush=True)
-        serving = asyncio.create_task(run_application(create_application(state, checks, AccessLog(places.kitbag_home)), listener, 1000))
+        application = create_application(state, checks, AccessLog(places.kitbag_home))
+        serving = asyncio.create_task(run_application(application, listener, 1000))
         await show(uis)
         await serving
 
@@ -118,7 +119,12 @@ def serving(folder: Path, *arguments: str) -> Iterator[Server]:
     work = folder / "work"
     work.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
-        [sys.executable, *arguments], cwd=work, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, *arguments],
+        cwd=work,
+        env=environment,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     try:
         assert process.stdout is not None
@@ -141,7 +147,10 @@ def measure_start(folder: Path) -> dict[str, Any]:
                 assert client.get("/").status_code == 200
                 found[name].append(server.cpu())
     least = {name: min(times[1:]) for name, times in found.items()}
-    print(f"start, CPU: bare uvicorn {least['bare']:.2f} s, kitbag web {least['kitbag']:.2f} s, {least['kitbag'] / least['bare']:.2f} x")
+    print(
+        f"start, CPU: bare uvicorn {least['bare']:.2f} s, kitbag web {least['kitbag']:.2f} s, "
+        f"{least['kitbag'] / least['bare']:.2f} x"
+    )
     return least
 
 
@@ -159,7 +168,9 @@ async def write_session(journal: Journal, name: str, directory: str, exchanges: 
         call = ToolCall(id=f"call{number}", name="Read", arguments={"file_path": "a.txt"})
         await session.add_reply(Message("assistant", (Text("Reading."), call)), Usage(input=10, output=5), 0.0, "m")
         await session.record_intent(call)
-        await session.record_result(ToolResult(call_id=call.id, content=(Text(output),)), summary="read", details=output)
+        await session.record_result(
+            ToolResult(call_id=call.id, content=(Text(output),)), summary="read", details=output
+        )
         answer = Message("assistant", (Text(f"Answer {number}.\n\n{reply}"),))
         await session.add_reply(answer, Usage(input=10, output=5), 0.0, "m")
 
@@ -186,7 +197,9 @@ def measure_sessions(folder: Path) -> dict[str, Any]:
             elapsed, cpu = time.monotonic() - begun, server.cpu() - cpu
             found[name] = {"cpu": cpu, "elapsed": elapsed, "bytes": received}
             about = f"{exchanges * 5:,} records, {exchanges * size / 1e6:.0f} MB"
-            print(f"opening a session ({about}): {cpu:.2f} s CPU, {elapsed:.2f} s elapsed, {received / 1000:.0f} KB sent")
+            print(
+                f"opening a session ({about}): {cpu:.2f} s CPU, {elapsed:.2f} s elapsed, {received / 1000:.0f} KB sent"
+            )
     return found
 
 
@@ -196,6 +209,7 @@ def measure_sessions(folder: Path) -> dict[str, Any]:
 def measure_first_view(folder: Path) -> dict[str, Any]:
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from playwright.sync_api import sync_playwright
+
     from support.browser import Chromium
 
     chromium = Chromium()
@@ -220,7 +234,10 @@ def measure_first_view(folder: Path) -> dict[str, Any]:
     finally:
         chromium.close()
     task, script, size = min(found)
-    print(f"first view: {size / 1000:.0f} KB transferred; main thread {task * 1000:.0f} ms, of which scripts {script * 1000:.0f} ms")
+    print(
+        f"first view: {size / 1000:.0f} KB transferred; main thread {task * 1000:.0f} ms, "
+        f"of which scripts {script * 1000:.0f} ms"
+    )
     return {"task": task, "script": script, "bytes": max(one[2] for one in found)}
 
 
@@ -273,8 +290,9 @@ def measure_streams(folder: Path, streams: int, rate: int, seconds: int) -> dict
     assert len(delays) == wanted, (len(delays), wanted)
     p95 = quantiles(delays, n=20)[-1]
     print(
-        f"{streams} streams, {rate} replies per second for {total / rate:.0f} s: {wanted:,} replies received, none lost or out of order; "
-        f"{cpu:.1f} s CPU in {elapsed:.1f} s; delay {median(delays) * 1000:.0f} ms, 95% {p95 * 1000:.0f} ms; {memory} MB"
+        f"{streams} streams, {rate} replies per second for {total / rate:.0f} s: {wanted:,} replies received, "
+        "none lost or out of order; "
+        f"{cpu:.1f} s CPU in {elapsed:.1f} s; delay: {median(delays) * 1000:.0f} ms, 95% {p95 * 1000:.0f} ms"
     )
     return {"cpu": cpu, "elapsed": elapsed, "median": median(delays), "p95": p95, "memory": memory}
 

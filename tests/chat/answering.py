@@ -23,7 +23,7 @@ Answer = str | FormAnswer | None | Callable[[Form], FormAnswer | None]
 class AnsweringFace:
     is_plain = True
     keeps_everything = False
-    keys = TERMINAL_KEYS
+    keys: tuple[tuple[str, str], ...] = TERMINAL_KEYS
     can_ask = True
 
     def __init__(self, *answers: Answer) -> None:

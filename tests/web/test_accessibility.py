@@ -24,10 +24,16 @@ def check(tab: "Tab", axe: Path, state: str) -> None:
             tab.page.emulate_media(color_scheme=theme)
             tab.page.set_viewport_size({"width": size[0], "height": size[1]})
             found = tab.evaluate_isolated(
-                axe.read_text(), "axe.run(document, {resultTypes: ['violations']}).then(r => JSON.stringify(r.violations))"
+                axe.read_text(),
+                "axe.run(document, {resultTypes: ['violations']}).then(r => JSON.stringify(r.violations))",
             )
             bad = [one for one in json.loads(found) if one["impact"] in ("serious", "critical")]
-            assert not bad, (state, theme, size, [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in bad])
+            assert not bad, (
+                state,
+                theme,
+                size,
+                [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in bad],
+            )
     tab.page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
 
 

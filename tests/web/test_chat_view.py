@@ -144,7 +144,9 @@ def test_a_tab_that_was_offline_catches_up_and_opens_its_session_again(world: Wo
         )
         tab.go_offline()
         with tab.program.http() as client:
-            wait_until(lambda: client.post(path, json={"text": " "}).json()["problem"].startswith("this chat is no longer"))
+            wait_until(
+                lambda: client.post(path, json={"text": " "}).json()["problem"].startswith("this chat is no longer")
+            )
         tab.go_online()
         tab.page.locator(".block-lines", has_text="resumed").wait_for()
         assert message.input_value() == "half a thought"
@@ -156,7 +158,9 @@ def test_images_are_attached_and_details_expanded_and_a_new_session_is_in_all_ta
     world: World, chromium: "Chromium"
 ) -> None:
     world.write("a.txt", "line 17\n")
-    png = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+    png = base64.b64decode(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    )
     with browsing(world, chromium, reads(), "Seen.") as window:
         tab = window.tab()
         image = {"name": "a.png", "mimeType": "image/png", "buffer": png}

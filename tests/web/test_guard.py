@@ -48,7 +48,9 @@ def test_D40_another_host_name_reaches_no_route(program: WebProgram) -> None:
 
 def test_D41_another_site_reaches_no_route(program: WebProgram) -> None:
     origins = ("http://evil.com", "null", "http://127.0.0.1:1", "https://127.0.0.1")
-    headers = [{"origin": origin} for origin in origins] + [{"sec-fetch-site": site} for site in ("cross-site", "same-site")]
+    headers = [{"origin": origin} for origin in origins] + [
+        {"sec-fetch-site": site} for site in ("cross-site", "same-site")
+    ]
     with program.http() as client:
         for header in headers:
             for path, method in PATHS:

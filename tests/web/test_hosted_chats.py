@@ -102,7 +102,9 @@ def test_the_page_follows_the_chat_to_another_session_and_shows_that_one_alone(a
 
 def test_a_session_that_is_open_elsewhere_is_reported_and_opens_once_it_is_free(at_home: World) -> None:
     async def work(chats: HostedChats) -> None:
-        elsewhere = HostedChats(lambda: Options(directory=str(at_home.workspace), model="offline", trust_workspace=True))
+        elsewhere = HostedChats(
+            lambda: Options(directory=str(at_home.workspace), model="offline", trust_workspace=True)
+        )
         other = await opened(elsewhere.open(str(at_home.workspace)))
         await say(other, "in a terminal", "in a terminal")
         session = other.session_id

@@ -116,7 +116,9 @@ class Topic:
             cursor.began_at = self.last_number
             cursor.number = self._find_start() - 1
             cursor.versions.clear()
-            events.append(encode_event(self.name, "reset", {"is_complete": cursor.number < self._first, "is_new": is_new}))
+            events.append(
+                encode_event(self.name, "reset", {"is_complete": cursor.number < self._first, "is_new": is_new})
+            )
         while cursor.number < self.last_number and len(events) < most and size <= MAX_BYTES:
             cursor.number += 1
             entry = self._entries[cursor.number]

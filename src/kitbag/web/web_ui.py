@@ -46,7 +46,7 @@ class WebUI:
 
     is_plain = False
     keeps_everything = True
-    keys = _KEYS
+    keys: tuple[tuple[str, str], ...] = _KEYS
     can_ask = True
 
     def __init__(self, topic_name: str) -> None:

@@ -27,7 +27,7 @@ async def help_command(chat: CommandContext, arguments: str) -> None:
         chat.show(*await asyncio.to_thread(_describe, chat.agent.environment.library, name))
         return
     chat.show(*(_group(title, names) for title, names in _groups()))
-    chat.show(TableBlock(headers=("KEY", "ACTION"), rows=tuple(chat.ui.keys), title="Keys"))
+    chat.show(TableBlock(headers=("KEY", "ACTION"), rows=chat.ui.keys, title="Keys"))
     chat.show(*await asyncio.to_thread(_custom_blocks, chat.agent.environment.library))
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-TERMINAL_KEYS: Final = (
+TERMINAL_KEYS: Final[tuple[tuple[str, str], ...]] = (
     ("Enter", "send; while the agent is working, steer it: it gets the message after its running tool calls"),
     ("Tab", "while the agent is working: queue the message until the agent is done"),
     ("Alt-Enter", "insert a line break"),

@@ -39,7 +39,7 @@ class PlainUI:
 
     is_plain = True
     keeps_everything = False
-    keys = TERMINAL_KEYS
+    keys: tuple[tuple[str, str], ...] = TERMINAL_KEYS
 
     def __init__(self, stdin: Any, stdout: Any) -> None:
         """Streams with a file descriptor, or None."""

@@ -86,7 +86,7 @@ class BlockRenderer(Protocol):
 class TerminalUI:
     is_plain = False
     keeps_everything = False
-    keys = TERMINAL_KEYS
+    keys: tuple[tuple[str, str], ...] = TERMINAL_KEYS
     can_ask = True
 
     def __init__(

@@ -37,7 +37,11 @@ def render_form(form: Form, form_id: str, redact: Redact) -> str:
     # `dialog`: if no script handles the form, nothing is sent anywhere.
     attributes: dict[str, Attribute] = {"data-form-id": form_id, "method": "dialog", "autocomplete": "off"}
     return element(
-        "form", above if form.above else EMPTY, fields, css="question multiple" if form.multiple else "question", attributes=attributes
+        "form",
+        above if form.above else EMPTY,
+        fields,
+        css="question multiple" if form.multiple else "question",
+        attributes=attributes,
     )
 
 
