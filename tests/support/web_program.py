@@ -38,10 +38,12 @@ class WebProgram:
 
 
 @contextlib.contextmanager
-def web_program(world: World, *arguments: str, opens: bool = False) -> Iterator[WebProgram]:
+def web_program(world: World, *arguments: str, opens: bool = False, changed: str = "") -> Iterator[WebProgram]:
+    """`changed`: statements that change something before Kitbag starts."""
+    code = f"{changed}\nfrom kitbag.__main__ import main\nmain()"
     process = subprocess.Popen(
-        [sys.executable, "-m", "kitbag", "web", *([] if opens else ["--no-open"]), *arguments],
-        cwd=world.workspace, env=world.env, text=True,
+        [sys.executable, *(["-c", code] if changed else ["-m", "kitbag"]), "web", *([] if opens else ["--no-open"]), *arguments],
+        cwd=world.workspace, env={**world.env, "PYTHONUNBUFFERED": ""}, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:

@@ -23,6 +23,7 @@ from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
+from kitbag.chat.input.keys import TERMINAL_KEYS
 from kitbag.chat.terminal.form_queue import FormQueue
 from kitbag.chat.terminal.inline_screen import QUERY_KEYBOARD, InlineApplication
 from kitbag.chat.terminal.input_line import InputLine, PasteHandler
@@ -85,6 +86,7 @@ class BlockRenderer(Protocol):
 class TerminalUI:
     is_plain = False
     keeps_everything = False
+    keys: tuple[tuple[str, str], ...] = TERMINAL_KEYS
     can_ask = True
 
     def __init__(
