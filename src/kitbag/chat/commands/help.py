@@ -1,12 +1,15 @@
 """`/help`: lists commands and keys, `/help NAME` explains one command or skill; `/exit`."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from kitbag.chat.commands import COMMANDS, ChatCommand, CommandContext
+from kitbag.chat.configured_keys import key_label, parse_keys
 from kitbag.errors import KitbagError, NotFoundError
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill
+from kitbag.settings import load_settings
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.text.human_format import did_you_mean, format_count, shorten_path
 from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, TableBlock, text_block
@@ -18,7 +21,7 @@ _GROUPS: Final = (
     ("Background tasks", ("tasks", "stop")),
     ("Help", ("help", "doctor")),
 )
-KEYS: Final = (
+_KEYS: Final = (
     ("Enter", "send; while the agent is working, steer it: it gets the message after its running tool calls"),
     ("Tab", "while the agent is working: queue the message until the agent is done"),
     ("Alt-Enter", "insert a line break"),
@@ -26,13 +29,14 @@ KEYS: Final = (
     ("Esc", "interrupt the agent and send pending messages; changes so far are kept"),
     ("Esc Esc", "at an empty prompt: rewind to an earlier message"),
     ("Ctrl-C", "interrupt the agent, or clear the input; press twice to exit"),
-    ("Shift-Tab", "cycle the permission mode: default, acceptEdits, plan"),
-    ("Ctrl-B", "move the running command or agent to the background"),
-    ("Ctrl-O", "expand or collapse tool results and thinking"),
+    ("{mode}", "cycle the permission mode: default, acceptEdits, plan"),
+    ("{background}", "move the running command or agent to the background"),
+    ("{details}", "expand or collapse tool results and thinking"),
     ("Up", "take back the last pending message, or recall earlier input"),
     ("Ctrl-R", "search the input history"),
-    ("Ctrl-V", "paste an image from the clipboard"),
-    ("Ctrl-G", "edit the message in $EDITOR"),
+    ("{image}", "paste an image from the clipboard"),
+    ("{edit}", "edit the message in $EDITOR"),
+    ("{redraw}", "redraw the screen"),
 )
 _MAX_CUSTOM: Final = 20
 
@@ -43,8 +47,16 @@ async def help_command(chat: CommandContext, arguments: str) -> None:
         chat.show(*await asyncio.to_thread(_describe, chat.agent.environment.library, name))
         return
     chat.show(*(_group(title, names) for title, names in _groups()))
-    chat.show(TableBlock(headers=("KEY", "ACTION"), rows=KEYS, title="Keys"))
+    settings = load_settings(chat.agent.environment.places.kitbag_home, ())
+    chat.show(TableBlock(headers=("KEY", "ACTION"), rows=list_keys(settings.get("chat.keys")), title="Keys"))
     chat.show(*await asyncio.to_thread(_custom_blocks, chat.agent.environment.library))
+
+
+def list_keys(configured: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Keys and their effects. `configured`: the setting `chat.keys`."""
+    keys, _ = parse_keys(configured)
+    labels = {action: key_label(key) for action, key in keys.items()}
+    return tuple((key.format(**labels), effect) for key, effect in _KEYS)
 
 
 async def exit_command(chat: CommandContext, arguments: str) -> None:
