@@ -38,9 +38,13 @@ class WebProgram:
 
 
 @contextlib.contextmanager
-def web_program(world: World, *arguments: str, opens: bool = False) -> Iterator[WebProgram]:
+def web_program(
+    world: World, *arguments: str, opens: bool = False, as_installed: bool = False
+) -> Iterator[WebProgram]:
+    """`as_installed`: a process of its own kind, for a test that kills it."""
+    words = ["web", *([] if opens else ["--no-open"]), *arguments]
     process = subprocess.Popen(
-        [sys.executable, "-m", "kitbag", "web", *([] if opens else ["--no-open"]), *arguments],
+        [sys.executable, "-m", "kitbag", *words] if as_installed else world.command(*words),
         cwd=world.workspace, env=world.env, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip

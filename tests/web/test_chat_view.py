@@ -24,12 +24,14 @@ def calls(name: str, call_id: str = "c1", **arguments: Any) -> Step:
 
 
 @contextlib.contextmanager
-def browsing(world: World, chromium: "Chromium", *steps: Any) -> "Iterator[BrowserWindow]":
+def browsing(
+    world: World, chromium: "Chromium", *steps: Any, as_installed: bool = False
+) -> "Iterator[BrowserWindow]":
     from support.browser import browser_window
 
     with ModelServer(script(*steps)) as server:
         point(world, server)
-        with web_program(world) as program, browser_window(chromium, program) as window:
+        with web_program(world, as_installed=as_installed) as program, browser_window(chromium, program) as window:
             yield window
 
 
@@ -98,7 +100,8 @@ def test_a_message_steers_and_the_work_can_be_stopped(world: World, chromium: "C
 
 
 def test_a_server_that_goes_away_costs_no_typed_text(world: World, chromium: "Chromium") -> None:
-    with browsing(world, chromium, Step(text="Partial", fault=Fault(kind="idle"))) as window:
+    partial = Step(text="Partial", fault=Fault(kind="idle"))
+    with browsing(world, chromium, partial, as_installed=True) as window:
         tab = window.tab()
         tab.say("begin")
         tab.page.locator(".block-user", has_text="begin").wait_for()

@@ -81,4 +81,8 @@ async def _serve(
             extra=tuple(os.path.abspath(one) for one in options["dirs"]),
         )
 
-    await serve_web(find_places(directory), run_options, port, output.echo, opens=opens)
+    def say(text: str) -> None:
+        output.echo(text)
+        sys.stdout.flush()  # it runs on, and whoever reads a pipe waits for the address
+
+    await serve_web(find_places(directory), run_options, port, say, opens=opens)
