@@ -38,9 +38,7 @@ class WebProgram:
 
 
 @contextlib.contextmanager
-def web_program(
-    world: World, *arguments: str, opens: bool = False, as_installed: bool = False
-) -> Iterator[WebProgram]:
+def web_program(world: World, *arguments: str, opens: bool = False, as_installed: bool = False) -> Iterator[WebProgram]:
     """`as_installed`: a process of its own kind, for a test that kills it."""
     words = ["web", *([] if opens else ["--no-open"]), *arguments]
     process = subprocess.Popen(

@@ -24,9 +24,7 @@ def calls(name: str, call_id: str = "c1", **arguments: Any) -> Step:
 
 
 @contextlib.contextmanager
-def browsing(
-    world: World, chromium: "Chromium", *steps: Any, as_installed: bool = False
-) -> "Iterator[BrowserWindow]":
+def browsing(world: World, chromium: "Chromium", *steps: Any, as_installed: bool = False) -> "Iterator[BrowserWindow]":
     from support.browser import browser_window
 
     with ModelServer(script(*steps)) as server:
