@@ -2,6 +2,7 @@
 
 import { postJson } from "./api.js";
 import { debounce, element, showHint } from "./dom.js";
+import { MessagePreview } from "./message_preview.js";
 
 const IMAGE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const MAX_IMAGE_BYTES = 8 * 1024 * 1024;
@@ -17,6 +18,7 @@ export class Composer {
     this.warnedText = "";
     this.completions = [];
     this.marked = -1;
+    this.preview = new MessagePreview(chat);
     this.build();
     this.complete = debounce(() => void this.requestCompletions(), 60);
   }
@@ -46,6 +48,7 @@ export class Composer {
       this.menu,
       this.attachments,
       this.input,
+      this.preview.root,
       element("div", { class: "composer-actions" }, this.stopButton, this.queueButton, this.sendButton),
     );
   }
@@ -75,6 +78,7 @@ export class Composer {
 
   onInput() {
     this.grow();
+    this.preview.update(this.isWorking ? "" : this.input.value);
     this.complete();
   }
 
@@ -146,6 +150,7 @@ export class Composer {
     this.images = [];
     this.showAttachments();
     if (this.input.value === text) this.input.value = "";
+    this.preview.update("");
     this.grow();
   }
 
