@@ -106,8 +106,9 @@ class World:
         )
 
     def command(self, *arguments: str) -> list[str]:
-        """To start the real program with `env` and talk to it, without the cost of importing it."""
-        assert self.forkserver is not None
+        """To start the real program with `env` and talk to it; without the cost of importing it, as in `run`."""
+        if self.forkserver is None:
+            return [sys.executable, "-m", "kitbag", *arguments]
         return self.forkserver.command(*arguments)
 
     def end_worker(self) -> None:
