@@ -89,9 +89,7 @@ class TextWords:
             return False
         known = self._sure.get(word)
         if known is None:
-            # The core of such a word is the word, and it was found.
-            is_core = number is not None and number < self._size and word in _by_core
-            known = self._sure[word] = is_core or word in self._lower
+            known = self._sure[word] = word in self._lower
         return known
 
     def of_group(self, group: WordGroup) -> list[str]:
