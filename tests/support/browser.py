@@ -11,7 +11,7 @@ from typing import Literal
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, sync_playwright
 
-from support.waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT, wait_until
 from support.web_program import WebProgram, web_program
 
 Theme = Literal["light", "dark"]
@@ -21,6 +21,20 @@ _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0",
 )  # fmt: skip
+
+
+_OFFLINE = """
+delete globalThis.SharedWorker;
+const [send, open] = [fetch, new Set()];
+let isOffline = false;
+globalThis.setOffline = (value) => { isOffline = value; if (value) for (const request of open) request.abort(); };
+globalThis.fetch = (url, options) => {
+  if (isOffline) return Promise.reject(new TypeError("offline"));
+  const request = new AbortController();
+  open.add(request);
+  return send(url, { ...options, signal: request.signal });
+};
+"""
 
 
 class Chromium:
@@ -97,9 +111,31 @@ class Tab:
         for text in texts:
             self.page.get_by_text(text).first.wait_for()
 
+    def evaluate_isolated(self, library: str, expression: str) -> str:
+        """In a world of its own, which the CSP of the page does not restrict."""
+        session = self.page.context.new_cdp_session(self.page)
+        frame = session.send("Page.getFrameTree")["frameTree"]["frame"]["id"]
+        world = session.send("Page.createIsolatedWorld", {"frameId": frame})["executionContextId"]
+        for text in (library, expression):
+            answer = session.send(
+                "Runtime.evaluate",
+                {"expression": text, "contextId": world, "awaitPromise": True, "returnByValue": True},
+            )
+            assert "exceptionDetails" not in answer, answer
+        session.detach()
+        return answer["result"]["value"]
+
+    def go_offline(self) -> None:
+        self.page.evaluate("setOffline(true)")
+        self.until_seen("reconnecting")
+
+    def go_online(self) -> None:
+        self.page.evaluate("setOffline(false)")
+        self.until("document.querySelector('.connection').dataset.state === 'connected'")
+
     def until(self, script: str) -> None:
         """Until this expression is true in the page."""
-        self.page.wait_for_function(script)
+        wait_until(lambda: self.page.evaluate(script))  # the CSP keeps the page from evaluating it again and again
 
 
 class BrowserWindow:
@@ -112,8 +148,11 @@ class BrowserWindow:
         self._program = program
         self.tabs: list[Tab] = []
 
-    def tab(self, path: str = "/") -> Tab:
+    def tab(self, path: str = "/", *, can_go_offline: bool = False) -> Tab:
+        """`can_go_offline`: in a browser without SharedWorkers, whose requests Tab.go_offline aborts."""
         tab = Tab(self._context.new_page(), self._program)
+        if can_go_offline:
+            tab.page.add_init_script(_OFFLINE)
         self.tabs.append(tab)
         return tab.open(path)
 

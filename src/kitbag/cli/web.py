@@ -81,8 +81,8 @@ async def _serve(
             extra=tuple(os.path.abspath(one) for one in options["dirs"]),
         )
 
-    def say(text: str) -> None:
-        output.echo(text)
-        sys.stdout.flush()  # it runs on, and whoever reads a pipe waits for the address
+    def announce(url: str) -> None:
+        output.echo(url)
+        sys.stdout.flush()  # whoever reads it from a pipe waits for it
 
-    await serve_web(find_places(directory), run_options, port, say, opens=opens)
+    await serve_web(find_places(directory), run_options, port, announce, opens=opens)

@@ -72,7 +72,8 @@ async function showView() {
     if (current === shows) endView = end ?? (() => {});
     else end?.();
   } catch (error) {
-    if (current === shows) showError(main, error);
+    const retry = element("button", { type: "button", class: "button primary", onclick: () => location.reload() }, "Retry");
+    if (current === shows) showError(main, error, retry, element("a", { class: "button", href: "/chat/new" }, "New chat"));
   }
 }
 
