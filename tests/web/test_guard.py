@@ -8,16 +8,25 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from conftest import World
 from kitbag.web.application import ROUTES
+from kitbag.web.lazy_routes import LazyRoutes
 from support.web_program import WebProgram, web_program
 
+
+def list_routes() -> Iterator[tuple[str, Route]]:
+    for route in ROUTES:
+        if isinstance(route, Mount):
+            assert isinstance(route.app, LazyRoutes)
+            yield from ((route.path + inner.path, inner) for inner in route.app.load())
+        else:
+            yield route.path, route
+
+
 PATHS = sorted(
-    (re.sub(r"\{[^}]*\}", "x", route.path), sorted((route.methods or set()) - {"HEAD"})[0])
-    for route in ROUTES
-    if isinstance(route, Route)
+    (re.sub(r"\{[^}]*\}", "x", path), sorted((route.methods or set()) - {"HEAD"})[0]) for path, route in list_routes()
 )
 API = [(path, method) for path, method in PATHS if path.startswith("/api/")]
 

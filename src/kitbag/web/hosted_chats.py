@@ -10,6 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kitbag.assembly.run_options import Options
     from kitbag.chat.input.completion import ChatCompleter
     from kitbag.runtime.agent import Agent
+    from kitbag.runtime.message_preview import PreviewMessage
     from kitbag.web.web_ui import WebUI
 
 MAX_CHATS: Final = 100
@@ -43,6 +45,7 @@ class HostedChat:
         self._close_reason = ""
         self._options = options
         self._completer: tuple[int, ChatCompleter] | None = None
+        self._preview: tuple[object, Callable[[], PreviewMessage]] | None = None
         self._unfollowed_at: float | None = time.monotonic()
         self._running: asyncio.Task[None] | None = None
         ui.topic.on_followed = self._on_followed
@@ -72,6 +75,19 @@ class HostedChat:
             self._close_completer()
             self._completer = (id(self.agent), make_completer(self.agent))
         return self._completer[1]
+
+    def message_preview(self) -> "Callable[[], PreviewMessage] | None":
+        """What would be sent now; None until there is an agent. Counts the session, in a thread, once for all that is
+        typed between two messages."""
+        if self.agent is None:
+            return None
+        session = self.agent.session
+        state = (session.id, session.recorded_messages()[-1:], len(session.skills), self.agent.system_blocks)
+        if self._preview is None or self._preview[0] != state:
+            from kitbag.runtime.message_preview import prepare_message_preview
+
+            self._preview = state, cache(prepare_message_preview(self.agent))
+        return self._preview[1]
 
     async def close(self, reason: Literal["idle", "deleted", ""] = "") -> None:
         """Ends the chat and waits until its agent is closed. `reason` is for the tabs that still show it."""

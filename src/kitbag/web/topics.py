@@ -86,6 +86,10 @@ class Topic:
             self._slots[slot] = (version + 1, encoded)
             self._notify()
 
+    def drop(self, slot: str) -> None:
+        """Not sent any more; browsers learn of it in another way."""
+        self._slots.pop(slot, None)
+
     def clear(self) -> None:
         """What was added so far is not sent again."""
         self._first = len(self._entries)

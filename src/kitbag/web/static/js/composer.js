@@ -2,6 +2,7 @@
 
 import { postJson } from "./api.js";
 import { debounce, element, showHint } from "./dom.js";
+import { MessagePreview } from "./message_preview.js";
 
 const IMAGE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const MAX_IMAGE_BYTES = 8 * 1024 * 1024;
@@ -20,6 +21,7 @@ export class Composer {
     this.warnedText = "";
     this.completions = [];
     this.marked = -1;
+    this.preview = new MessagePreview();
     this.build();
     this.complete = debounce(() => void this.requestCompletions(), 60);
   }
@@ -54,6 +56,7 @@ export class Composer {
       this.attachments,
       this.input,
       this.files,
+      this.preview.root,
       element("div", { class: "composer-actions" }, attach, this.detailsButton, element("span", { class: "space" }), this.stopButton, this.queueButton, this.sendButton),
     );
   }
@@ -89,6 +92,7 @@ export class Composer {
 
   onInput() {
     this.grow();
+    this.preview.update(this.isWorking ? "" : this.input.value);
     this.complete();
   }
 
@@ -173,6 +177,7 @@ export class Composer {
     this.warnedText = "";
     this.images = [];
     this.showAttachments();
+    this.preview.update("");
   }
 
   async warnsOfMissing(text) {

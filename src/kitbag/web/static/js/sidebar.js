@@ -1,7 +1,7 @@
 // The list of sessions: newest first, searched on the server, loaded page by page.
 
 import { getJson, getText, postJson } from "./api.js";
-import { debounce, element, showHint } from "./dom.js";
+import { debounce, downloadText, element, showHint } from "./dom.js";
 
 const PAGE = 50;
 const MAX_REFRESHED = 200;
@@ -94,9 +94,10 @@ export class Sidebar {
       element(
         "div",
         { class: "menu-items" },
+        action("Context", () => this.navigate(`/context/${encodeURIComponent(session.id)}`)),
         action("Fork", () => this.navigate(`/chat/${encodeURIComponent(session.id)}?fork=1`)),
-        action("Export as Markdown", async () => download(await getText(`${path}/export`), `${session.id}.md`)),
-        action("Export as JSON", async () => download(await getText(`${path}/export?format=json`), `${session.id}.json`)),
+        action("Export as Markdown", async () => downloadText(await getText(`${path}/export`), `${session.id}.md`)),
+        action("Export as JSON", async () => downloadText(await getText(`${path}/export?format=json`), `${session.id}.json`)),
         action("Delete…", () => this.delete(session, path), "danger"),
       ),
     );
@@ -128,12 +129,6 @@ export class Sidebar {
       else link.removeAttribute("aria-current");
     }
   }
-}
-
-function download(text, name) {
-  const url = URL.createObjectURL(new Blob([text]));
-  element("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
 export function relativeTime(text) {
