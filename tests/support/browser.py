@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Literal
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, sync_playwright
 
 from support.waiting import TEST_TIMEOUT, wait_until
 from support.web_program import WebProgram, web_program
@@ -37,9 +37,13 @@ globalThis.fetch = (url, options) => {
 
 
 class Chromium:
-    """One process for all tests of a worker; each test has a context of its own."""
+    """One process for all tests of a worker; each test has a context of its own.
+
+    The driver that Playwright starts takes longer than most tests do, and nothing in this thread can run an event loop
+    while there is one: the tests of a module share it."""
 
     def __init__(self) -> None:
+        self._driver: Playwright | None = None
         self._profile = tempfile.mkdtemp(prefix="kitbag-chromium-")
         program = shutil.which("chromium") or "chromium"
         self._process = subprocess.Popen(
@@ -53,7 +57,17 @@ class Chromium:
                 return
         raise RuntimeError("Chromium did not start")
 
+    def connect(self) -> Browser:
+        self._driver = self._driver or sync_playwright().start()
+        return self._driver.chromium.connect_over_cdp(self.address)
+
+    def stop_driver(self) -> None:
+        if self._driver is not None:
+            self._driver.stop()
+            self._driver = None
+
     def close(self) -> None:
+        self.stop_driver()
         self._process.kill()
         self._process.wait()
         if self._process.stderr is not None:
@@ -144,14 +158,13 @@ class BrowserWindow:
 def browser_window(
     chromium: Chromium, program: WebProgram, size: tuple[int, int] = WIDE, theme: Theme = "light"
 ) -> Iterator[BrowserWindow]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.connect_over_cdp(chromium.address)
-        window = BrowserWindow(browser, program, size, theme)
-        try:
-            yield window
-        finally:
-            window.close()
-            browser.close()
+    browser = chromium.connect()
+    window = BrowserWindow(browser, program, size, theme)
+    try:
+        yield window
+    finally:
+        window.close()
+        browser.close()
 
 
 __all__ = ["NARROW", "WIDE", "Chromium", "browser_window", "web_program"]

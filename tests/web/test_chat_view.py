@@ -26,12 +26,15 @@ def calls(name: str, call_id: str = "c1", **arguments: Any) -> Step:
 
 
 @contextlib.contextmanager
-def browsing(world: World, chromium: "Chromium", *steps: Any, changed: str = "") -> "Iterator[BrowserWindow]":
+def browsing(
+    world: World, chromium: "Chromium", *steps: Any, changed: str = "", as_installed: bool = False
+) -> "Iterator[BrowserWindow]":
     from support.browser import browser_window
 
     with ModelServer(script(*steps)) as server:
         point(world, server)
-        with web_program(world, changed=changed) as program, browser_window(chromium, program) as window:
+        served = web_program(world, changed=changed, as_installed=as_installed)
+        with served as program, browser_window(chromium, program) as window:
             yield window
 
 
@@ -100,7 +103,8 @@ def test_a_message_steers_and_the_work_can_be_stopped(world: World, chromium: "C
 
 
 def test_a_server_that_goes_away_costs_no_typed_text(world: World, chromium: "Chromium") -> None:
-    with browsing(world, chromium, Step(text="Partial", fault=Fault(kind="idle"))) as window:
+    partial = Step(text="Partial", fault=Fault(kind="idle"))
+    with browsing(world, chromium, partial, as_installed=True) as window:
         tab = window.tab()
         tab.say("begin")
         tab.page.locator(".block-user", has_text="begin").wait_for()

@@ -126,7 +126,7 @@ def test_only_the_user_s_and_the_project_s_own_files_are_edited_and_none_behind_
     os.symlink(target, house.workspace / ".kitbag/skills/half/SKILL.md")
     with web_program(house) as program, program.http() as client:
         builtin = next(item for item in program.get("/api/library/items")["items"] if item["scope"] == "built-in")
-        for key in (builtin["key"], "linked"):
+        for key in (builtin["key"], "linked", "half"):
             for path, method in (("file", "GET"), ("save", "POST")):
                 url = f"/api/library/{path}" + (f"?kind=skill&key={key}" if method == "GET" else "")
                 body = {"kind": "skill", "key": key, "text": "owned", "version": "x"} if method == "POST" else None

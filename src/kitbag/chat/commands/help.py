@@ -13,10 +13,10 @@ from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, TableBlock, tex
 
 _GROUPS: Final = (
     ("Model and permissions", ("model", "mode", "persona", "permissions")),
-    ("Skills, agents and context", ("skills", "agents", "context", "env", "reload")),
-    ("Sessions", ("compact", "export", "undo", "rewind", "clear", "resume", "exit")),
+    ("Skills, agents and context", ("skills", "agents", "why", "mcp", "memory", "context", "env", "reload")),
+    ("Sessions", ("compact", "cost", "copy", "export", "undo", "rewind", "clear", "resume", "exit")),
     ("Background tasks", ("tasks", "stop")),
-    ("Help", ("help", "doctor")),
+    ("Setup and help", ("init", "config", "help", "doctor")),
 )
 _MAX_CUSTOM: Final = 20
 

@@ -55,8 +55,8 @@ export class Composer {
       this.menu,
       this.attachments,
       this.input,
-      this.files,
       this.preview.root,
+      this.files,
       element("div", { class: "composer-actions" }, attach, this.detailsButton, element("span", { class: "space" }), this.stopButton, this.queueButton, this.sendButton),
     );
   }
