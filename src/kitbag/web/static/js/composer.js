@@ -21,7 +21,7 @@ export class Composer {
     this.warnedText = "";
     this.completions = [];
     this.marked = -1;
-    this.preview = new MessagePreview(chat);
+    this.preview = new MessagePreview();
     this.build();
     this.complete = debounce(() => void this.requestCompletions(), 60);
   }
