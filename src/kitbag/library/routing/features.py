@@ -18,6 +18,9 @@ _LENGTH_SHARE: Final = 0.5
 _USUAL_LENGTH: Final = 30
 """Terms in a usual description."""
 _MAX_SLUG: Final = 20_000
+_REPEATED_SHARE: Final = 0.3
+_SHORT_MESSAGE: Final = 12
+"""Number of terms: in a longer message, a trigger may be there by chance."""
 
 
 class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,11 +31,11 @@ class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
     name: float
     """The weights of the terms in the name, as a share of the message's weight."""
     summary_sum: float
-    """BM25 of description and when to use, on a logarithmic scale, as are the following three."""
+    """BM25 of description and when to use, on a logarithmic scale, as are the following two."""
     body_sum: float
     name_sum: float
     keywords: float
-    """Weights of the terms in tags and triggers."""
+    """The weights of the terms in tags and triggers, as a share of the message's weight."""
     coverage: float
     """Which share of the message's weight is in name, description or keywords."""
     body_coverage: float
@@ -44,7 +47,7 @@ class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
     is_called: float
     """1 if the message has the whole name, 3 if it is the name."""
     trigger: float
-    """1 if a trigger matches; more if it is a phrase of several words."""
+    """1 if a trigger matches; more if it is a phrase of several words, less if the message is long."""
     path: float
     """1 if a file in the message matches `paths`."""
     size: float
@@ -97,7 +100,7 @@ def compute_features(
     for key in terms.keys() & profile.summary.keys():
         weight = field_weights[key] = weights.get(key, 0.0)
         count = profile.summary[key]
-        summary += weight * _repeated(terms[key].count) * count * (_SATURATION + 1) / (count + norm)
+        summary += weight * repeated_weight(terms[key].count) * count * (_SATURATION + 1) / (count + norm)
     matched_name = 0
     for key in profile.name_keys:
         if key in terms:
@@ -110,7 +113,7 @@ def compute_features(
             keyword += weight
     for key, frequency in bodies.items():
         weight = weights.get(key, 0.0)
-        body += weight * frequency * _repeated(terms[key].count)
+        body += weight * frequency * repeated_weight(terms[key].count)
         if key not in field_weights:
             body_weights[key] = weight
     covered = sum(field_weights.values())
@@ -122,13 +125,13 @@ def compute_features(
         summary_sum=math.log1p(summary),
         body_sum=math.log1p(body),
         name_sum=math.log1p(name),
-        keywords=math.log1p(keyword),
+        keywords=keyword / total,
         coverage=covered / total,
         body_coverage=(covered + sum(body_weights.values())) / total,
         passage=coverage,
         name_share=matched_name / max(len(profile.name_keys), 1),
         is_called=_is_called(profile, weighed.slug),
-        trigger=trigger,
+        trigger=trigger * min(1.0, _SHORT_MESSAGE / max(len(terms), 1)),
         path=float(has_path),
         size=math.log1p(total),
         similarity=similarity,
@@ -138,8 +141,9 @@ def compute_features(
     )
 
 
-def _repeated(count: int) -> float:
-    return 1.0 + math.log(count) if count > 1 else 1.0
+def repeated_weight(count: int) -> float:
+    """What a term counts that the message has so often."""
+    return 1.0 + _REPEATED_SHARE * math.log(count) if count > 1 else 1.0
 
 
 def _is_called(profile: SkillProfile, slug: str) -> float:

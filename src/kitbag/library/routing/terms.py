@@ -1,11 +1,12 @@
 """Turns text into search terms: stems of words, identifiers whole and in parts, bigrams of unspaced scripts.
 
-Used for messages and for the names and descriptions of skills, so that both agree. A term has a key, by which texts
-are compared, and the word to search for in the index. The terms of each raw word are cached.
+Used for messages and for the texts of skills, so that both agree. A term has a key, by which texts
+are compared, and the word to show. The terms of each raw word are cached.
 """
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -20,7 +21,6 @@ _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _LETTERS_AND_DIGITS = re.compile(r"[A-Za-z0-9]+")
 _LANGUAGES: Final = {"c++": "cplusplus", "c#": "csharp", "f#": "fsharp"}
 _WORD = re.compile(r"[^\W_]+")
-_CAMEL_CASE = re.compile(r"[a-z][A-Z]")
 _MAX_RAW, _MAX_DIGITS, _MAX_PARTS = 48, 4, 8
 _MAX_CACHED = 30_000
 STOP_WORDS: Final = frozenset(
@@ -45,7 +45,7 @@ class Term(NamedTuple):
     key: str
     """The stem: equal for words that count as the same."""
     word: str
-    """What to search for: a word, or the parts of an identifier as a phrase."""
+    """As written, in lower case: a word, or the parts of an identifier."""
 
 
 _cache: dict[bytes, tuple[Term, ...]] = {}
@@ -62,6 +62,16 @@ def list_terms(text: str) -> list[Term]:
 
 def term_keys(text: str) -> list[str]:
     return [term.key for raw in split_raw_words(text) for term in analyze_word(raw)]
+
+
+def count_terms(text: str) -> dict[str, int]:
+    """How often each term occurs, by key."""
+    counts: dict[str, int] = {}
+    for raw, count in Counter(split_raw_words(text)).items():
+        for term in _cache.get(raw) or analyze_word(raw):
+            key = term[0]
+            counts[key] = counts.get(key, 0) + count
+    return counts
 
 
 def stem_words(text: str) -> set[str]:
@@ -104,7 +114,7 @@ def _analyze_identifier(word: str) -> Iterator[Term]:
     for part in parts:
         if part not in STOP_WORDS and (len(part) > 1 or len(parts) == 1) and not part[_MAX_DIGITS:].isdigit():
             yield Term(stem_word(part), part)
-    pieces = _LETTERS_AND_DIGITS.findall(word)  # as the index splits it
+    pieces = _LETTERS_AND_DIGITS.findall(word)
     whole = "".join(parts)
     if len(parts) > 1 and not whole.isdigit():
         yield Term(stem_word(whole), " ".join(pieces).lower())
@@ -113,7 +123,7 @@ def _analyze_identifier(word: str) -> Iterator[Term]:
 def _analyze_unicode(word: str) -> Iterator[Term]:
     for at, run in enumerate(_UNSPACED_RUN.split(word)):
         if at % 2:
-            for bigram in _bigrams(run, is_query=True):
+            for bigram in _bigrams(run):
                 yield Term(bigram, bigram)
             continue
         for part in _WORD.findall(run):
@@ -129,33 +139,5 @@ def strip_accents(text: str) -> str:
     return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
 
 
-def _bigrams(run: str, is_query: bool) -> Iterable[str]:
-    """A query has no last single letter, which would match everywhere."""
-    return [run[start : start + 2] for start in range(max(1, len(run) - is_query))]
-
-
-def _camel_case_parts(text: str) -> Iterator[str]:
-    """The humps are found first, and then the words around them: most text has few."""
-    hump = _CAMEL_CASE.search(text)
-    while hump:
-        start, end = hump.span()
-        while start > 0 and text[start - 1].isalnum():
-            start -= 1
-        while end < len(text) and text[end].isalnum():
-            end += 1
-        if end - start <= _MAX_RAW:
-            yield from _PART.findall(text[start:end])
-        hump = _CAMEL_CASE.search(text, end)
-
-
-def prepare_for_index(text: str) -> str:
-    """The text for an FTS5 table, which splits words at anything but letters and digits: adds the parts of camelCase
-    names and the names of languages, and splits unspaced scripts into bigrams."""
-    added = [_LANGUAGES[language.lower()] for language in ("C++", "C#", "F#", "c++", "c#") if language in text]
-    added += _camel_case_parts(text)
-    if added:
-        text = f"{text}\n{' '.join(added)}"
-    if text.isascii():
-        return text
-    text = text.encode("utf-8", "replace").decode()  # replaces lone surrogates, which SQLite can't store
-    return _UNSPACED_RUN.sub(lambda run: f" {' '.join(_bigrams(run[0], is_query=False))} ", text)
+def _bigrams(run: str) -> Iterable[str]:
+    return [run[start : start + 2] for start in range(max(1, len(run) - 1))]
