@@ -104,7 +104,7 @@ def test_the_index_on_disk_is_used_again_and_follows_edits(library: World) -> No
     library.workspace.joinpath(".kitbag/skills/part-8/SKILL.md").unlink()
     registry.refresh()
     assert [hit.skill.name for hit in search_skills(registry, "zebra gizmo77 gizmo8 gizmo7")][:1] == ["part-7"]
-    assert [hit.skill.name for hit in search_skills(registry, "gizmo8")] == []
+    assert "part-8" not in [hit.skill.name for hit in search_skills(registry, "gizmo8", 40)]
 
 
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "other database", "other version", "empty", "directory"])

@@ -7,10 +7,11 @@ hundredths. Levels depend on the text alone, so that adding a skill changes no o
 import array
 import sys
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kitbag.library.routing.terms import count_terms
+from kitbag.library.routing.terms import count_body_terms, count_terms
 
 MAX_ROW: Final = (1 << 24) - 1
 _MAX_LEVEL: Final = 255
@@ -23,40 +24,39 @@ _HEADING_COUNT: Final = 2
 
 
 def field_levels(names: str, summary: str) -> dict[str, int]:
-    levels = _levels(count_terms(summary), _SUMMARY_SATURATION, _SUMMARY_LENGTH_SHARE, _USUAL_SUMMARY)
+    counts = count_terms(summary)
+    by_count = _levels(counts, _SUMMARY_SATURATION, _SUMMARY_LENGTH_SHARE, _USUAL_SUMMARY)
+    levels = {key: by_count[count] for key, count in counts.items()}
     for key in count_terms(names):
         levels[key] = min(levels.get(key, 0) + _NAME_LEVEL, _MAX_LEVEL)
     return levels
 
 
 def body_levels(body: str, headings: str) -> dict[str, int]:
-    counts = count_terms(body)
-    for key, count in count_terms(headings).items():
+    counts = count_body_terms(body)
+    for key, count in count_body_terms(headings).items():
         counts[key] = counts.get(key, 0) + count * _HEADING_COUNT
-    return _levels(counts, _BODY_SATURATION, _BODY_LENGTH_SHARE, _USUAL_BODY)
+    by_count = _levels(counts, _BODY_SATURATION, _BODY_LENGTH_SHARE, _USUAL_BODY)
+    return {key: by_count[count] for key, count in counts.items()}
 
 
-def _levels(counts: Mapping[str, int], saturation: float, length_share: float, usual: int) -> dict[str, int]:
+def _levels(counts: Mapping[str, int], saturation: float, length_share: float, usual: int) -> dict[int, int]:
+    """The level of each count."""
     norm = saturation * (1.0 - length_share + length_share * sum(counts.values()) / usual)
     most = 100.0 * (saturation + 1.0)
-    by_count = {count: min(int(most * count / (count + norm)) or 1, _MAX_LEVEL) for count in set(counts.values())}
-    return {key: by_count[count] for key, count in counts.items()}
+    return {count: min(int(most * count / (count + norm)) or 1, _MAX_LEVEL) for count in set(counts.values())}
 
 
 class PostingsBuilder:
     """Collects the postings of many rows."""
 
     def __init__(self) -> None:
-        self._postings: dict[str, list[int]] = {}
+        self._postings: defaultdict[str, list[int]] = defaultdict(list)
 
     def add(self, row: int, levels: Mapping[str, int]) -> None:
         start, postings = row << 8, self._postings
         for key, level in levels.items():
-            known = postings.get(key)
-            if known is None:
-                postings[key] = [start | level]
-            else:
-                known.append(start | level)
+            postings[key].append(start | level)
 
     def packed(self) -> Iterable[tuple[str, bytes]]:
         """Ordered by term, as it is stored fastest."""

@@ -24,7 +24,7 @@ from kitbag.library.routing.skill_text import (
     summary_without_exclusions,
 )
 from kitbag.library.routing.postings import body_levels, field_levels
-from kitbag.library.routing.terms import term_keys
+from kitbag.library.routing.terms import forget_body_words, term_keys
 from kitbag.library.routing.text_store import (
     BodyTexts,
     FieldTexts,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 MAX_IMMEDIATE_BODIES: Final = 256
 """So many new bodies are indexed at once, in about 50 ms; more are left to a thread."""
-_CHUNK: Final = 2_048
+_CHUNK: Final = 4_096
 """So many bodies are written at once: a store with many is extended slower than it is filled."""
 _MIN_FILE_AGE_NS: Final = 2_000_000_000
 """A younger file may change again without changing its stamp: it is indexed in memory only."""
@@ -318,6 +318,7 @@ def _fill_bodies(
                     if lines:
                         keywords.add(position, lines.splitlines())
                 one.store.add_bodies(texts)
+    forget_body_words()
 
 
 def _sync_fields(store: TextStore, skills: list[tuple[int, Skill]]) -> IndexedRoot:

@@ -14,7 +14,7 @@ from kitbag.text.frontmatter import split_frontmatter
 from kitbag.text.source_files import SourceError, decode_text, read_bytes
 
 _MAX_BYTES: Final = 64 * 1024
-_MAX_BODY: Final = 4_000
+_MAX_BODY: Final = 3_000
 """What comes later says more about details than about what the skill is for: on 62 tasks, the whole body found no
 more. All headings count."""
 _KEYWORD_FIELD = re.compile(r"\n(?:triggers?|tags|keywords|paths|globs)\b", re.IGNORECASE)

@@ -17,12 +17,17 @@ UNSPACED_LETTERS: Final = "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U
 _UNSPACED_RUN = re.compile(f"({UNSPACED_LETTERS}+)")
 _RAW_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-+#") | set(range(128, 256))
 _SEPARATE = bytes(byte if byte in _RAW_BYTES else 32 for byte in range(256))
+_LOWER = bytes(ord(chr(byte).lower()) if chr(byte).isalnum() or byte > 127 else 32 for byte in range(128)) + bytes(
+    range(128, 256)
+)
+_CAMEL_CASE = re.compile(r"[a-z][A-Z]")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _LETTERS_AND_DIGITS = re.compile(r"[A-Za-z0-9]+")
 _LANGUAGES: Final = {"c++": "cplusplus", "c#": "csharp", "f#": "fsharp"}
 _WORD = re.compile(r"[^\W_]+")
 _MAX_RAW, _MAX_DIGITS, _MAX_PARTS = 48, 4, 8
-_MAX_CACHED = 30_000
+_MAX_CACHED: Final = 30_000
+_MAX_BODY_WORDS, _MAX_BODY_WORD = 50_000, 72
 STOP_WORDS: Final = frozenset(
     (
         "a", "about", "above", "after", "again", "all", "also", "am", "an", "and", "any", "anyone", "anything", "are",
@@ -66,11 +71,39 @@ def term_keys(text: str) -> list[str]:
 
 def count_terms(text: str) -> dict[str, int]:
     """How often each term occurs, by key."""
-    counts: dict[str, int] = {}
-    for raw, count in Counter(split_raw_words(text)).items():
-        for term in _cache.get(raw) or analyze_word(raw):
-            key = term[0]
-            counts[key] = counts.get(key, 0) + count
+    return dict(Counter(term_keys(text)))
+
+
+class _BodyWords(dict[bytes, str]):
+    """The key of each word: "" for a stop word, the first of several keys for words such as `python3`. Not cleared when
+    it is full: words that come early are the frequent ones."""
+
+    def __init__(self) -> None:
+        self.others: dict[str, tuple[str, ...]] = {}
+        """The other keys, by the first."""
+
+    def __missing__(self, raw: bytes) -> str:
+        keys = [term.key for term in _analyze(raw)] if len(raw) <= _MAX_BODY_WORD else []
+        first = keys[-1] if keys else ""
+        if len(keys) > 1:
+            self.others[first] = tuple(keys[:-1])
+        if len(self) < _MAX_BODY_WORDS:
+            self[raw] = first
+        return first
+
+
+_body_words = _BodyWords()
+
+
+def count_body_terms(text: str) -> dict[str, int]:
+    """The same for long texts, much faster: identifiers count by their parts, those in camelCase also whole."""
+    words = text.encode("utf-8", "replace").translate(_LOWER).split()
+    words += [part.lower().encode() for part in _camel_case_parts(text)]
+    counts = Counter(map(_body_words.__getitem__, words))
+    counts.pop("", None)
+    for key in counts.keys() & _body_words.others.keys():
+        for other in _body_words.others[key]:
+            counts[other] += counts[key]
     return counts
 
 
@@ -141,3 +174,23 @@ def strip_accents(text: str) -> str:
 
 def _bigrams(run: str) -> Iterable[str]:
     return [run[start : start + 2] for start in range(max(1, len(run) - 1))]
+
+
+def _camel_case_parts(text: str) -> Iterator[str]:
+    """The humps are found first, and then the words around them: most text has few."""
+    hump = _CAMEL_CASE.search(text)
+    while hump:
+        start, end = hump.span()
+        while start > 0 and text[start - 1].isalnum():
+            start -= 1
+        while end < len(text) and text[end].isalnum():
+            end += 1
+        if end - start <= _MAX_RAW:
+            yield from _PART.findall(text[start:end])
+        hump = _CAMEL_CASE.search(text, end)
+
+
+def forget_body_words() -> None:
+    """Frees what count_body_terms remembers, after many texts."""
+    _body_words.clear()
+    _body_words.others.clear()
