@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from kitbag.library.routing.skill_search import SkillMatch
 
 MAX_SUGGESTIONS: Final = 5
-_MAX_FOR_LONG_MESSAGE, _LONG_MESSAGE = 8, 400
+_MAX_FOR_LONG_MESSAGE, _LONG_MESSAGE = 12, 400
 """A message of so many characters may have several needs."""
+_ENTRY, _ENTRY_OF_MANY = 400, 180
+"""The longest description, and the longest one for a long message."""
 _MAX_CHARACTERS: Final = 3_200
 SEARCHED_MATCHES: Final = 40
 _OPENING: Final = "<suggested-skills>"
@@ -69,13 +71,14 @@ def decide_suggestions(
     others: list[SuggestionDecision] = []
     covering = cover_needs(hits, best)
     left = _MAX_CHARACTERS
-    most = MAX_SUGGESTIONS if len(message) < _LONG_MESSAGE else _MAX_FOR_LONG_MESSAGE
+    is_long = len(message) >= _LONG_MESSAGE
+    most, length = (_MAX_FOR_LONG_MESSAGE, _ENTRY_OF_MANY) if is_long else (MAX_SUGGESTIONS, _ENTRY)
     chosen = {hit.skill.full_name for hit in covering}
     for hit in (*covering, *(hit for hit in hits if hit.skill.full_name not in chosen)):
-        entry = render_entry(hit.skill)
+        entries = {render_entry(hit.skill, longest) for longest in (_ENTRY, _ENTRY_OF_MANY, max_length)}
         if hit.skill.full_name in known:
             others.append(SuggestionDecision(match=hit, outcome="loaded", rule="loaded skills are not suggested"))
-        elif not described.isdisjoint((entry, render_entry(hit.skill, max_length))):
+        elif not described.isdisjoint(entries):
             rule = "the catalog, or an earlier suggestion, describes it"
             others.append(SuggestionDecision(match=hit, outcome="described", rule=rule))
         elif is_path_activated(hit.skill):
@@ -84,7 +87,7 @@ def decide_suggestions(
         elif hit.skill.full_name not in chosen:
             others.append(SuggestionDecision(match=hit, outcome="not suggested", rule=_ranking_rule(hit, best)))
         else:
-            line = f"{entry} [{_escape(hit.reason)}]"
+            line = f"{render_entry(hit.skill, length)} [{_escape(hit.reason)}]"
             left -= len(line)
             if suggested and (left < 0 or len(suggested) >= most):
                 left = -1  # the first that does not fit ends the block

@@ -97,9 +97,10 @@ def compute_features(
     summary = name = body = keyword = 0.0
     field_weights: dict[str, float] = {}
     body_weights: dict[str, float] = {}
-    for key in terms.keys() & profile.summary.keys():
+    for key, count in profile.summary.items():  # in an order that no hash changes, so that sums are the same
+        if key not in terms:
+            continue
         weight = field_weights[key] = weights.get(key, 0.0)
-        count = profile.summary[key]
         summary += weight * repeated_weight(terms[key].count) * count * (_SATURATION + 1) / (count + norm)
     matched_name = 0
     for key in profile.name_keys:
@@ -107,7 +108,7 @@ def compute_features(
             matched_name += 1
             weight = field_weights[key] = weights.get(key, 0.0)
             name += weight
-    for key in keywords or ():
+    for key in sorted(keywords or ()):
         if key in terms:
             weight = field_weights[key] = weights.get(key, 0.0)
             keyword += weight
