@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from kitbag.library.routing.skill_search import SkillMatch
 
 MAX_SUGGESTIONS: Final = 5
-_MAX_FOR_LONG_MESSAGE, _LONG_MESSAGE = 12, 400
+_MAX_FOR_LONG_MESSAGE, _LONG_MESSAGE = 14, 400
 """A message of so many characters may have several needs."""
-_ENTRY, _ENTRY_OF_MANY = 400, 180
+_ENTRY, _ENTRY_OF_MANY = 400, 160
 """The longest description, and the longest one for a long message."""
 _MAX_CHARACTERS: Final = 3_200
 SEARCHED_MATCHES: Final = 40
@@ -32,7 +32,7 @@ _OPENING: Final = "<suggested-skills>"
 _CLOSING: Final = "</suggested-skills>"
 _MIN_SCORE_SHARE: Final = 0.25
 """A skill is suggested if its score is at least this share of the best one."""
-_REPEATED_SHARE: Final = 0.7
+_REPEATED_SHARE: Final = 0.8
 """What the score of a skill counts if skills before it match all that it matches."""
 _BODY_SHARE: Final = 0.4
 _REASON = re.compile(r" \[[^\[\]]*\]$")

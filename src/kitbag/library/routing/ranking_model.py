@@ -16,6 +16,10 @@ _MAX_LOGIT: Final = 30.0
 _SHORT_MESSAGE: Final = 3.2
 """As a `size`: about five rare words."""
 _SIMILAR: Final = 0.45
+LONG_MESSAGE: Final = 6.0
+"""As a `size`: about 60 rare words."""
+LONG_SHARE: Final = 0.6
+"""Of `confident`: instructions of this length rarely need no skill."""
 
 
 class RankingModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +29,7 @@ class RankingModel(msgspec.Struct, frozen=True, kw_only=True):
     """Weights of the features, of `total` (the score) and of `bias`: their sum is the logarithm of the odds that the
     message needs the skill."""
     confident: float
-    """If no skill has at least this probability, the message needs none."""
+    """If no skill has at least this probability, a message of usual length needs none."""
 
     def rank(self, features: SkillFeatures) -> float:
         return sum(weight * getattr(features, name) for name, weight in self.score.items())
@@ -42,6 +46,9 @@ class RankingModel(msgspec.Struct, frozen=True, kw_only=True):
             for name, weight in self.probability.items()
         )
         return 1.0 / (1.0 + math.exp(-max(-_MAX_LOGIT, min(_MAX_LOGIT, logit))))
+
+    def is_confident(self, features: SkillFeatures, probability: float) -> bool:
+        return probability >= self.confident * (LONG_SHARE if features.size >= LONG_MESSAGE else 1.0)
 
 
 class RankingModels(msgspec.Struct, frozen=True, kw_only=True):

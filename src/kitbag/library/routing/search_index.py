@@ -154,12 +154,13 @@ class SearchIndex:
     def _open_vectors(self, registry: Registry) -> "SkillVectors | None":
         """A folder without a model costs one look."""
         home = registry.places.kitbag_home
-        folder = registry.settings.get("routing.vectors") or os.path.join(home, "models", _MODEL)
-        if folder == "off" or not os.path.isfile(os.path.join(folder, "model.safetensors")):
+        source = str(registry.settings.get("routing.vectors")) or os.path.join(home, "models", _MODEL)
+        is_url = source.startswith(("https://", "http://"))
+        if source == "off" or not (is_url or os.path.isfile(os.path.join(source, "model.safetensors"))):
             return None
         from kitbag.library.routing.vectors.skill_vectors import SkillVectors, open_encoder
 
-        encoder = open_encoder(folder)
+        encoder = open_encoder(source, str(registry.settings.get("routing.embedding_model")) if is_url else "")
         return None if isinstance(encoder, str) else SkillVectors(encoder, home, self.skills)
 
     # -- stores ----------------------------------------------------------------------------------

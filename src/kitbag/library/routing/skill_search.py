@@ -127,7 +127,7 @@ def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCand
                 skill=skill,
                 score=score,
                 probability=probability,
-                is_confident=probability >= model.confident,
+                is_confident=model.is_confident(features, probability),
                 features=features,
                 details=details,
             )
