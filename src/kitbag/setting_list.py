@@ -75,8 +75,8 @@ SETTINGS: tuple[Setting, ...] = (
         default="",
         description=(
             "directory of a BERT-style sentence encoder for ranking skills by meaning, or the URL of a server with the "
-            "OpenAI embeddings protocol, as in https://host/v1 (key in KITBAG_EMBEDDINGS_KEY), or `off`; empty: the one "
-            "that `kitbag setup semantic` installs"
+            "OpenAI embeddings protocol, as in https://host/v1 (key in KITBAG_EMBEDDINGS_KEY), or `off`; empty: what "
+            "`kitbag setup semantic` installs"
         ),
     ),
     Setting(

@@ -43,7 +43,7 @@ class EmbeddingsServer:
                 self.end_headers()
                 self.wfile.write(data)
 
-            def log_message(self, format: str, *args: Any) -> None:
+            def log_message(self, *_: Any) -> None:
                 pass
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -130,7 +130,7 @@ def test_a_server_that_does_not_answer_stops_no_message(
     assert found(library, "motor")[0] == "cars"
     monkeypatch.setattr(embeddings_endpoint, "_MESSAGE_SECONDS", 0.05)
     release = threading.Event()
-    server.answer = lambda texts: release.wait(TEST_TIMEOUT) and answer(texts) or b""
+    server.answer = lambda texts: (release.wait(TEST_TIMEOUT) and answer(texts)) or b""
     try:
         assert found(library, "feline") == ["pets"]
     finally:

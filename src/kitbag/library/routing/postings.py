@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kitbag.library.routing.terms import count_body_terms, count_terms
+from kitbag.library.routing.terms import BodyTermCounter, count_terms
 
 MAX_ROW: Final = (1 << 24) - 1
 _MAX_LEVEL: Final = 255
@@ -32,9 +32,9 @@ def field_levels(names: str, summary: str) -> dict[str, int]:
     return levels
 
 
-def body_levels(body: str, headings: str) -> dict[str, int]:
-    counts = count_body_terms(body)
-    for key, count in count_body_terms(headings).items():
+def body_levels(counter: BodyTermCounter, body: str, headings: str) -> dict[str, int]:
+    counts = counter.count(body)
+    for key, count in counter.count(headings).items():
         counts[key] = counts.get(key, 0) + count * _HEADING_COUNT
     by_count = _levels(counts, _BODY_SATURATION, _BODY_LENGTH_SHARE, _USUAL_BODY)
     return {key: by_count[count] for key, count in counts.items()}

@@ -42,8 +42,8 @@ class _SearchTerm(NamedTuple):
     bodies: list[list[int]]
     frequency: int
     """How many skills have it."""
-    count: int
-    """Of postings."""
+    total: int
+    """How many postings it has."""
 
 
 class Candidate:
@@ -195,8 +195,8 @@ def _complete(index: SearchIndex, term: MessageTerm, terms: dict[str, MessageTer
 def _select_rarest(terms: Sequence[_SearchTerm]) -> list[_SearchTerm]:
     taken: list[_SearchTerm] = []
     left = _MAX_POSTINGS
-    for one in sorted(terms, key=lambda one: one.count):
-        left -= one.count
+    for one in sorted(terms, key=lambda one: one.total):
+        left -= one.total
         if left < 0 and taken:
             break
         taken.append(one)

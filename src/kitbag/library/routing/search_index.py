@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kitbag.library.index import MIN_INDEXED_SKILLS, index_path
 from kitbag.library.names import slugify
 from kitbag.library.registry import Registry
+from kitbag.library.routing.postings import body_levels, field_levels
 from kitbag.library.routing.skill_text import (
     SkillProfile,
     read_profile,
     read_skill_text,
     summary_without_exclusions,
 )
-from kitbag.library.routing.postings import body_levels, field_levels
-from kitbag.library.routing.terms import forget_body_words, term_keys
+from kitbag.library.routing.terms import BodyTermCounter, term_keys
 from kitbag.library.routing.text_store import (
     BodyTexts,
     FieldTexts,
@@ -306,6 +306,7 @@ def _ignoring_store_errors() -> "contextlib.suppress":
 def _fill_bodies(
     pending: Sequence[tuple[IndexedRoot, list[tuple[int, int, Skill]]]], stop: threading.Event, keywords: SkillKeywords
 ) -> None:
+    counter = BodyTermCounter()
     for one, missing in pending:
         with _ignoring_store_errors():
             for start in range(0, len(missing), _CHUNK):
@@ -315,11 +316,10 @@ def _fill_bodies(
                 for row, position, skill in missing[start : start + _CHUNK]:
                     text = read_skill_text(skill)
                     lines = keyword_lines(text.tags, text.triggers, text.paths)
-                    texts.append(BodyTexts(row, body_levels(text.body, text.headings), lines))
+                    texts.append(BodyTexts(row, body_levels(counter, text.body, text.headings), lines))
                     if lines:
                         keywords.add(position, lines.splitlines())
                 one.store.add_bodies(texts)
-    forget_body_words()
 
 
 def _sync_fields(store: TextStore, skills: list[tuple[int, Skill]]) -> IndexedRoot:

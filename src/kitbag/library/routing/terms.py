@@ -75,36 +75,41 @@ def count_terms(text: str) -> dict[str, int]:
 
 
 class _BodyWords(dict[bytes, str]):
-    """The key of each word: "" for a stop word, the first of several keys for words such as `python3`. Not cleared when
-    it is full: words that come early are the frequent ones."""
+    """The key of each word: "" for a stop word, a name in `several` for a word with several keys, such as `python3`.
+    Not cleared when it is full: words that come early are the frequent ones."""
 
     def __init__(self) -> None:
-        self.others: dict[str, tuple[str, ...]] = {}
-        """The other keys, by the first."""
+        self.several: dict[str, tuple[str, ...]] = {}
 
     def __missing__(self, raw: bytes) -> str:
         keys = [term.key for term in _analyze(raw)] if len(raw) <= _MAX_BODY_WORD else []
-        first = keys[-1] if keys else ""
+        name = keys[0] if len(keys) == 1 else ""
         if len(keys) > 1:
-            self.others[first] = tuple(keys[:-1])
+            name = f"\0{raw.hex()}"
+            self.several[name] = tuple(keys)
         if len(self) < _MAX_BODY_WORDS:
-            self[raw] = first
-        return first
+            self[raw] = name
+        return name
 
 
-_body_words = _BodyWords()
+class BodyTermCounter:
+    """Counts the terms of many long texts, much faster than `count_terms`: identifiers count by their parts, those in
+    camelCase also whole."""
 
+    def __init__(self) -> None:
+        self._words = _BodyWords()
 
-def count_body_terms(text: str) -> dict[str, int]:
-    """The same for long texts, much faster: identifiers count by their parts, those in camelCase also whole."""
-    words = text.encode("utf-8", "replace").translate(_LOWER).split()
-    words += [part.lower().encode() for part in _camel_case_parts(text)]
-    counts = Counter(map(_body_words.__getitem__, words))
-    counts.pop("", None)
-    for key in counts.keys() & _body_words.others.keys():
-        for other in _body_words.others[key]:
-            counts[other] += counts[key]
-    return counts
+    def count(self, text: str) -> dict[str, int]:
+        words = text.encode("utf-8", "replace").translate(_LOWER).split()
+        words += [part.lower().encode() for part in _camel_case_parts(text)]
+        counts = Counter(map(self._words.__getitem__, words))
+        counts.pop("", None)
+        several = self._words.several
+        for name in counts.keys() & several.keys():
+            count = counts.pop(name)
+            for key in several[name]:
+                counts[key] += count
+        return counts
 
 
 def stem_words(text: str) -> set[str]:
@@ -188,9 +193,3 @@ def _camel_case_parts(text: str) -> Iterator[str]:
         if end - start <= _MAX_RAW:
             yield from _PART.findall(text[start:end])
         hump = _CAMEL_CASE.search(text, end)
-
-
-def forget_body_words() -> None:
-    """Frees what count_body_terms remembers, after many texts."""
-    _body_words.clear()
-    _body_words.others.clear()

@@ -1,7 +1,7 @@
 """The vectors of a library's skills, and how similar a message is to each.
 
-Used by skill_search if the extra `semantic` is installed and there is a model or an endpoint. Vectors are computed in a thread, cached
-by content; until all are there, ranking does without. Never raises: a model that can't be used is reported once.
+Used by skill_search if the extra `semantic` is installed and there is a model or an endpoint. Vectors are computed in a
+thread, cached by content; until all are there, ranking does without. Never raises.
 """
 
 import contextlib
