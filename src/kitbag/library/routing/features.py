@@ -19,6 +19,7 @@ _USUAL_LENGTH: Final = 30
 """Terms in a usual description."""
 _MAX_SLUG: Final = 20_000
 _REPEATED_SHARE: Final = 0.3
+_MIN_BODY_SHARE, _FULL_BODY_TERMS = 0.15, 60
 _SHORT_MESSAGE: Final = 12
 """Number of terms: in a longer message, a trigger may be there by chance."""
 
@@ -117,6 +118,7 @@ def compute_features(
         body += weight * frequency * repeated_weight(terms[key].count)
         if key not in field_weights:
             body_weights[key] = weight
+    body *= body_share(len(terms))
     covered = sum(field_weights.values())
     passage, coverage = _best_passage(message, field_weights, body_weights)
     features = SkillFeatures(
@@ -140,6 +142,12 @@ def compute_features(
     return features, MatchDetails(
         words=_words(terms, field_weights), body_words=_words(terms, body_weights), passage=passage
     )
+
+
+def body_share(terms: int) -> float:
+    """What words in a body count for a message of so many terms: a body mentions many things, so that for a short
+    message it proves little."""
+    return min(_MIN_BODY_SHARE + (1.0 - _MIN_BODY_SHARE) * terms / _FULL_BODY_TERMS, 1.0)
 
 
 def repeated_weight(count: int) -> float:

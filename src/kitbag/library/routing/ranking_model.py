@@ -18,7 +18,7 @@ _SHORT_MESSAGE: Final = 3.2
 _SIMILAR: Final = 0.45
 LONG_MESSAGE: Final = 6.0
 """As a `size`: about 60 rare words."""
-LONG_SHARE: Final = 0.6
+LONG_SHARE: Final = 0.45
 """Of `confident`: instructions of this length rarely need no skill."""
 
 

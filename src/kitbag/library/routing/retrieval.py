@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from kitbag.library.names import slugify
 from kitbag.library.routing.common_words import common_share
-from kitbag.library.routing.features import repeated_weight
+from kitbag.library.routing.features import body_share, repeated_weight
 from kitbag.library.routing.message_terms import AnalyzedMessage, MessageTerm, analyze_message
 from kitbag.library.routing.postings import find_level
 from kitbag.library.routing.search_index import SearchIndex
@@ -142,12 +142,14 @@ def _score(
 ) -> list[float]:
     """The score of each skill, by position."""
     scores = [0.0] * (len(index.skills) + 1)  # the last one is for rows without a skill: -1
+    in_bodies = body_share(len(counts))
     for number, store in enumerate(index.stores):
         positions = store.positions
         for one in terms:
             weight = weights[one.key] * repeated_weight(counts[one.key].count) / 100.0
             for posting in one.fields[number]:
                 scores[positions[posting >> 8]] += weight * (posting & 255)
+            weight *= in_bodies
             for posting in one.bodies[number]:
                 scores[positions[posting >> 8]] += weight * (posting & 255)
     for key, term in counts.items():
