@@ -30,7 +30,7 @@ _MAX_CHARACTERS: Final = 3_200
 SEARCHED_MATCHES: Final = 40
 _OPENING: Final = "<suggested-skills>"
 _CLOSING: Final = "</suggested-skills>"
-_MIN_SCORE_SHARE: Final = 0.25
+_MIN_SCORE_SHARE: Final = 0.2
 """A skill is suggested if its score is at least this share of the best one."""
 _REPEATED_SHARE: Final = 0.8
 """What the score of a skill counts if skills before it match all that it matches."""

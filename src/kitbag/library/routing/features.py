@@ -17,6 +17,8 @@ _SATURATION: Final = 1.2
 _LENGTH_SHARE: Final = 0.5
 _USUAL_LENGTH: Final = 30
 """Terms in a usual description."""
+_SHORT_SUMMARY: Final = 10
+"""A shorter description gets no bonus: it would beat a name."""
 _MAX_SLUG: Final = 20_000
 _REPEATED_SHARE: Final = 0.3
 _MIN_BODY_SHARE, _FULL_BODY_TERMS = 0.15, 60
@@ -94,7 +96,7 @@ def compute_features(
 ) -> tuple[SkillFeatures, MatchDetails]:
     message, weights, total = weighed.message, weighed.weights, weighed.total
     terms = message.terms
-    norm = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * profile.length / _USUAL_LENGTH)
+    norm = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * max(profile.length, _SHORT_SUMMARY) / _USUAL_LENGTH)
     summary = name = body = keyword = 0.0
     field_weights: dict[str, float] = {}
     body_weights: dict[str, float] = {}
