@@ -14,6 +14,7 @@ import msgspec
 
 from kitbag.library.library_changes import Change
 from kitbag.library.registry import Registry
+from kitbag.library.routing.ranking_model import LONG_MESSAGE
 from kitbag.library.skills import Skill, is_path_activated
 from kitbag.packing.catalog import catalog_budget, parse_catalog_lines, render_entry
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from kitbag.library.routing.skill_search import SkillMatch
 
 MAX_SUGGESTIONS: Final = 5
-_MAX_FOR_LONG_MESSAGE, _LONG_MESSAGE = 14, 400
-"""A message of so many characters may have several needs."""
+_MAX_FOR_LONG_MESSAGE: Final = 14
+"""It may have several needs."""
 _ENTRY, _ENTRY_OF_MANY = 400, 160
 """The longest description, and the longest one for a long message."""
 _MAX_CHARACTERS: Final = 3_200
@@ -71,7 +72,7 @@ def decide_suggestions(
     others: list[SuggestionDecision] = []
     covering = cover_needs(hits, best)
     left = _MAX_CHARACTERS
-    is_long = len(message) >= _LONG_MESSAGE
+    is_long = len(message) >= LONG_MESSAGE
     most, length = (_MAX_FOR_LONG_MESSAGE, _ENTRY_OF_MANY) if is_long else (MAX_SUGGESTIONS, _ENTRY)
     chosen = {hit.skill.full_name for hit in covering}
     for hit in (*covering, *(hit for hit in hits if hit.skill.full_name not in chosen)):

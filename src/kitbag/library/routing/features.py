@@ -22,6 +22,7 @@ _SHORT_SUMMARY: Final = 10
 _MAX_SLUG: Final = 20_000
 _REPEATED_SHARE: Final = 0.3
 _MIN_BODY_SHARE, _FULL_BODY_TERMS = 0.15, 60
+_MAX_BODY_TERMS: Final = 6
 _SHORT_MESSAGE: Final = 12
 """Number of terms: in a longer message, a trigger may be there by chance."""
 
@@ -45,6 +46,16 @@ class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """The same with the body."""
     passage: float
     """The best coverage of a single passage, by name, description and keywords."""
+    rarest: float
+    """The highest weight of a term in name, description or keywords, as a share of the highest possible one."""
+    rarest_share: float
+    """The same, as a share of the message's highest weight."""
+    second: float
+    """As `rarest`, for the second highest weight."""
+    body_rarest: float
+    """As `rarest`, for terms that only the body has."""
+    body_terms: float
+    """How many terms only the body has, at most 6."""
     name_share: float
     """Which share of the name is in the message."""
     is_called: float
@@ -55,6 +66,8 @@ class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """1 if a file in the message matches `paths`."""
     size: float
     """The weight of the whole message, on a logarithmic scale: the same for all skills."""
+    terms: float
+    """How many terms the message has: the same for all skills."""
     similarity: float
     """The cosine of message and skill as vectors; 0 without vectors."""
 
@@ -75,13 +88,18 @@ class MessageWeights(NamedTuple):
     weights: Mapping[str, float]
     """The inverse document frequency of each term, by key."""
     total: float
+    highest: float
+    """The highest weight of a term."""
+    limit: float
+    """The weight of a term that no skill has."""
     slug: str
     """The whole message as a slug, between hyphens."""
 
 
-def weigh_message(message: AnalyzedMessage, weights: Mapping[str, float]) -> MessageWeights:
-    total = sum(weights.get(key, 0.0) for key in message.terms) or 1.0
-    return MessageWeights(message, weights, total, f"-{slugify(message.text[:_MAX_SLUG])}-")
+def weigh_message(message: AnalyzedMessage, weights: Mapping[str, float], limit: float) -> MessageWeights:
+    """`limit`: the weight of a term that no skill has."""
+    each = [weights.get(key, 0.0) for key in message.terms]
+    return MessageWeights(message, weights, sum(each) or 1.0, max(each, default=0.0) or 1.0, limit, f"-{slugify(message.text[:_MAX_SLUG])}-")
 
 
 def compute_features(
@@ -123,6 +141,7 @@ def compute_features(
     body *= body_share(len(terms))
     covered = sum(field_weights.values())
     passage, coverage = _best_passage(message, field_weights, body_weights)
+    rarest, second, *_ = *sorted(field_weights.values(), reverse=True), 0.0, 0.0
     features = SkillFeatures(
         summary=summary / total,
         body=body / total,
@@ -134,11 +153,17 @@ def compute_features(
         coverage=covered / total,
         body_coverage=(covered + sum(body_weights.values())) / total,
         passage=coverage,
+        rarest=rarest / weighed.limit,
+        rarest_share=rarest / weighed.highest,
+        second=second / weighed.limit,
+        body_rarest=max(body_weights.values(), default=0.0) / weighed.limit,
+        body_terms=float(min(len(body_weights), _MAX_BODY_TERMS)),
         name_share=matched_name / max(len(profile.name_keys), 1),
         is_called=_is_called(profile, weighed.slug),
         trigger=trigger * min(1.0, _SHORT_MESSAGE / max(len(terms), 1)),
         path=float(has_path),
         size=math.log1p(total),
+        terms=float(len(terms)),
         similarity=similarity,
     )
     return features, MatchDetails(
