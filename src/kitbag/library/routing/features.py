@@ -99,7 +99,8 @@ class MessageWeights(NamedTuple):
 def weigh_message(message: AnalyzedMessage, weights: Mapping[str, float], limit: float) -> MessageWeights:
     """`limit`: the weight of a term that no skill has."""
     each = [weights.get(key, 0.0) for key in message.terms]
-    return MessageWeights(message, weights, sum(each) or 1.0, max(each, default=0.0) or 1.0, limit, f"-{slugify(message.text[:_MAX_SLUG])}-")
+    slug = f"-{slugify(message.text[:_MAX_SLUG])}-"
+    return MessageWeights(message, weights, sum(each) or 1.0, max(each, default=0.0) or 1.0, limit, slug)
 
 
 def compute_features(
