@@ -1,13 +1,13 @@
 """How well messages find the skills they need, beside simpler ways, and what it costs.
 
-    python bench/routing.py [--quick] [--model DIR] [--json FILE]
+    python bench/routing.py [--quick] [--model DIR] [--skills DIR] [--json FILE]
 
 For the evaluation set in bench/data/routing (300 skills with near neighbors, 250 messages in several languages, logs,
 several needs, none) and the development set in bench/data/metatool (half of its tools, on which the weights were
 not trained): the first skill is a needed one (Hit@1), one of the first five is (Hit@5), suggestions contain some or
 all needed skills, and how many messages that need none get suggestions. Beside an alphabetical cut, a cut by usage
 and textbook BM25. Then CPU time for a message and memory with 6,726 and 10,000 generated skills. `--model`: a sentence
-encoder, for a row with vectors.
+encoder, for a row with vectors. `--skills`: a folder of real skills, for the tasks in bench/data/routing/tasks.txt.
 """
 
 import argparse
@@ -25,6 +25,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from kitbag.text.frontmatter import split_frontmatter
 
 DATA = Path(__file__).parent / "data"
 CUT = 5
@@ -75,6 +77,20 @@ def read_development_set() -> EvaluationSet:
     messages = [RoutingMessage(one["message"], frozenset(one["needs"])) for one in map(json.loads, lines)]
     messages = [message for message in messages if message.needs <= held_out]
     return EvaluationSet("development set, tools held out", {name: (tools[name], "") for name in tools}, messages)
+
+
+def read_tasks(folder: Path) -> EvaluationSet:
+    """Every other task, on which nothing was trained, over the skills below a folder."""
+    skills: dict[str, tuple[str, str]] = {}
+    for file in sorted(folder.rglob("SKILL.md")):
+        parts = split_frontmatter(file.read_text("utf-8", "replace"))
+        found = re.search(r"^description: (.*)$", parts.frontmatter or "", re.MULTILINE)
+        if found is not None:
+            skills[file.parent.name] = (found[1].strip("\"' "), parts.body)
+    tasks = re.split(r"^@ ", (DATA / "routing" / "tasks.txt").read_text("utf-8"), flags=re.MULTILINE)[2::2]
+    pairs = [task.partition("\n") for task in tasks]
+    messages = [RoutingMessage(text.strip(), frozenset(needs.split(", "))) for needs, _, text in pairs]
+    return EvaluationSet("tasks", skills, messages)
 
 
 class TextbookBM25:
@@ -264,12 +280,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="only 1,000 generated skills")
     parser.add_argument("--model", default="", help="folder of a sentence encoder")
+    parser.add_argument("--skills", type=Path, help="folder of real skills, to measure tasks with")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     scratch = Path(tempfile.mkdtemp())
     results: dict[str, Any] = {}
     try:
-        sets = (read_evaluation_set(), read_development_set())
+        sets = [read_evaluation_set(), read_development_set()]
+        if options.skills:
+            sets.append(read_tasks(options.skills))
         for evaluated in sets:
             title = f"{evaluated.name}: {len(evaluated.skills)} skills, {len(evaluated.messages)} messages (%)"
             results[title] = measure_set(evaluated, scratch, options.model)

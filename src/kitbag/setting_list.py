@@ -74,9 +74,16 @@ SETTINGS: tuple[Setting, ...] = (
         kind="text",
         default="",
         description=(
-            "directory of a BERT-style sentence encoder for ranking skills by meaning, or `off`; empty: the one that "
+            "directory of a BERT-style sentence encoder for ranking skills by meaning, or the URL of a server with the "
+            "OpenAI embeddings protocol, as in https://host/v1 (key in KITBAG_EMBEDDINGS_KEY), or `off`; empty: what "
             "`kitbag setup semantic` installs"
         ),
+    ),
+    Setting(
+        key="routing.embedding_model",
+        kind="text",
+        default="text-embedding-3-small",
+        description="the model to ask the server of `routing.vectors` for",
     ),
     Setting(
         key="routing.learning",

@@ -14,6 +14,7 @@ import msgspec
 
 from kitbag.library.library_changes import Change
 from kitbag.library.registry import Registry
+from kitbag.library.routing.ranking_model import LONG_MESSAGE
 from kitbag.library.skills import Skill, is_path_activated
 from kitbag.packing.catalog import catalog_budget, parse_catalog_lines, render_entry
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
@@ -22,15 +23,17 @@ if TYPE_CHECKING:
     from kitbag.library.routing.skill_search import SkillMatch
 
 MAX_SUGGESTIONS: Final = 5
-_MAX_FOR_LONG_MESSAGE, _LONG_MESSAGE = 8, 400
-"""A message of so many characters may have several needs."""
+_MAX_FOR_LONG_MESSAGE: Final = 14
+"""It may have several needs."""
+_ENTRY, _ENTRY_OF_MANY = 400, 160
+"""The longest description, and the longest one for a long message."""
 _MAX_CHARACTERS: Final = 3_200
 SEARCHED_MATCHES: Final = 40
 _OPENING: Final = "<suggested-skills>"
 _CLOSING: Final = "</suggested-skills>"
-_MIN_SCORE_SHARE: Final = 0.25
-"""A skill is suggested if its score is at least this share of the best one."""
-_REPEATED_SHARE: Final = 0.7
+_MIN_SCORE_SHARE, _MIN_SCORE_SHARE_OF_MANY = 0.3, 0.2
+"""A skill is suggested if its score is at least this share of the best one; the second is for long messages."""
+_REPEATED_SHARE: Final = 0.8
 """What the score of a skill counts if skills before it match all that it matches."""
 _BODY_SHARE: Final = 0.4
 _REASON = re.compile(r" \[[^\[\]]*\]$")
@@ -67,24 +70,26 @@ def decide_suggestions(
     best = max(hit.score for hit in hits) if any(hit.is_confident for hit in hits) else math.inf
     suggested: list[SuggestionDecision] = []
     others: list[SuggestionDecision] = []
-    covering = cover_needs(hits, best)
+    is_long = len(message) >= LONG_MESSAGE
+    share = _MIN_SCORE_SHARE_OF_MANY if is_long else _MIN_SCORE_SHARE
+    covering = cover_needs(hits, share * best)
     left = _MAX_CHARACTERS
-    most = MAX_SUGGESTIONS if len(message) < _LONG_MESSAGE else _MAX_FOR_LONG_MESSAGE
+    most, length = (_MAX_FOR_LONG_MESSAGE, _ENTRY_OF_MANY) if is_long else (MAX_SUGGESTIONS, _ENTRY)
     chosen = {hit.skill.full_name for hit in covering}
     for hit in (*covering, *(hit for hit in hits if hit.skill.full_name not in chosen)):
-        entry = render_entry(hit.skill)
+        entries = {render_entry(hit.skill, longest) for longest in (_ENTRY, _ENTRY_OF_MANY, max_length)}
         if hit.skill.full_name in known:
             others.append(SuggestionDecision(match=hit, outcome="loaded", rule="loaded skills are not suggested"))
-        elif not described.isdisjoint((entry, render_entry(hit.skill, max_length))):
+        elif not described.isdisjoint(entries):
             rule = "the catalog, or an earlier suggestion, describes it"
             others.append(SuggestionDecision(match=hit, outcome="described", rule=rule))
         elif is_path_activated(hit.skill):
             rule = "it has `paths`: described when a matching file is used"
             others.append(SuggestionDecision(match=hit, outcome="not suggested", rule=rule))
         elif hit.skill.full_name not in chosen:
-            others.append(SuggestionDecision(match=hit, outcome="not suggested", rule=_ranking_rule(hit, best)))
+            others.append(SuggestionDecision(match=hit, outcome="not suggested", rule=_ranking_rule(hit, best, share)))
         else:
-            line = f"{entry} [{_escape(hit.reason)}]"
+            line = f"{render_entry(hit.skill, length)} [{_escape(hit.reason)}]"
             left -= len(line)
             if suggested and (left < 0 or len(suggested) >= most):
                 left = -1  # the first that does not fit ends the block
@@ -96,11 +101,11 @@ def decide_suggestions(
     return [*suggested, *others]
 
 
-def _ranking_rule(hit: "SkillMatch", best: float) -> str:
+def _ranking_rule(hit: "SkillMatch", best: float, share: float) -> str:
     if best == math.inf:
         return "the message seems to need no skill"
-    if hit.score < _MIN_SCORE_SHARE * best:
-        return f"its score is less than {_MIN_SCORE_SHARE:.0%} of the best one"
+    if hit.score < share * best:
+        return f"its score is less than {share:.0%} of the best one"
     return "better matches cover the same words"
 
 
@@ -109,16 +114,15 @@ def _split_catalog(catalog: str) -> frozenset[str]:
     return frozenset(form for line in catalog.splitlines() for form in (line, _REASON.sub("", line)))
 
 
-def cover_needs(hits: "Sequence[SkillMatch]", best: float) -> "list[SkillMatch]":
-    """The skills with a high score, those first that match something that no skill before them matches. `best`: the
-    highest score."""
+def cover_needs(hits: "Sequence[SkillMatch]", least: float) -> "list[SkillMatch]":
+    """The skills with at least this score, those first that match something that no skill before them matches."""
     left = [(hit, {word: _BODY_SHARE * weight for word, weight in hit.body_words.items()} | hit.words) for hit in hits]
     covered: set[str] = set()
     chosen: list[SkillMatch] = []
     while left:
         values = [hit.score * _share_of_new(weights, covered) for hit, weights in left]
         at = max(range(len(left)), key=values.__getitem__)
-        if values[at] < _MIN_SCORE_SHARE * best:
+        if values[at] < least:
             break
         hit, weights = left.pop(at)
         chosen.append(hit)

@@ -104,7 +104,7 @@ def test_the_index_on_disk_is_used_again_and_follows_edits(library: World) -> No
     library.workspace.joinpath(".kitbag/skills/part-8/SKILL.md").unlink()
     registry.refresh()
     assert [hit.skill.name for hit in search_skills(registry, "zebra gizmo77 gizmo8 gizmo7")][:1] == ["part-7"]
-    assert [hit.skill.name for hit in search_skills(registry, "gizmo8")] == []
+    assert "part-8" not in [hit.skill.name for hit in search_skills(registry, "gizmo8", 40)]
 
 
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "other database", "other version", "empty", "directory"])
@@ -127,7 +127,7 @@ def test_a_damaged_or_foreign_index_is_built_again(library: World, damage: str) 
         connection.execute("CREATE TABLE t(x)" if damage == "other database" else "PRAGMA user_version = 99")
         connection.commit()
         connection.close()
-    assert names(library, "gizmo5") == ["part-5"]
+    assert names(library, "gizmo5")[0] == "part-5"
     assert names(library, "gizmo6 part6")[0] == "part-6"
 
 
@@ -153,8 +153,8 @@ def test_several_registries_build_at_once(library: World) -> None:
         thread.start()
     for thread in threads:
         thread.join(TEST_TIMEOUT)
-    assert found == [["part-3"]] * 4
-    assert names(library, "gizmo3") == ["part-3"]
+    assert [one[0] for one in found] == ["part-3"] * 4
+    assert names(library, "gizmo3")[0] == "part-3"
 
 
 def test_no_message_waits_for_many_bodies(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kitbag.library.index import MIN_INDEXED_SKILLS, index_path
 from kitbag.library.names import slugify
 from kitbag.library.registry import Registry
+from kitbag.library.routing.postings import body_levels, field_levels
 from kitbag.library.routing.skill_text import (
     SkillProfile,
     read_profile,
     read_skill_text,
     summary_without_exclusions,
 )
-from kitbag.library.routing.terms import prepare_for_index, term_keys
+from kitbag.library.routing.terms import BodyTermCounter, term_keys
 from kitbag.library.routing.text_store import (
     BodyTexts,
     FieldTexts,
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
 
 MAX_IMMEDIATE_BODIES: Final = 256
 """So many new bodies are indexed at once, in about 50 ms; more are left to a thread."""
-_CHUNK: Final = 256
+_CHUNK: Final = 4_096
+"""So many bodies are written at once: a store with many is extended slower than it is filled."""
 _MIN_FILE_AGE_NS: Final = 2_000_000_000
 """A younger file may change again without changing its stamp: it is indexed in memory only."""
 _MAX_DEAD_SHARE: Final = 0.3
-_MAX_UNCOUNTED_SHARE: Final = 0.05
 _MAX_PATTERNS: Final = 20
 _MAX_COMPLETIONS: Final = 8
 _MAX_PROFILES: Final = 1_000
@@ -63,20 +64,18 @@ class IndexedRoot(NamedTuple):
     positions: list[int]
     """Positions in the index by row; -1 for rows of changed or deleted skills."""
 
-    def find_in_fields(self, queries: Iterable[str]) -> list[list[tuple[int]]]:
-        with _ignoring_store_errors():
-            return self.store.find_in_fields(queries)
-        return []
+    rows: dict[int, int]
+    """The other way round."""
 
-    def find_in_bodies(self, queries: Iterable[tuple[str, int]]) -> list[list[tuple[int, float]]]:
+    def find_in_fields(self, terms: Sequence[str]) -> dict[str, list[int]]:
+        """The postings of each term that occurs, for rows in `positions`."""
         with _ignoring_store_errors():
-            return self.store.find_in_bodies(queries)
-        return []
+            return self.store.find_in_fields(terms, len(self.positions))
+        return {}
 
-    def frequencies(self, stems: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """In how many rows each stem occurs: in name and description, and in the body."""
+    def find_in_bodies(self, terms: Sequence[str]) -> dict[str, list[int]]:
         with _ignoring_store_errors():
-            return self.store.frequencies(stems)
+            return self.store.find_in_bodies(terms, len(self.positions))
         return {}
 
 
@@ -128,7 +127,7 @@ class SearchIndex:
         self.keywords = SkillKeywords()
         self._profiles: dict[int, SkillProfile] = {}
         self.is_available = True
-        """False without FTS5: `stores` is empty."""
+        """False without SQLite: `stores` is empty."""
         self.stores: list[IndexedRoot] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -155,12 +154,13 @@ class SearchIndex:
     def _open_vectors(self, registry: Registry) -> "SkillVectors | None":
         """A folder without a model costs one look."""
         home = registry.places.kitbag_home
-        folder = registry.settings.get("routing.vectors") or os.path.join(home, "models", _MODEL)
-        if folder == "off" or not os.path.isfile(os.path.join(folder, "model.safetensors")):
+        source = str(registry.settings.get("routing.vectors")) or os.path.join(home, "models", _MODEL)
+        is_url = source.startswith(("https://", "http://"))
+        if source == "off" or not (is_url or os.path.isfile(os.path.join(source, "model.safetensors"))):
             return None
         from kitbag.library.routing.vectors.skill_vectors import SkillVectors, open_encoder
 
-        encoder = open_encoder(folder)
+        encoder = open_encoder(source, str(registry.settings.get("routing.embedding_model")) if is_url else "")
         return None if isinstance(encoder, str) else SkillVectors(encoder, home, self.skills)
 
     # -- stores ----------------------------------------------------------------------------------
@@ -230,14 +230,11 @@ class SearchIndex:
         for one in self.stores:
             documents = one.store.documents()
             missing = self._add_known_keywords(one, documents)
-            if missing or _needs_count(one.store, len(documents)):
+            if missing:
                 pending.append((one, missing))
         if sum(len(missing) for _, missing in pending) <= MAX_IMMEDIATE_BODIES:
             _fill_bodies(pending, self._stop, self.keywords)
             return
-        for one, _ in pending:
-            with _ignoring_store_errors():
-                one.store.update_frequencies()
         self._filler = threading.Thread(
             target=_fill_bodies, args=(pending, self._stop, self.keywords), name="kitbag-search-index", daemon=True
         )
@@ -259,12 +256,6 @@ class SearchIndex:
         return missing
 
     # -- searching -------------------------------------------------------------------------------
-
-    def has_uncounted(self) -> bool:
-        """Whether skills were added whose words `frequencies` does not know yet."""
-        with _ignoring_store_errors():
-            return sum(one.store.uncounted() for one in self.stores) > 0
-        return True
 
     def find_prefix(self, prefix: str) -> list[str]:
         with _ignoring_store_errors():
@@ -305,10 +296,6 @@ def _stop_all(stop: threading.Event, vectors: "SkillVectors | None") -> None:
         vectors.stop()
 
 
-def _needs_count(store: TextStore, documents: int) -> bool:
-    return store.uncounted() > documents * _MAX_UNCOUNTED_SHARE
-
-
 def _ignoring_store_errors() -> "contextlib.suppress":
     """A lock or a damaged file: what is not indexed now is indexed by the next process."""
     import sqlite3
@@ -319,6 +306,7 @@ def _ignoring_store_errors() -> "contextlib.suppress":
 def _fill_bodies(
     pending: Sequence[tuple[IndexedRoot, list[tuple[int, int, Skill]]]], stop: threading.Event, keywords: SkillKeywords
 ) -> None:
+    counter = BodyTermCounter()
     for one, missing in pending:
         with _ignoring_store_errors():
             for start in range(0, len(missing), _CHUNK):
@@ -328,11 +316,10 @@ def _fill_bodies(
                 for row, position, skill in missing[start : start + _CHUNK]:
                     text = read_skill_text(skill)
                     lines = keyword_lines(text.tags, text.triggers, text.paths)
-                    texts.append(BodyTexts(row, text.headings, text.body, lines))
+                    texts.append(BodyTexts(row, body_levels(counter, text.body, text.headings), lines))
                     if lines:
                         keywords.add(position, lines.splitlines())
                 one.store.add_bodies(texts)
-            one.store.update_frequencies()
 
 
 def _sync_fields(store: TextStore, skills: list[tuple[int, Skill]]) -> IndexedRoot:
@@ -345,7 +332,7 @@ def _sync_fields(store: TextStore, skills: list[tuple[int, Skill]]) -> IndexedRo
     by_row = [-1] * (max(positions, default=0) + 1)
     for row, position in positions.items():
         by_row[row] = position
-    return IndexedRoot(store, by_row)
+    return IndexedRoot(store, by_row, {position: row for row, position in positions.items()})
 
 
 def _compare(
@@ -382,6 +369,5 @@ def _field_texts(skill: Skill, is_shared: bool) -> FieldTexts:
         location=_location(skill, is_shared),
         name=_storable(skill.full_name),
         stamp=skill.stamp,
-        names=prepare_for_index(names),
-        summary=prepare_for_index(summary_without_exclusions(skill)),
+        levels=field_levels(names, summary_without_exclusions(skill)),
     )

@@ -13,7 +13,7 @@ import msgspec
 from kitbag.library.registry import Registry
 from kitbag.library.routing.features import MatchDetails, SkillFeatures, compute_features, weigh_message
 from kitbag.library.routing.ranking_model import load_models
-from kitbag.library.routing.retrieval import Retrieval, retrieve_candidates
+from kitbag.library.routing.retrieval import Retrieval, retrieve_candidates, term_weight
 from kitbag.library.routing.search_index import SearchIndex
 from kitbag.library.routing.usage_prior import get_usage_prior
 from kitbag.library.skills import Skill
@@ -106,9 +106,9 @@ class RankedCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCandidate]:
     models = load_models()
-    model = models.semantic if retrieval.has_vectors else models.lexical
-    weighed = weigh_message(retrieval.message, retrieval.weights)
-    ranked: list[RankedCandidate] = []
+    model = (models.semantic if retrieval.has_vectors else models.lexical).choose(retrieval.message.text)
+    weighed = weigh_message(retrieval.message, retrieval.weights, term_weight("", len(index.skills), 0))
+    found: list[tuple[Skill, float, SkillFeatures, MatchDetails]] = []
     for candidate in retrieval.candidates:
         skill = index.skills[candidate.position]
         features, details = compute_features(
@@ -120,8 +120,13 @@ def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCand
             has_path=candidate.has_path,
             similarity=candidate.similarity,
         )
-        score = model.rank(features)
-        probability = model.estimate(features, score)
+        found.append((skill, model.rank(features), features, details))
+    found.sort(key=lambda one: (-one[1], one[0].full_name.lower()))
+    best, second, *_ = *(score for _, score, _, _ in found), 0.0, 0.0
+    ranked: list[RankedCandidate] = []
+    for number, (skill, score, features, details) in enumerate(found):
+        margin = (score - (best if number else second)) / (best or 1.0)
+        probability = model.estimate(features, score, margin)
         ranked.append(
             RankedCandidate(
                 skill=skill,
@@ -132,7 +137,7 @@ def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCand
                 details=details,
             )
         )
-    return sorted(ranked, key=lambda one: (-one.score, one.skill.full_name.lower()))
+    return ranked
 
 
 def _visible_matches(

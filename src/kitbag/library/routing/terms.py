@@ -1,11 +1,12 @@
 """Turns text into search terms: stems of words, identifiers whole and in parts, bigrams of unspaced scripts.
 
-Used for messages and for the names and descriptions of skills, so that both agree. A term has a key, by which texts
-are compared, and the word to search for in the index. The terms of each raw word are cached.
+Used for messages and for the texts of skills, so that both agree. A term has a key, by which texts
+are compared, and the word to show. The terms of each raw word are cached.
 """
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -16,13 +17,17 @@ UNSPACED_LETTERS: Final = "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U
 _UNSPACED_RUN = re.compile(f"({UNSPACED_LETTERS}+)")
 _RAW_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-+#") | set(range(128, 256))
 _SEPARATE = bytes(byte if byte in _RAW_BYTES else 32 for byte in range(256))
+_LOWER = bytes(ord(chr(byte).lower()) if chr(byte).isalnum() or byte > 127 else 32 for byte in range(128)) + bytes(
+    range(128, 256)
+)
+_CAMEL_CASE = re.compile(r"[a-z][A-Z]")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _LETTERS_AND_DIGITS = re.compile(r"[A-Za-z0-9]+")
 _LANGUAGES: Final = {"c++": "cplusplus", "c#": "csharp", "f#": "fsharp"}
 _WORD = re.compile(r"[^\W_]+")
-_CAMEL_CASE = re.compile(r"[a-z][A-Z]")
 _MAX_RAW, _MAX_DIGITS, _MAX_PARTS = 48, 4, 8
-_MAX_CACHED = 30_000
+_MAX_CACHED: Final = 30_000
+_MAX_BODY_WORDS, _MAX_BODY_WORD = 50_000, 72
 STOP_WORDS: Final = frozenset(
     (
         "a", "about", "above", "after", "again", "all", "also", "am", "an", "and", "any", "anyone", "anything", "are",
@@ -30,9 +35,10 @@ STOP_WORDS: Final = frozenset(
         "did", "do", "does", "doesn", "doing", "don", "done", "each", "etc", "for", "from", "get", "gets", "getting",
         "give", "go", "got", "had", "has", "have", "having", "he", "help", "her", "here", "hers", "hi", "hey", "him",
         "his", "how", "i", "if", "in", "into", "is", "isn", "it", "its", "just", "know", "let", "lets", "like", "ll",
-        "m", "make", "many", "may", "maybe", "me", "might", "more", "most", "much", "must", "my", "need", "needs", "no",
-        "nor", "not", "now", "of", "off", "on", "once", "one", "only", "or", "other", "our", "out", "over", "own",
-        "please", "re", "s", "same", "shall", "she", "should", "so", "some", "something", "such", "t", "tell", "than",
+        "m", "make", "many", "may", "maybe", "me", "might", "more", "most", "much", "must", "my", "need", "needs",
+        "never", "no", "nor", "not", "now", "of", "off", "on", "once", "one", "only", "or", "other", "our", "out",
+        "over", "own", "please", "re", "s", "same", "shall", "she", "should", "so", "some", "something",
+        "such", "t", "tell", "than",
         "thank", "thanks", "that", "the", "their", "them", "then", "there", "these", "they", "thing", "things", "this",
         "those", "through", "to", "too", "under", "until", "up", "us", "use", "used", "user", "users", "uses", "using",
         "ve", "very", "want", "wants", "was", "way", "we", "were", "what", "when", "where", "whether", "which", "while",
@@ -45,7 +51,7 @@ class Term(NamedTuple):
     key: str
     """The stem: equal for words that count as the same."""
     word: str
-    """What to search for: a word, or the parts of an identifier as a phrase."""
+    """As written, in lower case: a word, or the parts of an identifier."""
 
 
 _cache: dict[bytes, tuple[Term, ...]] = {}
@@ -62,6 +68,49 @@ def list_terms(text: str) -> list[Term]:
 
 def term_keys(text: str) -> list[str]:
     return [term.key for raw in split_raw_words(text) for term in analyze_word(raw)]
+
+
+def count_terms(text: str) -> dict[str, int]:
+    """How often each term occurs, by key."""
+    return dict(Counter(term_keys(text)))
+
+
+class _BodyWords(dict[bytes, str]):
+    """The key of each word: "" for a stop word, a name in `several` for a word with several keys, such as `python3`.
+    Not cleared when it is full: words that come early are the frequent ones."""
+
+    def __init__(self) -> None:
+        self.several: dict[str, tuple[str, ...]] = {}
+
+    def __missing__(self, raw: bytes) -> str:
+        keys = [term.key for term in _analyze(raw)] if len(raw) <= _MAX_BODY_WORD else []
+        name = keys[0] if len(keys) == 1 else ""
+        if len(keys) > 1:
+            name = f"\0{raw.hex()}"
+            self.several[name] = tuple(keys)
+        if len(self) < _MAX_BODY_WORDS:
+            self[raw] = name
+        return name
+
+
+class BodyTermCounter:
+    """Counts the terms of many long texts, much faster than `count_terms`: identifiers count by their parts, those in
+    camelCase also whole."""
+
+    def __init__(self) -> None:
+        self._words = _BodyWords()
+
+    def count(self, text: str) -> dict[str, int]:
+        words = text.encode("utf-8", "replace").translate(_LOWER).split()
+        words += [part.lower().encode() for part in _camel_case_parts(text)]
+        counts = Counter(map(self._words.__getitem__, words))
+        counts.pop("", None)
+        several = self._words.several
+        for name in counts.keys() & several.keys():
+            count = counts.pop(name)
+            for key in several[name]:
+                counts[key] += count
+        return counts
 
 
 def stem_words(text: str) -> set[str]:
@@ -104,7 +153,7 @@ def _analyze_identifier(word: str) -> Iterator[Term]:
     for part in parts:
         if part not in STOP_WORDS and (len(part) > 1 or len(parts) == 1) and not part[_MAX_DIGITS:].isdigit():
             yield Term(stem_word(part), part)
-    pieces = _LETTERS_AND_DIGITS.findall(word)  # as the index splits it
+    pieces = _LETTERS_AND_DIGITS.findall(word)
     whole = "".join(parts)
     if len(parts) > 1 and not whole.isdigit():
         yield Term(stem_word(whole), " ".join(pieces).lower())
@@ -113,7 +162,7 @@ def _analyze_identifier(word: str) -> Iterator[Term]:
 def _analyze_unicode(word: str) -> Iterator[Term]:
     for at, run in enumerate(_UNSPACED_RUN.split(word)):
         if at % 2:
-            for bigram in _bigrams(run, is_query=True):
+            for bigram in _bigrams(run):
                 yield Term(bigram, bigram)
             continue
         for part in _WORD.findall(run):
@@ -129,9 +178,8 @@ def strip_accents(text: str) -> str:
     return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
 
 
-def _bigrams(run: str, is_query: bool) -> Iterable[str]:
-    """A query has no last single letter, which would match everywhere."""
-    return [run[start : start + 2] for start in range(max(1, len(run) - is_query))]
+def _bigrams(run: str) -> Iterable[str]:
+    return [run[start : start + 2] for start in range(max(1, len(run) - 1))]
 
 
 def _camel_case_parts(text: str) -> Iterator[str]:
@@ -146,16 +194,3 @@ def _camel_case_parts(text: str) -> Iterator[str]:
         if end - start <= _MAX_RAW:
             yield from _PART.findall(text[start:end])
         hump = _CAMEL_CASE.search(text, end)
-
-
-def prepare_for_index(text: str) -> str:
-    """The text for an FTS5 table, which splits words at anything but letters and digits: adds the parts of camelCase
-    names and the names of languages, and splits unspaced scripts into bigrams."""
-    added = [_LANGUAGES[language.lower()] for language in ("C++", "C#", "F#", "c++", "c#") if language in text]
-    added += _camel_case_parts(text)
-    if added:
-        text = f"{text}\n{' '.join(added)}"
-    if text.isascii():
-        return text
-    text = text.encode("utf-8", "replace").decode()  # replaces lone surrogates, which SQLite can't store
-    return _UNSPACED_RUN.sub(lambda run: f" {' '.join(_bigrams(run[0], is_query=False))} ", text)

@@ -1,47 +1,37 @@
-"""The searchable text of the skills of one root: two FTS5 tables, one of names and descriptions, one of bodies.
+"""The searchable text of the skills of one root, in SQLite: the postings of names and descriptions, and of bodies.
 
 Used by search_index. Stored beside the library index, or in memory. Rows are added and never changed: a changed skill
 gets a new row, and rows without a document are ignored. Raises sqlite3.Error for a damaged or locked file, and
-TextStoreUnavailableError without FTS5.
+TextStoreUnavailableError without SQLite.
 """
 
 import contextlib
-import math
 import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-if TYPE_CHECKING:
-    pass
+from kitbag.library.routing.postings import MAX_ROW, PostingsBuilder, unpack_postings
 
-STORE_FORMAT: Final = 1
+STORE_FORMAT: Final = 2
 _APPLICATION_ID: Final = 0x6B726F75
 _BUSY_MILLISECONDS: Final = 200
 _MAX_LOOKED_UP: Final = 400
-_MIN_WEIGHT: Final = 1e-6
-"""What FTS5 uses for terms that occur in more than half of all rows."""
-_MAX_FREQUENCY: Final = 2.2
-"""What the frequency of a term in BM25 grows to. Two spellings in one query have weights of their own."""
-_TOKENIZER: Final = "tokenize = 'porter unicode61 remove_diacritics 2'"
 _SCHEMA: Final = (
     "CREATE TABLE identity(value TEXT NOT NULL)",
     "CREATE TABLE documents(id INTEGER PRIMARY KEY AUTOINCREMENT, location TEXT NOT NULL, name TEXT NOT NULL,"
     " stamp INTEGER NOT NULL, has_body INTEGER NOT NULL DEFAULT 0, keywords TEXT NOT NULL DEFAULT '',"
     " UNIQUE(location, name))",
-    "CREATE TABLE frequencies(term TEXT PRIMARY KEY, fields INTEGER NOT NULL, body INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE state(uncounted INTEGER NOT NULL, dead INTEGER NOT NULL, bodies INTEGER NOT NULL)",
-    "INSERT INTO state VALUES (0, 0, 0)",
-    f"CREATE VIRTUAL TABLE fields USING fts5(name, summary, content='', {_TOKENIZER})",
-    f"CREATE VIRTUAL TABLE bodies USING fts5(headings, body, content='', {_TOKENIZER})",
-    "CREATE VIRTUAL TABLE field_terms USING fts5vocab(fields, 'row')",
-    "CREATE VIRTUAL TABLE body_terms USING fts5vocab(bodies, 'row')",
+    "CREATE TABLE state(dead INTEGER NOT NULL)",
+    "INSERT INTO state VALUES (0)",
+    "CREATE TABLE fields(term TEXT PRIMARY KEY, postings BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE bodies(term TEXT PRIMARY KEY, postings BLOB NOT NULL) WITHOUT ROWID",
 )
 
 
 class TextStoreUnavailableError(Exception):
-    """Python was built without SQLite, or SQLite without FTS5."""
+    """Python was built without SQLite."""
 
 
 class ForeignStoreError(Exception):
@@ -64,14 +54,13 @@ class FieldTexts(NamedTuple):
     name: str
     """The full name."""
     stamp: int
-    names: str
-    summary: str
+    levels: dict[str, int]
+    """How much each term counts, by key (postings)."""
 
 
 class BodyTexts(NamedTuple):
     id: int
-    headings: str
-    body: str
+    levels: dict[str, int]
     keywords: str
     """The tags and triggers, one per line, as `keyword_lines` writes them."""
 
@@ -85,8 +74,6 @@ class TextStore:
             raise TextStoreUnavailableError from error
         self.path = path
         self._lock = threading.Lock()
-        self._bodies = 0
-        """How many rows have a body, as of the last call of `uncounted`."""
         if path:
             _create_private_file(path)
         self._connection = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
@@ -102,24 +89,19 @@ class TextStore:
             self._close()
 
     def _open_tables(self, identity: str) -> None:
-        import sqlite3
-
         run = self._connection.execute
         run(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
         if self.path:
             run("PRAGMA journal_mode = WAL")
-            run("PRAGMA synchronous = NORMAL")
+            run("PRAGMA synchronous = OFF")  # a damaged store is built again
         application_id, version = run("PRAGMA application_id").fetchone()[0], run("PRAGMA user_version").fetchone()[0]
         if (application_id, version) != (_APPLICATION_ID, STORE_FORMAT):
             if application_id or version or run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise ForeignStoreError(self.path)
             with self._write():
                 if not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:  # not by another process meanwhile
-                    try:
-                        for statement in _SCHEMA:
-                            run(statement)
-                    except sqlite3.OperationalError as error:
-                        raise TextStoreUnavailableError from error
+                    for statement in _SCHEMA:
+                        run(statement)
                     run("INSERT INTO identity VALUES (?)", (identity,))
                     run(f"PRAGMA application_id = {_APPLICATION_ID}")
                     run(f"PRAGMA user_version = {STORE_FORMAT}")
@@ -155,7 +137,8 @@ class TextStore:
         with self._lock, self._write():
             run = self._connection.execute
             self._connection.executemany("DELETE FROM documents WHERE id = ?", ((one,) for one in deleted))
-            dead, added = len(deleted), 0
+            dead = len(deleted)
+            builder = PostingsBuilder()
             for text in texts:
                 key = (text.location, text.name)
                 known = run("SELECT id, stamp FROM documents WHERE location = ? AND name = ?", key).fetchone()
@@ -165,86 +148,53 @@ class TextStore:
                     run("DELETE FROM documents WHERE id = ?", (known[0],))
                     dead += 1
                 row = run("INSERT INTO documents(location, name, stamp) VALUES (?, ?, ?)", (*key, text.stamp)).lastrowid
-                run(
-                    "INSERT INTO fields(rowid, name, summary) VALUES (?, ?, ?)",
-                    (row, text.names, text.summary),
-                )
-                added += 1
-            run("UPDATE state SET uncounted = uncounted + ?, dead = dead + ?", (added, dead))
+                if row is None or row > MAX_ROW:
+                    raise ForeignStoreError(self.path)
+                builder.add(row, text.levels)
+            self._add_postings("fields", builder)
+            run("UPDATE state SET dead = dead + ?", (dead,))
 
     def add_bodies(self, texts: Sequence[BodyTexts]) -> None:
         with self._lock, self._write():
             run = self._connection.execute
             lacking = {row[0] for row in run("SELECT id FROM documents WHERE NOT has_body")}
-            new = [text for text in texts if text.id in lacking]  # not deleted, or added by another process
-            self._connection.executemany(
-                "UPDATE documents SET has_body = 1, keywords = ? WHERE id = ?", [(one.keywords, one.id) for one in new]
-            )
-            self._connection.executemany(
-                "INSERT INTO bodies(rowid, headings, body) VALUES (?, ?, ?)", (one[:3] for one in new)
-            )
-            run("UPDATE state SET uncounted = uncounted + ?, bodies = bodies + ?", (len(new), len(new)))
+            builder = PostingsBuilder()
+            for text in texts:
+                if text.id in lacking:  # not deleted, or added by another process
+                    builder.add(text.id, text.levels)
+                    run("UPDATE documents SET has_body = 1, keywords = ? WHERE id = ?", (text.keywords, text.id))
+            self._add_postings("bodies", builder)
 
-    def update_frequencies(self) -> None:
-        """Counts in how many rows each term occurs."""
-        with self._lock, self._write():
-            run = self._connection.execute
-            run("DELETE FROM frequencies")
-            run("INSERT INTO frequencies SELECT term, doc, 0 FROM field_terms")
-            run(
-                "INSERT INTO frequencies SELECT term, 0, doc FROM body_terms WHERE true"
-                " ON CONFLICT(term) DO UPDATE SET body = excluded.body"
-            )
-            run("UPDATE state SET uncounted = 0")
+    def _add_postings(self, table: str, builder: PostingsBuilder) -> None:
+        self._connection.executemany(
+            f"INSERT INTO {table} VALUES (?, ?)"  # noqa: S608
+            " ON CONFLICT(term) DO UPDATE SET postings = CAST(postings || excluded.postings AS BLOB)",
+            builder.packed(),
+        )
 
-    def uncounted(self) -> int:
-        """How many documents were added since terms were last counted."""
-        with self._lock:
-            uncounted, self._bodies = self._connection.execute("SELECT uncounted, bodies FROM state").fetchone()
-        return int(uncounted)
+    def find_in_fields(self, terms: Sequence[str], rows: int) -> dict[str, list[int]]:
+        """The postings of each term that occurs, of the first `rows` rows."""
+        return self._find("fields", terms, rows)
 
-    def frequencies(self, terms: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """In how many rows each term occurs, in fields and in bodies. Terms that occur nowhere are missing."""
-        found: dict[str, tuple[int, int]] = {}
+    def find_in_bodies(self, terms: Sequence[str], rows: int) -> dict[str, list[int]]:
+        return self._find("bodies", terms, rows)
+
+    def _find(self, table: str, terms: Sequence[str], rows: int) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
         with self._lock:
             for start in range(0, len(terms), _MAX_LOOKED_UP):
                 some = terms[start : start + _MAX_LOOKED_UP]
                 marks = ",".join("?" * len(some))
-                rows = self._connection.execute(
-                    f"SELECT term, fields, body FROM frequencies WHERE term IN ({marks})",  # noqa: S608
-                    some,
-                )
-                found.update((term, (fields, body)) for term, fields, body in rows)
+                sql = f"SELECT term, postings FROM {table} WHERE term IN ({marks})"  # noqa: S608
+                for term, postings in self._connection.execute(sql, some):
+                    found[term] = unpack_postings(postings, rows)
         return found
-
-    def find_in_fields(self, queries: Iterable[str]) -> list[list[tuple[int]]]:
-        """The rows that match each FTS5 query."""
-        sql = "SELECT rowid FROM fields WHERE fields MATCH ?"
-        with self._lock:
-            run = self._connection.execute
-            return [run(sql, (query,)).fetchall() for query in queries]
-
-    def find_in_bodies(self, queries: Iterable[tuple[str, int]]) -> list[list[tuple[int, float]]]:
-        """The rows that match each FTS5 query for a term that so many rows have, each with its BM25 score without the
-        weight of the term: how often the term occurs."""
-        sql = "SELECT rowid, min(-bm25(bodies, 3.0, 1.0) * ?, ?) FROM bodies WHERE bodies MATCH ?"
-        with self._lock:
-            run = self._connection.execute
-            return [
-                run(sql, (self._inverse_weight(frequency), _MAX_FREQUENCY, query)).fetchall()
-                for query, frequency in queries
-            ]
-
-    def _inverse_weight(self, frequency: int) -> float:
-        ratio = (self._bodies - frequency + 0.5) / (frequency + 0.5)
-        return 1.0 / max(math.log(ratio) if ratio > 1.0 else 0.0, _MIN_WEIGHT)
 
     def find_prefix(self, prefix: str, limit: int) -> list[str]:
         """Terms of names and descriptions that start with a prefix, shortest first."""
         with self._lock:
             rows = self._connection.execute(
-                "SELECT term FROM frequencies WHERE term >= ? AND term < ? AND fields > 0"
-                " ORDER BY length(term), term LIMIT ?",
+                "SELECT term FROM fields WHERE term >= ? AND term < ? ORDER BY length(term), term LIMIT ?",
                 (prefix, f"{prefix}\U0010ffff", limit),
             )
             return [row[0] for row in rows]

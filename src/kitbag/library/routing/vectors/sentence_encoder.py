@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
 _BATCH: Final = 16
+_SKILL_CHARACTERS, _SKILL_TOKENS = 2_000, 96
+_MAX_CHARACTERS, _CHUNK_TOKENS, _MAX_CHUNKS = 20_000, 64, 4
 
 
 class SentenceEncoder:
@@ -46,11 +48,19 @@ class SentenceEncoder:
         identity = f"{os.path.realpath(folder)} {status.st_size} {status.st_mtime_ns}"
         self.fingerprint = hashlib.blake2b(identity.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
-    def tokenize(self, text: str) -> list[int]:
-        return self._tokenizer.tokenize(text)
+    def encode_skills(self, texts: Sequence[str]) -> "ndarray[Any, Any]":
+        """One row of length 1 for each text."""
+        return self._encode([self._tokenizer.tokenize(text[:_SKILL_CHARACTERS])[:_SKILL_TOKENS] for text in texts])
 
-    def encode(self, texts: "Sequence[Sequence[int]]") -> "ndarray[Any, Any]":
-        """One row for each list of tokens, of length 1."""
+    def encode_message(self, message: str) -> "ndarray[Any, Any] | None":
+        """One row for each part of a long message; None if it has no words."""
+        tokens = self._tokenizer.tokenize(message[:_MAX_CHARACTERS])
+        chunks = [tokens[start : start + _CHUNK_TOKENS] for start in range(0, len(tokens), _CHUNK_TOKENS)]
+        if len(chunks) > _MAX_CHUNKS:
+            chunks = [*chunks[: _MAX_CHUNKS - 1], tokens[-_CHUNK_TOKENS:]]
+        return self._encode(chunks) if chunks else None
+
+    def _encode(self, texts: "Sequence[Sequence[int]]") -> "ndarray[Any, Any]":
         np = self.numpy
         result = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))

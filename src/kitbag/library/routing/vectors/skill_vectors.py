@@ -1,15 +1,17 @@
 """The vectors of a library's skills, and how similar a message is to each.
 
-Used by skill_search if the extra `semantic` is installed and there is a model. Vectors are computed in a thread, cached
-by content; until all are there, ranking does without. Never raises: a model that can't be used is reported once.
+Used by skill_search if the extra `semantic` is installed and there is a model or an endpoint. Vectors are computed in a
+thread, cached by content; until all are there, ranking does without. Never raises.
 """
 
+import contextlib
 import hashlib
 import os
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kitbag.library.routing.vectors.embeddings_endpoint import EmbeddingsEndpoint, EndpointError
 from kitbag.library.routing.vectors.model_weights import ModelFilesError
 from kitbag.library.routing.vectors.sentence_encoder import SentenceEncoder
 from kitbag.library.routing.vectors.vector_cache import HASH_SIZE, VectorCache
@@ -19,62 +21,68 @@ if TYPE_CHECKING:
 
     from kitbag.library.skills import Skill
 
-_SKILL_TOKENS, _CHUNK_TOKENS = 96, 64
-_MAX_CHUNKS: Final = 4
-_MAX_CHARACTERS: Final = 20_000
 _SAVED_AT_ONCE: Final = 64
-_encoders: dict[str, SentenceEncoder | str] = {}
-"""By folder; a text is the reason why the model can't be used."""
+_encoders: "dict[str, SentenceEncoder | EmbeddingsEndpoint | str]" = {}
+"""By folder or URL and model; a text is the reason why it can't be used."""
 _lock = threading.Lock()
 
 
-def open_encoder(folder: str) -> SentenceEncoder | str:
-    """The encoder, or why there is none. Opened once per process."""
+def open_encoder(source: str, model: str = "") -> "SentenceEncoder | EmbeddingsEndpoint | str":
+    """The encoder, or why there is none. Opened once per process. `source`: a folder, or the URL of an endpoint for
+    `model`."""
     with _lock:
-        known = _encoders.get(folder)
+        known = _encoders.get(f"{source} {model}")
         if known is None:
             try:
-                known = SentenceEncoder(folder)
+                known = EmbeddingsEndpoint(source, model) if is_endpoint(source) else SentenceEncoder(source)
             except ImportError:
                 known = "numpy is not installed: pip install 'kitbag[semantic]'"
             except (ModelFilesError, OSError, ValueError, MemoryError) as error:
                 known = str(error)
-            _encoders[folder] = known
+            _encoders[f"{source} {model}"] = known
         return known
 
 
+def is_endpoint(source: str) -> bool:
+    return source.startswith(("https://", "http://"))
+
+
 class SkillVectors:
-    def __init__(self, encoder: SentenceEncoder, kitbag_home: str, skills: "Sequence[Skill]") -> None:
+    def __init__(
+        self, encoder: "SentenceEncoder | EmbeddingsEndpoint", kitbag_home: str, skills: "Sequence[Skill]"
+    ) -> None:
         self._encoder = encoder
         self._np = encoder.numpy
-        path = os.path.join(kitbag_home, "cache", f"{encoder.fingerprint}.vectors")
-        self._cache = VectorCache(path, encoder.dimensions, self._np)
+        self._path = os.path.join(kitbag_home, "cache", f"{encoder.fingerprint}.vectors")
         self._texts = [f"{skill.name.replace('-', ' ')}. {skill.summary}" for skill in skills]
         self._hashes = [_hash(text) for text in self._texts]
         self._matrix: ndarray[Any, Any] | None = None
         self._stop = threading.Event()
-        known = self._cache.load()
-        missing = [at for at, key in enumerate(self._hashes) if key not in known]
         self._filler: threading.Thread | None = None
-        if missing:
-            self._filler = threading.Thread(
-                target=self._fill, args=(known, missing), name="kitbag-skill-vectors", daemon=True
-            )
-            self._filler.start()
-        else:
-            self._use(known)
-
-    def _fill(self, known: "dict[bytes, ndarray[Any, Any]]", missing: list[int]) -> None:
-        for start in range(0, len(missing), _SAVED_AT_ONCE):
-            if self._stop.is_set():
+        if encoder.dimensions:
+            known = VectorCache(self._path, encoder.dimensions, self._np).load()
+            if known.keys() >= set(self._hashes):
+                self._use(known)
                 return
-            some = missing[start : start + _SAVED_AT_ONCE]
-            tokens = [self._encoder.tokenize(self._texts[at][:2_000])[:_SKILL_TOKENS] for at in some]
-            vectors = self._encoder.encode(tokens).astype(self._np.float16)
-            new = {self._hashes[at]: vector for at, vector in zip(some, vectors, strict=True)}
-            self._cache.append(new)
-            known.update(new)
-        self._use(known)
+        self._filler = threading.Thread(target=self._fill, name="kitbag-skill-vectors", daemon=True)
+        self._filler.start()
+
+    def _fill(self) -> None:
+        with contextlib.suppress(EndpointError):
+            if not self._encoder.dimensions:
+                self._encoder.encode_skills(self._texts[:1])
+            cache = VectorCache(self._path, self._encoder.dimensions, self._np)
+            known = cache.load()
+            missing = [at for at, key in enumerate(self._hashes) if key not in known]
+            for start in range(0, len(missing), _SAVED_AT_ONCE):
+                if self._stop.is_set():
+                    return
+                some = missing[start : start + _SAVED_AT_ONCE]
+                vectors = self._encoder.encode_skills([self._texts[at] for at in some]).astype(self._np.float16)
+                new = {self._hashes[at]: vector for at, vector in zip(some, vectors, strict=True)}
+                cache.append(new)
+                known.update(new)
+            self._use(known)
 
     def _use(self, known: "dict[bytes, ndarray[Any, Any]]") -> None:
         if self._hashes:
@@ -92,18 +100,14 @@ class SkillVectors:
         """The cosine of the message and each skill, by position; None as long as vectors are missing. Of a long
         message, the part that is most similar to a skill counts, and all parts together."""
         matrix = self._matrix
-        tokens = self._encoder.tokenize(message[:_MAX_CHARACTERS]) if matrix is not None else []
-        if matrix is None or not tokens:
+        vectors = self._encoder.encode_message(message) if matrix is not None else None
+        if matrix is None or vectors is None or vectors.shape[1] != matrix.shape[1]:
             return None
-        chunks = [tokens[start : start + _CHUNK_TOKENS] for start in range(0, len(tokens), _CHUNK_TOKENS)]
-        if len(chunks) > _MAX_CHUNKS:
-            chunks = [*chunks[: _MAX_CHUNKS - 1], tokens[-_CHUNK_TOKENS:]]
-        vectors = self._encoder.encode(chunks)
-        if len(chunks) > 1:
-            together = vectors.sum(axis=0)
-            vectors = self._np.vstack([vectors, together / self._np.linalg.norm(together)])
-        cosines = matrix @ vectors.T
-        return cosines[:, 0] if len(chunks) == 1 else 0.5 * cosines[:, :-1].max(axis=1) + 0.5 * cosines[:, -1]
+        if len(vectors) == 1:
+            return matrix @ vectors[0]
+        together = vectors.sum(axis=0)
+        cosines = matrix @ self._np.vstack([vectors, together / self._np.linalg.norm(together)]).T
+        return 0.5 * cosines[:, :-1].max(axis=1) + 0.5 * cosines[:, -1]
 
 
 def _hash(text: str) -> bytes:
