@@ -143,6 +143,15 @@ SETTINGS: tuple[Setting, ...] = (
         description="default model (`--model`), as `provider/model`",
     ),
     Setting(
+        key="store.database_url",
+        kind="text",
+        default="",
+        description=(
+            "PostgreSQL database for sessions, tasks and approvals that several machines share "
+            "(`KITBAG_DATABASE_URL`); empty: a file on this machine"
+        ),
+    ),
+    Setting(
         key="limits.turns",
         kind="count",
         default=200,

@@ -34,7 +34,7 @@ from support.delegating import AN_AGENT, results, script, task
 from support.house import House
 from support.waiting import TEST_TIMEOUT, until_true
 
-pytestmark = pytest.mark.usefixtures("kitbag_home")
+pytestmark = pytest.mark.usefixtures("store", "kitbag_home")
 
 
 def test_an_agent_works_in_a_context_of_its_own_and_only_its_answer_comes_back(world: World) -> None:

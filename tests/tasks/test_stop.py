@@ -21,6 +21,8 @@ from kitbag.tools.delegation import TaskStopResult
 from support.clock import Clock
 from support.workshop import Workshop, call
 
+pytestmark = pytest.mark.usefixtures("store")
+
 SLOW = call("Bash", "slow", command="echo begun; sleep 300 & setsid sleep 300 & sleep 300")
 BUSY = {"text": "-", "fault": {"status": 529, "times": 1_000, "headers": {"retry-after": "30"}}}
 

@@ -66,14 +66,14 @@ def explain(
 def use_history(registry: "Registry") -> None:
     """Ranks with the past use of skills in this workspace, as a session does."""
     from kitbag.agent.skill_usage import count_loads
+    from kitbag.assembly.open_store import has_journal, open_store
     from kitbag.library.routing.usage_prior import set_load_counter
-    from kitbag.store.journal import Journal, journal_path
     from kitbag.store.redaction import Redactor
 
-    path = journal_path(registry.places.kitbag_home)
-    if registry.settings.get("routing.learning") == "off" or not os.path.lexists(path):
+    home = registry.places.kitbag_home
+    if registry.settings.get("routing.learning") == "off" or not has_journal(home):
         return
-    with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
+    with open_store(home, Redactor.from_environment(os.environ)) as journal:
         counts = count_loads(journal, registry.places.project)
     set_load_counter(registry, lambda: counts)
 
@@ -84,16 +84,16 @@ def _explain_session(
     from kitbag.agent.resume import resume
     from kitbag.agent.session_list import find_session, named_sessions
     from kitbag.agent.session_routing import read_routing
+    from kitbag.assembly.open_store import has_journal, open_store
     from kitbag.library.registry import Registry
     from kitbag.library.scopes import find_places
     from kitbag.packing.routing_explanation import explain_routing
-    from kitbag.store.journal import Journal, journal_path
     from kitbag.store.redaction import Redactor
 
-    path = journal_path(find_places().kitbag_home)
-    if not os.path.lexists(path):
+    home = find_places().kitbag_home
+    if not has_journal(home):
         raise NotFoundError(f"no session named {name[:80]!r}", "there are no sessions yet")
-    with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
+    with open_store(home, Redactor.from_environment(os.environ)) as journal:
         session_id = find_session(named_sessions(journal, name), name).id
         header = resume(journal, session_id).header
         text, state, number = read_routing(journal, session_id, turn)
