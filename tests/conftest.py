@@ -142,10 +142,10 @@ def forkserver() -> "Iterator[Forkserver]":
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Server]":
+def postgres() -> "Iterator[Server]":
     from support.postgres import Server
 
-    made = Server(tmp_path_factory.mktemp("postgres") / "server")
+    made = Server()
     yield made
     made.close()
 

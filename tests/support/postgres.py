@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,17 +35,15 @@ def program_folders() -> list[Path]:
 class Server:
     """Runs as `nobody` if the tests run as root, because PostgreSQL refuses that."""
 
-    def __init__(self, base: Path) -> None:
-        base.mkdir(parents=True)
+    def __init__(self) -> None:
+        # Not in pytest's folder, which belongs to the user alone and may be removed by another run.
+        base = Path(tempfile.mkdtemp(prefix="kitbag-postgres-"))
         self.data = base / "data"
         self._log = (base / "log").open("w+b")
         user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
         self._as_user: dict[str, Any] = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
         if user:
             os.chown(base, user.pw_uid, user.pw_gid)
-            for folder in base.parents:  # pytest makes them for the user alone
-                if folder.stat().st_uid == os.geteuid() and str(folder).startswith("/tmp/"):
-                    folder.chmod(folder.stat().st_mode | 0o011)
         (base / "password").write_text(PASSWORD)
         self.folder = next((folder for folder in program_folders() if self._initialize(folder)), None)
         if self.folder is None:
@@ -115,6 +114,7 @@ class Server:
     def close(self) -> None:
         self.stop()
         self._log.close()
+        shutil.rmtree(self.data.parent)
 
     def run(self, *statements: str, check: bool = True, **connection: Any) -> bool:
         import psycopg

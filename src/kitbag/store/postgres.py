@@ -8,8 +8,8 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -53,6 +53,7 @@ _LOST_STATES: Final = ("08", "57P01", "57P02", "57P03", "53300", "40001", "40P01
 """Starts of SQLSTATE codes after which the same statement may succeed later."""
 _WRITER_DAYS: Final = 30
 
+T = TypeVar("T")
 NewRow = tuple[str, str, str, str, str | None]
 """stream, at, kind, body, key"""
 
@@ -219,7 +220,12 @@ class Database:
         writes nothing twice. Raises StoreError."""
         self._commits += 1
         values = [self._writer, self._commits, *_columns(batches)]
-        rows = self._retry(_APPEND, values)
+
+        def send(_: Database) -> list[Any]:
+            with self._translated():
+                return self._connected().execute(_APPEND, values).fetchall()
+
+        rows = self.retry(send)
         numbers = iter(rows[0][0])
         return [[next(numbers) for _ in batch.rows] for batch in batches]
 
@@ -236,16 +242,15 @@ class Database:
                 "SELECT kitbag_prune(%s::bigint[], %s::bigint[], %s::bigint[])", (list(deleted), firsts, lasts)
             )
 
-    def _retry(self, query: str, values: Sequence[object]) -> list[Any]:
+    def retry(self, work: "Callable[[Database], T]") -> T:
+        """Repeats it while the server can't be reached, for a limited time."""
         deadline, attempt = time.monotonic() + RECONNECT_SECONDS, 0
         while True:
             try:
-                return self._connected().execute(query.encode(), values).fetchall()
-            except psycopg.Error as error:
-                if is_lost(error):
-                    self.disconnect()
-                if not is_lost(error) or self._stop.is_set() or time.monotonic() > deadline:
-                    raise database_error(self.url, error) from error.with_traceback(None)
+                return work(self)
+            except UnreachableError:
+                if self._stop.is_set() or time.monotonic() > deadline:
+                    raise
                 if attempt == len(_BACKOFF_SECONDS):
                     report_progress(f"waiting for {self.name}, which can't be reached; nothing is lost")
                 self._stop.wait(_BACKOFF_SECONDS[min(attempt, len(_BACKOFF_SECONDS) - 1)])
@@ -295,7 +300,9 @@ def _columns(batches: Sequence[NewBatch]) -> tuple[list[Any], ...]:
 
 def _read_format(connection: "psycopg.Connection[Any]") -> int:
     """0: no tables yet."""
-    if connection.execute("SELECT to_regclass('kitbag_facts')").fetchall()[0][0] is None:
+    # Not `to_regclass`, which may not see a table that another process has just created.
+    tables = "SELECT FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'kitbag_facts'"
+    if not connection.execute(tables).fetchall():
         return 0
     found = connection.execute("SELECT value FROM kitbag_facts WHERE name = 'format'").fetchall()
     return int(found[0][0]) if found else 0

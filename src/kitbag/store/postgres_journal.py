@@ -110,7 +110,7 @@ class PostgresJournal(Journal):
         """The rows are durable, whatever happens here."""
         try:
             if rows and self._mirror.add(rows, after=rows[0].seq - 1) < rows[-1].seq:
-                self._catch_up(self.database)
+                self.database.retry(self._catch_up)
             self._behind = None
             with self._file_lock:
                 self._checkpoint_if_large()
@@ -126,7 +126,7 @@ class PostgresJournal(Journal):
         with self._writing:
             self._check_usable()
             self.database.prune(NewBatch(self._batch(left).rows), deleted, number_ranges(sorted(deleted)))
-            self._catch_up(self.database)
+            self.database.retry(self._catch_up)
         return len(deleted)
 
     # Reading
@@ -139,7 +139,7 @@ class PostgresJournal(Journal):
     def catch_up(self) -> None:
         with self._writing:
             self._check_usable()
-            self._catch_up(self.database)
+            self.database.retry(self._catch_up)
 
     # The mirror
 
