@@ -161,7 +161,7 @@ def test_a_statement_that_is_sent_again_returns_its_first_result(schema: Schema)
     database = Database(schema.url).open()
     batches = [NewBatch([("s", "now", "k", "1", "key")]), NewBatch([("s", "now", "k", "2", "key")])]
     assert database.append(batches) == [[1], [0]]
-    database._commits -= 1
+    database.commits -= 1
     assert database.append(batches) == [[1], [0]]
     assert database.append(batches) == [[0], [0]]
     database.disconnect()

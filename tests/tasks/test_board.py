@@ -245,7 +245,7 @@ def test_who_is_alive_is_known_by_more_than_a_number() -> None:
     assert Owner(machine=f"elsewhere/{me.machine}", boot="before", pid=1, started="1").check_alive() is None
     in_another_container = msgspec.structs.replace(me, machine=f"{socket.gethostname()}/pid:[1]")
     assert in_another_container.check_alive() is None
-    assert msgspec.structs.replace(me, machine="elsewhere/pid:[1]").is_alive()
+    assert msgspec.structs.replace(me, machine="elsewhere/pid:[1]").check_alive() is None
 
 
 def test_versions_are_compared_by_their_numbers() -> None:

@@ -22,6 +22,7 @@ from kitbag.store import journal_file
 from kitbag.store.deleted_records import delete_rows, stream_seqs
 from kitbag.store.derived_tables import DerivedTable, JournalRecord, apply_rows, build_step
 from kitbag.store.fault_points import point
+from kitbag.store.fencing import FencedError, current_fences
 from kitbag.store.journal_file import JournalRecovery, store_error
 from kitbag.store.journal_integrity import checksum, last_used_seq, read_unchecked_until, row_problem
 from kitbag.store.journal_opening import open_journal_file
@@ -71,10 +72,11 @@ def journal_path(kitbag_home: str) -> str:
 class Batch:
     """The records of one caller, and the result of writing them."""
 
-    __slots__ = ("done", "error", "future", "rows", "seqs")
+    __slots__ = ("done", "error", "fences", "future", "rows", "seqs")
 
     def __init__(self, rows: list[tuple[str, str, str, str, str | None]]) -> None:
         self.rows = rows
+        self.fences = current_fences()
         self.seqs: list[int | None] = []
         self.error: StoreError | None = None
         self.done = False
@@ -89,6 +91,9 @@ class Batch:
 
 class Journal:
     """Safe to use from several threads and event loops at once. After a fork, the child opens its own."""
+
+    is_shared = False
+    """Whether processes of other machines use it too."""
 
     def __init__(self, file: journal_file.JournalFile, redactor: Redactor) -> None:
         self._file = file
@@ -288,7 +293,7 @@ class Journal:
             self._begin()
             last = 0
             for batch in batches:
-                last, seqs = self._insert_batch(batch.rows)
+                last, seqs = self._insert_batch(batch.rows, batch.fences)
                 written.append(seqs)
             point("table-applied")
             writer.execute("COMMIT")
@@ -304,7 +309,7 @@ class Journal:
                 self._roll_back()
             if len(written) == len(batches):
                 for batch, seqs in zip(batches, written, strict=True):
-                    batch.seqs = seqs
+                    batch.seqs, batch.error = seqs, None if seqs else FencedError()
         self._checkpoint_if_large()
         return None
 
@@ -321,10 +326,14 @@ class Journal:
         if not row[0]:
             write_stamp(self._file.lock_fd, self.path, WalState(read_wal_salt(self.path), int(row[1]), int(row[2])))
 
-    def _insert_batch(self, rows: "list[tuple[str, str, str, str, str | None]]") -> tuple[int, list[int | None]]:
-        """Returns the number of the last record of the journal, and those of the rows."""
+    def _insert_batch(
+        self, rows: "list[tuple[str, str, str, str, str | None]]", fences: tuple[str, ...] = ()
+    ) -> tuple[int, list[int | None]]:
+        """Returns the number of the last record of the journal, and those of the rows; none if it is fenced."""
         writer = self._file.writer
         last = last_used_seq(writer)
+        if any(_has_key(writer, key) for key in fences):
+            return last, [None] * len(rows) if rows[0][4] and _has_key(writer, rows[0][4]) else []
         seqs = _insert(writer, rows, last)
         apply_rows(writer, [(seq, *row[:4]) for seq, row in zip(seqs, rows, strict=True) if seq])
         return max([last, *(seq or 0 for seq in seqs)]), seqs
@@ -468,6 +477,13 @@ class Journal:
     def streams(self, prefix: str = "") -> list[str]:
         return [str(row[0]) for row in self._query(_STREAMS, {"prefix": prefix})]
 
+    def identify(self, process: str) -> None:
+        """The name of this process as an owner of tasks. Where processes of other machines write too, it holds a lease
+        under this name from its first write on."""
+
+    def is_process_alive(self, process: str) -> bool | None:
+        """Whether the lease of that process is valid; None if unknown, as always for a file."""
+
     def catch_up(self) -> None:
         """Afterwards, reads see what any process wrote before the call. A file always shows it."""
 
@@ -533,6 +549,10 @@ def _insert(
         cursor = writer.execute(_INSERT, (seq, *row, checksum(seq, *row)))
         seqs.append(seq if cursor.rowcount else None)
     return seqs
+
+
+def _has_key(writer: sqlite3.Connection, key: str) -> bool:
+    return writer.execute("SELECT 1 FROM records WHERE key = ?", (key,)).fetchone() is not None
 
 
 class CommitFailure(NamedTuple):

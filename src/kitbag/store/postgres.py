@@ -45,10 +45,18 @@ SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('sync
 """
 _SCHEMA_LOCK: Final = 0x4B424A31
 _APPEND: Final = (
-    "SELECT kitbag_append(%s, %s, %s::boolean[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],"
+    "SELECT kitbag_append(%s, %s, %s, %s::boolean[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],"
     " %s::bigint[], %s::text[])"
 )
 _ROWS: Final = "SELECT seq, stream, at, kind, body, key, checksum FROM kitbag_records WHERE seq > %s ORDER BY seq"
+_LEASE_SECONDS: Final = (
+    "SELECT value::float, extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float"
+    " FROM kitbag_facts WHERE name = 'lease_seconds'"
+)
+_LEASES: Final = (
+    "SELECT process, extract(epoch FROM clock_timestamp() - max(at))::float FROM kitbag_writers"
+    " WHERE process IS NOT NULL AND at > clock_timestamp() - make_interval(secs => %s) GROUP BY process"
+)
 _LOST_STATES: Final = ("08", "57P01", "57P02", "57P03", "53300", "40001", "40P01", "55P03")
 """Starts of SQLSTATE codes after which the same statement may succeed later."""
 _WRITER_DAYS: Final = 30
@@ -77,6 +85,15 @@ class NewBatch(NamedTuple):
 class DatabaseState(NamedTuple):
     last: int
     prunings: int
+
+
+class Leases(NamedTuple):
+    seconds: float
+    """How long a lease is valid after the last sign of life."""
+    uptime: float
+    """Since when the server runs: before that, nobody could give a sign of life."""
+    ages: dict[str, float]
+    """Processes with a valid lease, and when they last gave a sign of life."""
 
 
 def parse_url(url: str) -> dict[str, Any]:
@@ -137,8 +154,11 @@ class Database:
         self.name = describe_url(url)
         self._parameters = parse_url(url)
         self._connection: psycopg.Connection[Any] | None = None
-        self._writer = os.urandom(12).hex()
-        self._commits = 0
+        self.writer = os.urandom(12).hex()
+        """Identifies this connection's commits."""
+        self.process: str | None = None
+        """The owner of tasks that writes here."""
+        self.commits = 0
         self._stop = threading.Event()
         self.store_id = ""
 
@@ -218,8 +238,8 @@ class Database:
     def append(self, batches: Sequence[NewBatch]) -> list[list[int]]:
         """The numbers of the rows of each batch, or EXISTS or FENCED. Waits for a server that can't be reached, and
         writes nothing twice. Raises StoreError."""
-        self._commits += 1
-        values = [self._writer, self._commits, *_columns(batches)]
+        self.commits += 1
+        values = [self.writer, self.process, self.commits, *_columns(batches)]
 
         def send(_: Database) -> list[Any]:
             with self._translated():
@@ -231,10 +251,10 @@ class Database:
 
     def prune(self, batch: NewBatch, deleted: Sequence[int], ranges: Sequence[tuple[int, int]]) -> None:
         """Deletes records in the transaction that appends what is left of them."""
-        self._commits += 1
+        self.commits += 1
         with self._translated(), self._connected().transaction():
             connection = self._connected()
-            values = [self._writer, self._commits, *_columns([batch])]
+            values = [self.writer, self.process, self.commits, *_columns([batch])]
             if batch.rows:
                 connection.execute(_APPEND, values)
             firsts, lasts = [first for first, _ in ranges], [last for _, last in ranges]
@@ -255,6 +275,17 @@ class Database:
                     report_progress(f"waiting for {self.name}, which can't be reached; nothing is lost")
                 self._stop.wait(_BACKOFF_SECONDS[min(attempt, len(_BACKOFF_SECONDS) - 1)])
                 attempt += 1
+
+    def renew_lease(self, writer: str) -> None:
+        """A sign of life of a process that wrote as `writer`."""
+        with self._translated():
+            self._connected().execute("UPDATE kitbag_writers SET at = clock_timestamp() WHERE id = %s", (writer,))
+
+    def leases(self) -> Leases:
+        with self._translated():
+            connection = self._connected()
+            seconds, uptime = connection.execute(_LEASE_SECONDS).fetchall()[0]
+            return Leases(seconds, uptime, dict(connection.execute(_LEASES, (seconds,)).fetchall()))
 
     def state(self) -> DatabaseState:
         with self._translated():

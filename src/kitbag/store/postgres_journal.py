@@ -5,17 +5,20 @@ caller for a round trip. Used through `Journal`; docs/architecture.md says why i
 """
 
 import contextlib
+import math
 import os
 import select
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from kitbag.store.deleted_records import number_ranges
+from kitbag.store.fencing import FencedError
 from kitbag.store.journal import Batch, CommitFailure, Journal, JournalEntry
 from kitbag.store.journal_integrity import RecordRow
 from kitbag.store.journal_mirror import JournalMirror
-from kitbag.store.postgres import EXISTS, Database, NewBatch, UnreachableError, row_checksum
+from kitbag.store.postgres import EXISTS, FENCED, Database, Leases, NewBatch, UnreachableError, row_checksum
 from kitbag.store.private_files import StoreError
 from kitbag.store.progress import report_progress
 from kitbag.store.redaction import Redactor
@@ -38,6 +41,8 @@ class _OtherHistoryError(StoreError):
 
 
 class PostgresJournal(Journal):
+    is_shared = True
+
     def __init__(self, database: Database, mirror: JournalMirror, redactor: Redactor) -> None:
         super().__init__(mirror.file, redactor)
         self._file_lock = threading.Lock()  # not held during a round trip
@@ -45,6 +50,8 @@ class PostgresJournal(Journal):
         self._mirror = mirror
         self._behind: StoreError | None = None
         """Why the mirror lacks records that this process wrote."""
+        self._leases: Leases | None = None
+        """As of the follower's last look; None while it is not connected or could not judge yet."""
         self._wake_reader, self._wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._stopping = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="journal-follower", daemon=True)
@@ -96,12 +103,15 @@ class PostgresJournal(Journal):
 
     def _commit(self, batches: list[Batch]) -> CommitFailure | None:
         try:
-            numbers = self.database.append([NewBatch(batch.rows) for batch in batches])
+            numbers = self.database.append([NewBatch(batch.rows, batch.fences) for batch in batches])
         except StoreError as error:
             return CommitFailure(error, isinstance(error, UnreachableError))
         new: list[RecordRow] = []
         for batch, seqs in zip(batches, numbers, strict=True):
-            batch.seqs = [seq if seq > EXISTS else None for seq in seqs]
+            if seqs[0] == FENCED:
+                batch.error = FencedError()
+                continue
+            batch.error, batch.seqs = None, [seq if seq > EXISTS else None for seq in seqs]
             new += [_mirrored(seq, row) for seq, row in zip(seqs, batch.rows, strict=True) if seq > EXISTS]
         self._mirror_own(new)
         return None
@@ -135,6 +145,15 @@ class PostgresJournal(Journal):
         if self._behind is not None:
             raise StoreError(self._behind.problem, self._behind.fix)
         return super()._query(query, values)
+
+    def identify(self, process: str) -> None:
+        self.database.process = process
+
+    def is_process_alive(self, process: str) -> bool | None:
+        leases = self._leases
+        if process == self.database.process:
+            return True
+        return None if leases is None else process in leases.ages
 
     def catch_up(self) -> None:
         with self._writing:
@@ -183,12 +202,16 @@ class PostgresJournal(Journal):
             return
         database = Database(self.database.url)
         database.store_id = self.database.store_id
-        is_listening = False
+        is_listening = was_lost = False
+        connected_at = 0.0
         while not self._stopping.is_set():
             try:
                 if not is_listening:
                     database.listen()
-                    is_listening = True
+                    is_listening, connected_at = True, time.monotonic()
+                if self.database.commits:
+                    database.renew_lease(self.database.writer)
+                self._judge(database.leases(), time.monotonic() - connected_at if was_lost else math.inf)
                 before = self._mirror.state().last
                 self._catch_up(database)
                 self._behind = None
@@ -200,10 +223,15 @@ class PostgresJournal(Journal):
                 break
             except StoreError:
                 database.disconnect()
-                is_listening, ready = False, [self._wake_reader]
+                self._leases = None
+                is_listening, was_lost, ready = False, True, [self._wake_reader]
             with contextlib.suppress(OSError, ValueError):
                 select.select(ready, [], [], _POLL_SECONDS)
         database.disconnect()
+
+    def _judge(self, leases: Leases, connected_seconds: float) -> None:
+        """After the server was away for some or for all, everybody gets the time to give a sign of life."""
+        self._leases = leases if min(leases.uptime, connected_seconds) > leases.seconds else None
 
 
 def _mirrored(seq: int, row: tuple[str, str, str, str, str | None]) -> RecordRow:

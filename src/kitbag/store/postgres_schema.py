@@ -22,7 +22,9 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
         "CREATE TABLE kitbag_pruned (number bigint NOT NULL, first bigint NOT NULL, last bigint NOT NULL)",
         "CREATE INDEX kitbag_pruned_number ON kitbag_pruned (number)",
         "CREATE TABLE kitbag_writers (id text PRIMARY KEY, commit_number bigint NOT NULL, seqs bigint[] NOT NULL,"
-        " at timestamptz NOT NULL DEFAULT now())",
+        " at timestamptz NOT NULL DEFAULT now(), process text)",
+        # How long a process that shows no sign of life still counts as alive, by the server's clock.
+        "INSERT INTO kitbag_facts VALUES ('lease_seconds', '30')",
         """
         CREATE FUNCTION kitbag_protect() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
@@ -39,8 +41,8 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
         # result is its number, 0: the key exists, or -1: fenced. Sent again, it returns the first result.
         """
         CREATE FUNCTION kitbag_append(
-          writer text, number bigint, starts boolean[], streams text[], times text[], kinds text[], bodies text[],
-          keys text[], checksums bigint[], fences text[]
+          writer text, owner text, number bigint, starts boolean[], streams text[], times text[], kinds text[],
+          bodies text[], keys text[], checksums bigint[], fences text[]
         ) RETURNS bigint[] LANGUAGE plpgsql AS $$
         DECLARE
           latest bigint;
@@ -73,8 +75,9 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
             END IF;
           END LOOP;
           UPDATE kitbag_counter SET last = latest;
-          INSERT INTO kitbag_writers VALUES (writer, number, written)
-            ON CONFLICT (id) DO UPDATE SET commit_number = number, seqs = written, at = now();
+          INSERT INTO kitbag_writers VALUES (writer, number, written, clock_timestamp(), owner)
+            ON CONFLICT (id) DO UPDATE
+            SET commit_number = number, seqs = written, at = clock_timestamp(), process = owner;
           PERFORM pg_notify('kitbag', current_schema());
           RETURN written;
         END $$

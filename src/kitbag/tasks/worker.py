@@ -187,13 +187,14 @@ class Worker:
 
     async def _take_over(self, tasks: Iterable[Task]) -> None:
         """Recovers tasks whose owner has died, before new ones start."""
-        # Another worker's tasks are lost even if we can't see its processes: we hold the lock.
+        # Tasks of another worker that shares our file are lost even if we can't see its processes: we hold the lock.
         alive: dict[Owner | None, bool | None] = {self._owner: False, None: True}
         lost: list[Task] = []
         for task in tasks:
             if task.owner not in alive:
-                alive[task.owner] = task.owner.check_alive() if task.owner is not None else True
-            lost += [] if alive[task.owner] else [task]
+                alive[task.owner] = self.board.check_alive(task.owner) if task.owner is not None else True
+            is_lost = alive[task.owner] is False or (alive[task.owner] is None and not self._journal.is_shared)
+            lost += [task] if is_lost else []
         to_kill = {(task.id, task.run) for task in lost} - self._killed_runs
         if to_kill:
             # Nothing of a lost task keeps running while it is recovered, even if one of its processes started this
