@@ -3,7 +3,9 @@
 Used by open_journal, and by commands that only read sessions and tasks.
 """
 
+import contextlib
 import os
+from collections.abc import Generator
 from typing import Final
 
 from kitbag.errors import InvalidError
@@ -33,10 +35,17 @@ def open_store(kitbag_home: str, redactor: Redactor) -> Journal:
 
 
 def open_database(url: str, kitbag_home: str, redactor: Redactor) -> Journal:
-    try:
+    with needs_fleet_extra():
         from kitbag.store.database_url import url_secrets
         from kitbag.store.postgres_journal import PostgresJournal
+    return PostgresJournal.connect(url, kitbag_home, redactor.with_secrets(url_secrets(url)))
+
+
+@contextlib.contextmanager
+def needs_fleet_extra() -> Generator[None, None, None]:
+    """Around imports of modules that need it."""
+    try:
+        yield
     except ImportError as error:
         problem = f"cannot use PostgreSQL: {error}"
         raise InvalidError(problem, "install the extra `fleet`: pip install 'kitbag[fleet]'") from error
-    return PostgresJournal.connect(url, kitbag_home, redactor.with_secrets(url_secrets(url)))

@@ -175,6 +175,42 @@ def prune(age: str, dry_run: bool, as_json: bool) -> Any:
     return None
 
 
+@command.command()
+@click.option("--to", "target", metavar="URL", required=True, help="A postgresql:// URL, or `file` for this machine.")
+@json_option
+def copy(target: str, as_json: bool) -> Any:
+    """Copy all sessions, tasks and approvals to a PostgreSQL database, or from the configured one to this machine.
+
+    The target must be empty. The copy is read back and compared before it counts; the source stays as it is. To use
+    a database afterwards, set KITBAG_DATABASE_URL or `store.database_url`. Undo data and the output of background
+    commands stay on this machine.
+    """
+    from kitbag.assembly.open_store import database_url, needs_fleet_extra
+    from kitbag.errors import NotFoundError, UsageError
+    from kitbag.permissions.approvals.queue import require_person
+    from kitbag.store.journal import journal_path
+
+    require_person()
+    home = find_places().kitbag_home
+    path, url = journal_path(home), database_url(home)
+    with needs_fleet_extra():
+        from kitbag.store.store_copy import copy_to_database, copy_to_file
+    if target != "file":
+        if not os.path.lexists(path):
+            raise NotFoundError(f"{path} does not exist, so there is nothing to copy", "")
+        report = copy_to_database(path, target)
+    elif not url:
+        raise UsageError("no database is configured", "set KITBAG_DATABASE_URL to the database to copy from")
+    else:
+        report = copy_to_file(url, path)
+    if as_json:
+        fields = {name: getattr(report, name) for name in ("source", "target", "records", "digest")}
+        return output.as_json(fields)
+    count = output.format_count(report.records, "record")
+    output.echo(output.clean(f"copied {count} from {report.source} to {report.target}, verified"))
+    return None
+
+
 def _parse_age(age: str, home: str) -> int:
     from kitbag.errors import UsageError
     from kitbag.settings import load_settings

@@ -307,6 +307,30 @@ class Database:
             query = _ROWS.replace("seq > %s", "seq = %s")
             return next((RecordRow(*row) for row in self._connected().execute(query.encode(), (seq,))), None)
 
+    @contextlib.contextmanager
+    def fill(
+        self, rows: Iterator[RecordRow], pruned: Sequence[tuple[int, int]]
+    ) -> Generator[Iterator[RecordRow], None, None]:
+        """Writes a whole journal into an empty database, and yields what was written, read back, before the commit.
+        Raises StoreError."""
+        with self._translated(), self._connected().transaction():
+            connection = self._connected()
+            last = connection.execute("SELECT last FROM kitbag_counter FOR UPDATE").fetchall()[0][0]
+            if last:
+                problem = f"{self.name} has {last:,} records already"
+                raise StoreError(problem, "copy to an empty database, or to another schema")
+            with connection.cursor().copy(
+                "COPY kitbag_records (seq, stream, at, kind, body, key, checksum) FROM STDIN"
+            ) as copy:
+                for row in rows:
+                    copy.write_row((*row[:6], row_checksum(*row[1:6])))
+                    last = row.seq
+            last = max([last, *(end for _, end in pruned)])
+            connection.execute("UPDATE kitbag_counter SET last = %s, prunings = %s", (last, 1 if pruned else 0))
+            for first, end in pruned:
+                connection.execute("INSERT INTO kitbag_pruned VALUES (1, %s, %s)", (first, end))
+            yield self.rows_after(0)
+
     def pruned_after(self, pruning: int) -> list[tuple[int, int]]:
         with self._translated():
             query = "SELECT first, last FROM kitbag_pruned WHERE number > %s"
