@@ -288,6 +288,15 @@ SETTINGS: tuple[Setting, ...] = (
         description="maximum number of concurrent background tasks per nesting level",
     ),
     Setting(
+        key="tasks.queue",
+        kind="text",
+        default="",
+        description=(
+            "queue of background agents that are started here, for workers of any machine that share the database "
+            "(`kitbag worker --queue`); empty: only this machine runs them"
+        ),
+    ),
+    Setting(
         key="tasks.idle",
         kind="count",
         default=30,

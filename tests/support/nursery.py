@@ -27,7 +27,11 @@ def _work(given: dict[str, Any]) -> None:
     home = given["environment"]["KITBAG_HOME"]
     if given["kind"] == "worker":
         run_worker(
-            home, idle_seconds=given["idle"], max_concurrent=given["at_once"], log=lambda text: print(text, flush=True)
+            home,
+            idle_seconds=given["idle"],
+            max_concurrent=given["at_once"],
+            queues=given.get("queues", ()),
+            log=lambda text: print(text, flush=True),
         )
         return
     with open_store(home, Redactor([])) as journal:

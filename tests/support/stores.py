@@ -26,10 +26,12 @@ def choose_stores(metafunc: pytest.Metafunc) -> None:
 
 
 def use_postgres(schema: "Schema", monkeypatch: pytest.MonkeyPatch) -> None:
-    from kitbag.store.postgres_journal import PostgresJournal
+    from kitbag.store.postgres_journal import PostgresJournal, home_queue
 
     def open_journal(_: type[Journal], path: str, redactor: Redactor) -> Journal:
-        return PostgresJournal.connect(schema.url, os.path.dirname(path), redactor)
+        journal = PostgresJournal.connect(schema.url, os.path.dirname(path), redactor)
+        journal.queue = journal.home_queue = home_queue(os.path.dirname(os.path.dirname(path)))
+        return journal
 
     monkeypatch.setattr(Journal, "open", classmethod(open_journal))
     monkeypatch.setenv(DATABASE_URL_VARIABLE, schema.url)

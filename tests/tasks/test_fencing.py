@@ -88,6 +88,7 @@ class Fleet:
     def __init__(self, workshop: Workshop, schema: Schema, server: Server) -> None:
         self.workshop = workshop
         self.schema = schema
+        workshop.journal.queue = "fleet"
         lease = "UPDATE kitbag_facts SET value = '1.5' WHERE name = 'lease_seconds'"
         server.run(f"SET search_path = {schema.name}", lease)
 
@@ -96,7 +97,9 @@ class Fleet:
         if not home.exists():
             shutil.copytree(self.workshop.world.home / ".kitbag" / "agents", home / "agents")
         environment = {**self.workshop.environment, "KITBAG_HOME": str(home)}
-        return self.workshop.nursery.start("worker", environment, self.log(name), idle=idle, at_once=20)
+        return self.workshop.nursery.start(
+            "worker", environment, self.log(name), idle=idle, at_once=20, queues=["fleet"]
+        )
 
     def log(self, name: str) -> str:
         return str(self.workshop.world.home.parent / f"{name}.log")

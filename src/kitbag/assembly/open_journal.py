@@ -23,7 +23,10 @@ def open_journal(kitbag_home: str, sources: ModelSources | None = None) -> Journ
         sources, _ = load_model_sources(load_settings(kitbag_home, ()))
     secrets = [value for name, value in os.environ.items() if has_secret_value(name)]
     secrets += [*list_key_values(sources), *_server_secrets(kitbag_home)]
-    return open_store(kitbag_home, Redactor(secrets))
+    journal = open_store(kitbag_home, Redactor(secrets))
+    if journal.is_shared:
+        journal.queue = str(load_settings(kitbag_home, ()).get("tasks.queue")) or journal.home_queue
+    return journal
 
 
 def _server_secrets(kitbag_home: str) -> list[str]:

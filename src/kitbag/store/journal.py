@@ -94,6 +94,10 @@ class Journal:
 
     is_shared = False
     """Whether processes of other machines use it too."""
+    home_queue = ""
+    """The queue of tasks that only workers of this Kitbag home run."""
+    queue = ""
+    """The queue of background agents that are started through this journal."""
 
     def __init__(self, file: journal_file.JournalFile, redactor: Redactor) -> None:
         self._file = file

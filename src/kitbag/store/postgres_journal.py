@@ -8,6 +8,7 @@ import contextlib
 import math
 import os
 import select
+import socket
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -36,6 +37,10 @@ def mirror_path(kitbag_home: str, store_id: str) -> str:
     return os.path.join(kitbag_home, "state", f"mirror-{store_id[:13]}.db")
 
 
+def home_queue(kitbag_home: str) -> str:
+    return f"home:{socket.gethostname()}:{os.path.realpath(kitbag_home)}"
+
+
 class _OtherHistoryError(StoreError):
     """The database was restored from a backup."""
 
@@ -43,8 +48,9 @@ class _OtherHistoryError(StoreError):
 class PostgresJournal(Journal):
     is_shared = True
 
-    def __init__(self, database: Database, mirror: JournalMirror, redactor: Redactor) -> None:
+    def __init__(self, database: Database, mirror: JournalMirror, redactor: Redactor, kitbag_home: str) -> None:
         super().__init__(mirror.file, redactor)
+        self.queue = self.home_queue = home_queue(kitbag_home)
         self._file_lock = threading.Lock()  # not held during a round trip
         self.database = database
         self._mirror = mirror
@@ -62,7 +68,7 @@ class PostgresJournal(Journal):
         database = Database(url).open()
         try:
             mirror = JournalMirror(mirror_path(kitbag_home, database.store_id))
-            journal = cls(database, mirror, redactor)
+            journal = cls(database, mirror, redactor, kitbag_home)
         except BaseException:
             database.disconnect()
             raise

@@ -302,11 +302,20 @@ class Board:
             "directory": request.directory,
             "version": kitbag_version(),
             "owner": [] if background else this_process().to_record(),
+            "queue": self._choose_queue(kind, parent),
         }
-        request = _with_workspace(request)
+        if body["queue"] == self.journal.home_queue:  # another machine has another directory there
+            request = _with_workspace(request)
         await self.journal.write_all([_request_entry(task_id, request), JournalEntry(TASKS_STREAM, "created", body)])
         point("task-created")
         return self.find(task_id)
+
+    def _choose_queue(self, kind: TaskKind, parent: str) -> str:
+        """A command runs where the agent that started it runs; an agent in the queue of its parent."""
+        starter = self.get(parent) if parent else None
+        if kind == "command":
+            return self.journal.home_queue
+        return starter.queue if starter is not None else self.journal.queue
 
     async def claim(
         self,
@@ -421,11 +430,13 @@ class Board:
         return ended
 
     def unhosted_background_tasks(self) -> list[Task]:
-        """Background tasks that are queued or whose owner has died."""
+        """Background tasks of this machine's queues that are queued or whose owner has died."""
         return [
             task
             for task in self.unfinished()
-            if task.background and (task.status == "queued" or self._is_owner_gone(task))
+            if task.background
+            and task.queue in ("", self.journal.home_queue, self.journal.queue)
+            and (task.status == "queued" or self._is_owner_gone(task))
         ]
 
     def check_alive(self, owner: Owner) -> bool | None:

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
@@ -88,9 +88,11 @@ class Worker:
         *,
         idle_seconds: float = IDLE_SECONDS,
         max_concurrent: int = MAX_CONCURRENT,
+        queues: Iterable[str] = (),
         log: Callable[[str], None],
         heartbeat: Callable[[], None] = lambda: None,
     ) -> None:
+        """`queues`: in addition to that of this Kitbag home; without any, the one of the user's settings."""
         self.board = Board(journal)
         self._journal = journal
         self._queue = ApprovalQueue(journal)
@@ -102,6 +104,7 @@ class Worker:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._commands: dict[str, CommandTask] = {}
         self._lanes: Counter[int] = Counter()
+        self._queues = frozenset(("", journal.home_queue, *(queues or (journal.queue,))))
         self._setups = SetupCache(self._load_setup)
         self._owner = this_process()
         self._last_scan = (-1, 0.0)
@@ -172,7 +175,7 @@ class Worker:
         else:
             now = self._last_scan[1]
         self._last_scan = (self.board.last_applied_seq, now)
-        waiting = [task for task in self.board.unfinished() if task.background and task.id not in self._running]
+        waiting = [task for task in self.board.unfinished() if task.background and self._may_run(task)]
         await self._take_over(task for task in waiting if task.status != "queued")
         for task in waiting:
             if task.status != "queued":
@@ -204,6 +207,12 @@ class Worker:
             await asyncio.to_thread(lambda: kill_processes(*ids, spare_ancestors=False))
         for task in lost:
             await self._recover(task)
+
+    def _may_run(self, task: Task) -> bool:
+        """Not if it runs already, belongs to other workers, or needs a directory that this machine lacks."""
+        if task.id in self._running or task.queue not in self._queues:
+            return False
+        return task.queue == self._journal.home_queue or not task.directory or os.path.isdir(task.directory)
 
     def _has_free_slot(self, task: Task) -> bool:
         return self._lanes[_lane(task)] < (MAX_CONCURRENT_COMMANDS if task.kind == "command" else self._max_concurrent)
@@ -337,25 +346,32 @@ def run_worker(
     *,
     idle_seconds: float = IDLE_SECONDS,
     max_concurrent: int = MAX_CONCURRENT,
+    queues: Iterable[str] = (),
     log: Callable[[str], None],
 ) -> bool:
     """False if another worker is running."""
+    queues = tuple(queues)
     while True:
         previous = read_lock(kitbag_home)
         try:
             with hold_worker_lock(kitbag_home) as lock:
                 if damage := damaged_lock_notice(kitbag_home, previous):
                     log(damage)
-                asyncio.run(_serve_home(kitbag_home, lock, idle_seconds, max_concurrent, log))
+                asyncio.run(_serve_home(kitbag_home, lock, idle_seconds, max_concurrent, queues, log))
         except BlockingIOError:
             return False
         # A task may have been queued while we were exiting: its creator saw our lock and started no worker.
-        if not _has_work(kitbag_home):
+        if not _has_work(kitbag_home, queues):
             return True
 
 
 async def _serve_home(
-    kitbag_home: str, lock: int, idle_seconds: float, max_concurrent: int, log: Callable[[str], None]
+    kitbag_home: str,
+    lock: int,
+    idle_seconds: float,
+    max_concurrent: int,
+    queues: Sequence[str],
+    log: Callable[[str], None],
 ) -> None:
     log_checked_at = time.monotonic()
 
@@ -369,7 +385,12 @@ async def _serve_home(
     write_heartbeat(lock)
     with open_journal(kitbag_home) as journal:
         worker = Worker(
-            journal, idle_seconds=idle_seconds, max_concurrent=max_concurrent, log=log, heartbeat=sign_of_life
+            journal,
+            idle_seconds=idle_seconds,
+            max_concurrent=max_concurrent,
+            queues=queues,
+            log=log,
+            heartbeat=sign_of_life,
         )
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             # Not through the event loop, which may be blocked.
@@ -392,7 +413,13 @@ def _exit_on_signal(worker: Worker, number: int) -> NoReturn:
     os._exit(128 + number)
 
 
-def _has_work(kitbag_home: str) -> bool:
+def _has_work(kitbag_home: str, queues: Iterable[str]) -> bool:
     with open_journal(kitbag_home) as journal:
-        tasks = Board(journal).unfinished()
-        return any(task.background and not is_newer(task.version, kitbag_version()) for task in tasks)
+        served = ("", journal.home_queue, *(queues or (journal.queue,)))
+        tasks = [task for task in Board(journal).unfinished() if task.background and task.queue in served]
+        return any(not is_newer(task.version, kitbag_version()) and _is_free(journal, task) for task in tasks)
+
+
+def _is_free(journal: Journal, task: Task) -> bool:
+    """Not one that a worker on another machine runs."""
+    return not journal.is_shared or task.status == "queued"
