@@ -24,6 +24,7 @@ from support.stores import choose_stores, use_postgres
 from support.waiting import TEST_TIMEOUT, wait_until
 
 if TYPE_CHECKING:
+    from support.fleets import Fleet
     from support.house import House
     from support.postgres import Schema, Server
     from support.workshop import Nursery, Workshop
@@ -251,3 +252,16 @@ def repository(world: World) -> World:
         "permission-mode: acceptEdits\n---\nWork.\n",
     )
     return world
+
+
+@pytest.fixture
+def fleet(
+    world: World, nursery: "Nursery", schema: "Schema", postgres: "Server", monkeypatch: pytest.MonkeyPatch
+) -> "Iterator[Fleet]":
+    from support.fleets import Fleet
+    from support.workshop import opened
+
+    use_postgres(schema, monkeypatch)
+    world.env[DATABASE_URL_VARIABLE] = schema.url
+    with opened(world, nursery) as workshop:
+        yield Fleet(workshop, schema, postgres)

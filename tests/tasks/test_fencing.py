@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,16 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from conftest import World
 from kitbag.store.fencing import FencedError, fenced_by
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board, begin_key, end_key
 from kitbag.tasks.owner import this_process
 from kitbag.tasks.task import TaskRequest, TaskResult
-from support.postgres import Schema, Server
-from support.stores import use_postgres
-from support.workshop import Nursery, Workshop, call, opened
+from support.fleets import Fleet
+from support.workshop import call
 
 both_stores = pytest.mark.usefixtures("store")
 
@@ -80,43 +77,6 @@ def test_an_end_of_a_run_that_was_taken_over_is_not_written(journal: Journal) ->
 
     asyncio.run(work())
     assert [record.kind for record in journal.read("tasks")] == ["created", "begun", "begun", "ended"]
-
-
-class Fleet:
-    """Workers with homes of their own, as on several machines, and one database with a short lease."""
-
-    def __init__(self, workshop: Workshop, schema: Schema, server: Server) -> None:
-        self.workshop = workshop
-        self.schema = schema
-        workshop.journal.queue = "fleet"
-        lease = "UPDATE kitbag_facts SET value = '1.5' WHERE name = 'lease_seconds'"
-        server.run(f"SET search_path = {schema.name}", lease)
-
-    def worker(self, name: str, idle: float = 60.0) -> int:
-        home = self.workshop.world.home.parent / name / ".kitbag"
-        if not home.exists():
-            shutil.copytree(self.workshop.world.home / ".kitbag" / "agents", home / "agents")
-        environment = {**self.workshop.environment, "KITBAG_HOME": str(home)}
-        return self.workshop.nursery.start(
-            "worker", environment, self.log(name), idle=idle, at_once=20, queues=["fleet"]
-        )
-
-    def log(self, name: str) -> str:
-        return str(self.workshop.world.home.parent / f"{name}.log")
-
-    def session_kinds(self, task_id: str) -> list[str]:
-        query = f"SELECT kind FROM kitbag_records WHERE stream = 'session/{task_id}' ORDER BY seq"
-        return [kind for (kind,) in self.schema.rows(query)]
-
-
-@pytest.fixture
-def fleet(
-    world: World, nursery: Nursery, schema: Schema, postgres: Server, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Fleet]:
-    use_postgres(schema, monkeypatch)
-    world.env["KITBAG_DATABASE_URL"] = schema.url
-    with opened(world, nursery) as workshop:
-        yield Fleet(workshop, schema, postgres)
 
 
 WAIT = "echo begun >> effects; while [ ! -e go ]; do sleep 0.02; done; echo done >> effects"

@@ -167,6 +167,11 @@ class Board:
         """Tasks with a record after this one."""
         return self._decode([row[:3] for row in self._select_changed(seq)])
 
+    def ended_since(self, time: str, limit: int) -> list[Task]:
+        """Newest first."""
+        newest = self._select("WHERE finished = 1 ORDER BY changed DESC LIMIT ?", limit)
+        return [task for task in newest if task.ended >= time]
+
     def of_session(self, session_id: str) -> list[Task]:
         """All tasks of a session, including those that its agents started."""
         return self._select("WHERE root = ? ORDER BY number", session_id)

@@ -29,6 +29,7 @@ from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.command_task import CommandTask
 from kitbag.tasks.delegation import TaskDelegation
+from kitbag.tasks.fleet import announce_exit, announce_worker, is_drained
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.reports import partial_result
 from kitbag.tasks.runner import TaskRunner
@@ -104,7 +105,7 @@ class Worker:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._commands: dict[str, CommandTask] = {}
         self._lanes: Counter[int] = Counter()
-        self._queues = frozenset(("", journal.home_queue, *(queues or (journal.queue,))))
+        self._queues = _served_queues(journal, queues)
         self._setups = SetupCache(self._load_setup)
         self._owner = this_process()
         self._last_scan = (-1, 0.0)
@@ -112,12 +113,21 @@ class Worker:
         """(task id, run) pairs whose processes were killed because their owner had died."""
         self._should_exit = False
         """A queued task needs a newer Kitbag."""
+        self._announced_at = journal.last_seq()
+        self.is_drained = False
+        """The user wants it to start nothing more."""
 
     async def serve(self) -> None:
         """Runs until idle."""
         heartbeats = asyncio.create_task(self._send_heartbeats())
         try:
+            if self._journal.is_shared:
+                self._announced_at = await announce_worker(
+                    self._journal, self._owner, self._queues, self._max_concurrent
+                )
             await self._serve()
+            if self._journal.is_shared:
+                await announce_exit(self._journal, self._owner)
         finally:
             heartbeats.cancel()
 
@@ -136,7 +146,11 @@ class Worker:
                 now = time.monotonic()
                 if self._running:
                     idle_since = now
-                elif self._should_exit or now - idle_since >= self._idle_seconds:
+                elif self._should_exit or self.is_drained:
+                    return
+                elif self._guards_others():
+                    idle_since = now
+                elif now - idle_since >= self._idle_seconds:
                     return
                 await self._journal.wait_async(seen, min(max(self._idle_seconds, 0.02), _POLL_SECONDS))
                 failures = 0
@@ -175,6 +189,9 @@ class Worker:
         else:
             now = self._last_scan[1]
         self._last_scan = (self.board.last_applied_seq, now)
+        self.is_drained = self.is_drained or is_drained(self._journal, self._owner, self._announced_at)
+        if self.is_drained:
+            return
         waiting = [task for task in self.board.unfinished() if task.background and self._may_run(task)]
         await self._take_over(task for task in waiting if task.status != "queued")
         for task in waiting:
@@ -208,11 +225,14 @@ class Worker:
         for task in lost:
             await self._recover(task)
 
+    def _guards_others(self) -> bool:
+        """Whether workers of other machines run tasks that only we could recover if they die."""
+        named = self._queues - {"", self._journal.home_queue}
+        running = (task for task in self.board.known_unfinished() if task.background and task.owner is not None)
+        return bool(named) and any(task.queue in named for task in running)
+
     def _may_run(self, task: Task) -> bool:
-        """Not if it runs already, belongs to other workers, or needs a directory that this machine lacks."""
-        if task.id in self._running or task.queue not in self._queues:
-            return False
-        return task.queue == self._journal.home_queue or not task.directory or os.path.isdir(task.directory)
+        return task.id not in self._running and _is_for_us(self._journal, self._queues, task)
 
     def _has_free_slot(self, task: Task) -> bool:
         return self._lanes[_lane(task)] < (MAX_CONCURRENT_COMMANDS if task.kind == "command" else self._max_concurrent)
@@ -357,9 +377,11 @@ def run_worker(
             with hold_worker_lock(kitbag_home) as lock:
                 if damage := damaged_lock_notice(kitbag_home, previous):
                     log(damage)
-                asyncio.run(_serve_home(kitbag_home, lock, idle_seconds, max_concurrent, queues, log))
+                is_drained = asyncio.run(_serve_home(kitbag_home, lock, idle_seconds, max_concurrent, queues, log))
         except BlockingIOError:
             return False
+        if is_drained:
+            return True
         # A task may have been queued while we were exiting: its creator saw our lock and started no worker.
         if not _has_work(kitbag_home, queues):
             return True
@@ -372,7 +394,8 @@ async def _serve_home(
     max_concurrent: int,
     queues: Sequence[str],
     log: Callable[[str], None],
-) -> None:
+) -> bool:
+    """Whether it was drained."""
     log_checked_at = time.monotonic()
 
     def sign_of_life() -> None:
@@ -399,6 +422,7 @@ async def _serve_home(
             await worker.serve()
         finally:
             await worker.close()
+        return worker.is_drained
 
 
 def _exit_on_signal(worker: Worker, number: int) -> NoReturn:
@@ -415,11 +439,19 @@ def _exit_on_signal(worker: Worker, number: int) -> NoReturn:
 
 def _has_work(kitbag_home: str, queues: Iterable[str]) -> bool:
     with open_journal(kitbag_home) as journal:
-        served = ("", journal.home_queue, *(queues or (journal.queue,)))
-        tasks = [task for task in Board(journal).unfinished() if task.background and task.queue in served]
-        return any(not is_newer(task.version, kitbag_version()) and _is_free(journal, task) for task in tasks)
+        served = _served_queues(journal, queues)
+        tasks = [task for task in Board(journal).unfinished() if task.background and _is_for_us(journal, served, task)]
+        # A task that a worker on another machine runs is not ours to wait for.
+        free = [task for task in tasks if not journal.is_shared or task.status == "queued"]
+        return any(not is_newer(task.version, kitbag_version()) for task in free)
 
 
-def _is_free(journal: Journal, task: Task) -> bool:
-    """Not one that a worker on another machine runs."""
-    return not journal.is_shared or task.status == "queued"
+def _served_queues(journal: Journal, queues: Iterable[str]) -> frozenset[str]:
+    return frozenset(("", journal.home_queue, *(tuple(queues) or (journal.queue,))))
+
+
+def _is_for_us(journal: Journal, queues: frozenset[str], task: Task) -> bool:
+    """Not if it belongs to other workers, or needs a directory that this machine lacks."""
+    if task.queue not in queues:
+        return False
+    return task.queue == journal.home_queue or not task.directory or os.path.isdir(task.directory)
