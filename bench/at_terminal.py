@@ -1,7 +1,7 @@
 """What the chat costs a person: the wait for the prompt, for a key to appear, for a question to leave, and the work
 of the machine while an answer streams in, beside other agents at the same terminal.
 
-    python bench/at_terminal.py [--quick] [--json FILE] [--peers DIR] [--only NAME ...]
+    python bench/at_terminal.py [--quick] [--json FILE] [--peers DIR] [--only NAME ...] [--compare NAME=SRC ...]
 
 Each program runs in a pseudo-terminal of 80x24 against one model server on loopback, which sends all of them the same
 answer, and a short one where they ask for a title. The floor is a bare prompt_toolkit prompt, which starts nothing and
@@ -14,6 +14,8 @@ asks nobody. Other agents are measured where they are found below DIR (default: 
 Rounds alternate; times are medians. A round before them is not counted in those: some set themselves up at their first
 start, Codex a server that stays; what that takes is the column `first`, from the start to the request. CPU and memory
 are those of all processes with the program's home, so that such servers count. They are ended with the benchmark.
+`--compare before=/tmp/before/src` also measures the Kitbag of another checkout, in the same rounds. `start` is the CPU
+time from the start until keys have appeared, and depends less on what else the machine does than `prompt`.
 """
 
 import argparse
@@ -72,6 +74,8 @@ class Program(NamedTuple):
 
 class Cost(NamedTuple):
     ready: float
+    start: float
+    """CPU seconds until the first keys have appeared."""
     key: float
     """Until a typed character is on the screen."""
     asked: float
@@ -102,6 +106,7 @@ def main() -> None:
     parser.add_argument("--json", default="", metavar="FILE")
     parser.add_argument("--peers", default=os.environ.get("KITBAG_BENCH_PEERS", "/tmp/peers"), metavar="DIR")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME")
+    parser.add_argument("--compare", nargs="*", default=[], metavar="NAME=SRC")
     given = parser.parse_args()
     rounds = 2 if given.quick else 7
     # In small pieces, as a model says it.
@@ -109,7 +114,7 @@ def main() -> None:
         places = Path(base)
         programs = [
             program
-            for program in [*own_programs(), *peers_below(Path(given.peers), server.url)]
+            for program in [*own_programs(given.compare), *peers_below(Path(given.peers), server.url)]
             if not given.only or program.name in given.only
         ]
         costs: dict[str, list[Cost]] = {program.name: [] for program in programs}
@@ -130,24 +135,30 @@ def _answer(seen: Seen) -> Step:
 
 
 def print_table(costs: Mapping[str, list[Cost]], file: str) -> None:
-    print(f"{'':14}{'first':>10}{'prompt':>10}{'key':>9}{'asked':>9}{'answer':>11}{'idle':>9}{'memory':>10}")
+    print(
+        f"{'':14}{'first':>10}{'prompt':>10}{'start':>11}{'key':>9}{'asked':>9}{'answer':>11}{'idle':>9}{'memory':>10}"
+    )
     table: dict[str, dict[str, float]] = {}
     for name, (first, *others) in costs.items():
         row = Cost(*(median(values) for values in zip(*others, strict=True)))
         table[name] = {**row._asdict(), "first": first.ready + first.asked}
         start, memory = first.ready + first.asked, row.memory / 2**20
         print(
-            f"{name:14}{start * 1000:7.0f} ms{row.ready * 1000:7.0f} ms{row.key * 1000:6.0f} ms"
-            f"{row.asked * 1000:6.0f} ms{row.stream * 1000:7.0f} CPU{row.idle * 1000:6.1f} ‰{memory:7.0f} MB"
+            f"{name:14}{start * 1000:7.0f} ms{row.ready * 1000:7.0f} ms{row.start * 1000:7.0f} CPU"
+            f"{row.key * 1000:6.0f} ms{row.asked * 1000:6.0f} ms{row.stream * 1000:7.0f} CPU"
+            f"{row.idle * 1000:6.1f} ‰{memory:7.0f} MB"
         )
     if file:
         Path(file).write_text(json.dumps(table, indent=2))
 
 
-def own_programs() -> list[Program]:
+def own_programs(compared: Sequence[str]) -> list[Program]:
+    command, model = [sys.executable, "-m", "kitbag"], {"KITBAG_MODEL": MODEL}
+    others = [entry.partition("=") for entry in compared]
     return [
         Program("bare prompt", "READY", [sys.executable, "-c", FLOOR], answers=False),
-        Program("kitbag", "ask anything", [sys.executable, "-m", "kitbag"], {"KITBAG_MODEL": MODEL}),
+        Program("kitbag", "ask anything", command, model),
+        *(Program(name, "ask anything", command, {**model, "PYTHONPATH": source}) for name, _, source in others),
     ]
 
 
@@ -238,6 +249,7 @@ def measure(program: Program, server: ModelServer, base: Path) -> Cost:
             terminal.press(ENTER)
         ready = waited(lambda: program.ready in terminal.text(), terminal, begun)
         keys = [waited_for_key(terminal, at) for at in range(len(QUESTION))]
+        start = cpu_of(home)
         asked = stream = 0.0
         if program.answers:
             terminal.watch(1.0)  # as long as a person types: what was put off until after the prompt is loaded
@@ -251,7 +263,7 @@ def measure(program: Program, server: ModelServer, base: Path) -> Cost:
         before, begun = cpu_of(home), time.perf_counter()
         terminal.watch(3.0)
         idle = (cpu_of(home) - before) / (time.perf_counter() - begun)
-        return Cost(ready, median(keys), asked, stream, idle, memory_of(home))
+        return Cost(ready, start, median(keys), asked, stream, idle, memory_of(home))
 
 
 def asks_for_trust(terminal: PseudoTerminal) -> bool:

@@ -165,7 +165,7 @@ class Chief:
 
 async def in_front(house: House, count: int) -> list[Row]:
     chief = Chief(2 * count)
-    options = Options(directory=str(house.work), limits=Limits())
+    options = Options(directory=str(house.work), limits=Limits(), mode="plan")  # it starts agents without a question
     with contextlib.closing(house.journal()) as journal:
         async with Agent(provider=chief, options=options, journal=journal) as agent, agent.run("Begin.") as run:
             before = len(journal.waits)

@@ -51,6 +51,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         random.Random(os.environ["SHUFFLE"]).shuffle(items)
 
 
+EXPLORE_ALLOWED = '[permissions]\nallow = ["Task(Explore)"]\n'
+
+
 class World:
     """A home, a workspace that is a git repository, and a place outside both."""
 
@@ -235,6 +238,12 @@ def kitbag_home(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(world.home))
     monkeypatch.setenv("KITBAG_HOME", str(world.home / ".kitbag"))
+
+
+@pytest.fixture
+def explore_allowed(world: World) -> None:
+    """The user's rule that starts Explore without a question."""
+    world.write("~/.kitbag/settings.toml", EXPLORE_ALLOWED)
 
 
 @pytest.fixture

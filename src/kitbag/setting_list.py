@@ -348,7 +348,7 @@ SETTINGS: tuple[Setting, ...] = (
         key="chat.theme",
         kind="auto|dark|light",
         default="auto",
-        description="colors for a dark or light background; auto: light if COLORFGBG says so",
+        description="colors for a dark or light background; auto: ask the terminal, or else COLORFGBG",
     ),
     Setting(
         key="chat.vim",

@@ -10,7 +10,7 @@ from support.boards import all_tasks
 from support.delegating import AN_AGENT, results, script
 from support.house import House
 
-pytestmark = pytest.mark.usefixtures("kitbag_home")
+pytestmark = pytest.mark.usefixtures("kitbag_home", "explore_allowed")
 
 
 def call(skill: str, args: str = "") -> Step:

@@ -347,7 +347,7 @@ class TestAtATerminal:
     def test_skill_loading(self, shop: Shop) -> None:
         with self.opened(shop, "developer") as driven:
             driven.say(REVIEW)
-            driven.until_seen("shop/code_review", "Explore", "PR #123", "ILIKE")
+            driven.until_seen("shop/code_review", "PR #123", "ILIKE")
 
     def test_subagent_routing_asks_and_then_reports(self, shop: Shop) -> None:
         with self.opened(shop, "support") as driven:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from behaviour.contained import ANOTHER, DAMAGED, Bystander, record, run_contained
-from conftest import World
+from conftest import EXPLORE_ALLOWED, World
 from kitbag.store.journal import Journal, JournalEntry, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import TASKS_STREAM
@@ -46,6 +46,7 @@ RULES = [
 def house(world: World) -> World:
     world.env["KITBAG_MODEL"] = f"scripted:{world.write('~/script.json', json.dumps({'rules': RULES}))}"
     world.env["KITBAG_HOME"] = str(world.home / ".kitbag")
+    world.write("~/.kitbag/settings.toml", EXPLORE_ALLOWED)
     return world
 
 

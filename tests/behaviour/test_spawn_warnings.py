@@ -7,6 +7,7 @@ import pytest
 
 from conftest import World
 from kitbag.testing import ModelServer, Rule, Script, Step
+from support import needs
 from support.connected import at_home, run, scripted, served, text
 from support.delegating import AN_AGENT, task
 from support.headless import answer, ask, point
@@ -148,6 +149,24 @@ def test_a_packed_task_that_breaks_its_output_contract_is_told_and_is_no_success
         waited = world.run("tasks", "output", started, "--wait", "50")
         assert (waited.returncode, missing in waited.stderr) == (6, True), waited.stderr
     assert missing in world.json("tasks", "show", started)["warnings"]
+
+
+@pytest.mark.parametrize("options", [("--background",), ("--pack", "T1"), ("--pack", "T1", "--background")])
+def test_what_is_resolved_when_the_agent_starts_is_no_warning_before_it(world: World, options: tuple[str, ...]) -> None:
+    needs.bubblewrap()
+    world.skill("~/.kitbag/skills", "speaks", body="It says !`echo hello-there`.")
+    world.write("~/.kitbag/agents/reviewer.md", "---\nname: reviewer\ndescription: R.\nskills: speaks\n---\nReview.\n")
+    world.write("~/.kitbag/settings.toml", '[permissions]\nallow = ["Bash(echo:*)"]\n')
+    world.write(".kitbag/tasks/T1.md", "---\nid: T1\ntitle: Look\n---\nLook at it.\n")
+    with model("Never.") as server:
+        point(world, server)
+        started = world.run("agents", "run", "reviewer", "Review it.", *options)
+        shown = started.stdout + started.stderr
+        if "--background" in options:
+            world.run("tasks", "output", started.stdout.strip(), "--wait", "50")
+        assert "It says hello-there." in str(server.requests[0].body)
+    [one] = world.json("tasks", "list")
+    assert "stays as written" not in shown + "\n".join(world.json("tasks", "show", one["id"])["warnings"])
 
 
 def test_an_agent_that_needs_an_unknown_skill_fails_in_the_foreground_and_in_the_background(world: World) -> None:

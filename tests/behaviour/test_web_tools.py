@@ -135,7 +135,7 @@ def test_a_read_only_agent_asks_before_it_uses_the_web_and_knows_if_it_cannot(
 ) -> None:
     server = start(servers)
     url = f"http://127.0.0.1:{server.port}/"
-    allow(house, opened=(f"127.0.0.1:{server.port}",))
+    allow(house, f"Task({agent})", opened=(f"127.0.0.1:{server.port}",))
     fetch = Step(calls=(("c1", "WebFetch", json.dumps({"url": url})),))
     delegate = Step(
         calls=(("c2", "Task", json.dumps({"subagent_type": agent, "prompt": "Look.", "description": "d"})),)
@@ -158,7 +158,7 @@ def test_a_read_only_agent_asks_before_it_uses_the_web_and_knows_if_it_cannot(
     assert "WebFetch and WebSearch may need the user's approval" in accompanied.system[0].text
     assert "WebFetch" in [question.tool for question in person.asked]
     assert len(server.heads) == 1
-    allow(house, "WebFetch(domain:example.com)")
+    allow(house, f"Task({agent})", "WebFetch(domain:example.com)")
     by_rule = child_of(None)
     assert {tool.name for tool in by_rule.tools} >= {"WebFetch"}
     assert "WebSearch" not in {tool.name for tool in by_rule.tools}

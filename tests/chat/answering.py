@@ -21,6 +21,7 @@ Answer = str | FormAnswer | None | Callable[[Form], FormAnswer | None]
 
 class AnsweringFace:
     is_plain = True
+    keeps_everything = False
     can_ask = True
 
     def __init__(self, *answers: Answer) -> None:

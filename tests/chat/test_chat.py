@@ -151,15 +151,21 @@ def test_the_mode_changes_with_shift_tab(world: World) -> None:
 
 def test_another_agent_is_given_work(world: World) -> None:
     spawn = calls("Task", subagent_type="Explore", prompt="FIND THE LINE", description="look around")
-    rules = [Rule([Step(text="Found it.")], system="FIND THE LINE"), Rule([spawn, Step(text="It says so.")])]
+    steps = [spawn, Step(text="It says so."), spawn, Step(text="It says so again.")]
+    rules = [Rule([Step(text="Found it.")] * 2, system="FIND THE LINE"), Rule(steps)]
     with ModelServer(Script(rules)) as server:
         point(world, server)
         with chat(world) as driven:
             driven.say("look around")
-            driven.until_seen("Explore", "It says so.")
+            driven.until_seen("Explore", "plan", "Glob, Grep, Read", "allow `Task(Explore)` for this session")
+            driven.choose("s")
+            driven.until_seen("It says so.")
             assert "Found it." in said_to(server)
+            driven.say("look around again")
+            driven.until_seen("It says so again.")
 
 
+@pytest.mark.usefixtures("explore_allowed")
 def test_background_work_ends_and_the_model_is_told(world: World) -> None:
     spawn = calls("Task", subagent_type="Explore", prompt="FIND IT", description="look", run_in_background=True)
     steps = [spawn, Step(text="It runs."), Step(text="It has ended.")]

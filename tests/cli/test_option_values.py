@@ -13,6 +13,7 @@ from kitbag.cli.root import cli
 from kitbag.errors import UsageError
 from kitbag.testing import ModelServer
 from support.headless import point, script
+from support.matrix import sample
 
 TEXTS = (
     "--permission-mode=autonomous", "--permission-mode", "--help", "-h", "--version", "-", "--", "---", "--json", "--dir=/",
@@ -128,7 +129,7 @@ def test_behind_two_dashes_every_word_is_an_argument(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", [place for place in GROUPS if place.path], ids=_name)  # of the root it is a message
-@pytest.mark.parametrize("text", [text for text in TEXTS if text.startswith("-")])
+@pytest.mark.parametrize("text", sample([text for text in TEXTS if text.startswith("-")], 5))
 def test_behind_two_dashes_a_group_reads_no_option(at_home: World, place: Place, text: str) -> None:
     del at_home
     done = CliRunner().invoke(cli, [*place.path, "--", text], obj={})

@@ -37,7 +37,8 @@ def test_a_decision_is_explained_part_by_part(world: World) -> None:
         (("Edit(src/a.py)", "--allow", "Edit", "--deny", "Edit(*.py)"), 6),
         (("Edit(src/a.py)", "--allow", "Edit", "--ask", "Write"), 0),
         (("WebFetch(https://x.com/a)", "--allow", "WebFetch(domain:x.com)"), 0),
-        (("Agent(Explore)",), 0),
+        (("Agent(Explore)",), 1),
+        (("Agent(Explore)", "--permission-mode", "plan"), 0),
         (("Task(general-purpose)",), 1),
         (("Skill(deploy now)", "--deny", "Skill(deploy *)"), 6),
         (("mcp__srv__tool", "--allow", "mcp__srv"), 0),
@@ -73,13 +74,6 @@ def test_a_wrong_command_line_is_told(world: World, arguments: tuple[str, ...]) 
     assert done.returncode == 2, done.stdout
     assert done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_an_agent_that_took_the_name_of_a_built_in_one_is_asked_for(world: World) -> None:
-    world.write(
-        "~/.kitbag/agents/Explore.md", "---\nname: Explore\ndescription: d\npermission-mode: autonomous\n---\nx\n"
-    )
-    assert world.run("permissions", "test", "Task(Explore)").returncode == 1
 
 
 def test_nothing_that_is_judged_is_run_or_acts_on_the_terminal(world: World) -> None:

@@ -112,6 +112,7 @@ def test_without_any_task_the_lists_are_empty_and_make_nothing(house: World) -> 
     assert not (house.home / ".kitbag/state").exists()
 
 
+@pytest.mark.usefixtures("explore_allowed")
 def test_the_answer_of_a_request_waits_for_background_work_and_tells_the_model_of_its_end(house: World) -> None:
     call = {
         "id": "t1",
@@ -125,6 +126,7 @@ def test_the_answer_of_a_request_waits_for_background_work_and_tells_the_model_o
     assert done.stdout == "Started.\nIt ended.\n"
 
 
+@pytest.mark.usefixtures("explore_allowed")
 def test_without_waiting_the_exit_code_says_that_something_still_runs(house: World) -> None:
     call = {
         "id": "t1",

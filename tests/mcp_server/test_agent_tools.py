@@ -15,6 +15,7 @@ from support.connected import Served, at_home, run, scripted, served, text, unti
 from support.waiting import until_true
 
 __all__ = ["at_home"]  # a fixture that every test here uses
+pytestmark = pytest.mark.usefixtures("explore_allowed")
 
 
 def test_agents_are_listed_and_an_agent_s_answer_comes_back_as_data(world: World) -> None:
@@ -34,21 +35,27 @@ def test_agents_are_listed_and_an_agent_s_answer_comes_back_as_data(world: World
     run(work)
 
 
-def test_an_agent_that_needs_an_answer_is_refused_where_nobody_can_be_asked(world: World) -> None:
+@pytest.mark.parametrize("agent", ["general-purpose", "Explore"])
+def test_an_agent_that_needs_an_answer_is_refused_where_nobody_can_be_asked(world: World, agent: str) -> None:
+    world.write("~/.kitbag/settings.toml", "")
     model = scripted(world, "Done.")
 
     async def work() -> None:
         async with served(world, model=model) as server, server.client() as client:
-            said = await text(client, "Task", subagent_type="general-purpose", prompt="Do it.")
+            said = await text(client, "Task", subagent_type=agent, prompt="Do it.")
             assert said.startswith("ERROR")
             assert "not interactive" in said
-        async with served(world, model=model, mode="autonomous") as server, server.client() as client:
-            assert "Status: completed" in await text(client, "Task", subagent_type="general-purpose", prompt="Do it.")
+            assert f"adds the rule `Task({agent})` to permissions.allow" in said
+        for options in ({"mode": "autonomous"}, {"only_tools": (f"Task({agent})", "Read")}):
+            async with served(world, model=model, **options) as server, server.client() as client:
+                assert "Status: completed" in await text(client, "Task", subagent_type=agent, prompt="Do it.")
 
     run(work)
 
 
-def test_a_client_that_can_ask_its_person_is_asked(world: World) -> None:
+@pytest.mark.parametrize("agent", ["general-purpose", "Explore"])
+def test_a_client_that_can_ask_its_person_is_asked(world: World, agent: str) -> None:
+    world.write("~/.kitbag/settings.toml", "")
     model = scripted(world, "Done.")
     asked: list[str] = []
     answers = iter(["no", "allow once", ""])
@@ -60,12 +67,13 @@ def test_a_client_that_can_ask_its_person_is_asked(world: World) -> None:
 
     async def work() -> None:
         async with served(world, model=model) as server, server.client(elicitation_callback=ask) as client:
-            said = [await text(client, "Task", subagent_type="general-purpose", prompt="Do IT.") for _ in range(3)]
+            said = [await text(client, "Task", subagent_type=agent, prompt="Do IT.") for _ in range(3)]
             assert "the user denied this action" in said[0]
             assert "Status: completed" in said[1]
             assert "was not started" in said[2]
             assert "Do IT." in asked[0]
-            assert "general-purpose" in asked[0]
+            assert agent in asked[0]
+            assert ("plan" if agent == "Explore" else "everything your rules allow") in asked[0], "its mode and tools"
 
     run(work)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mcp_types import ResourceListChangedNotification
 
-from conftest import World
+from conftest import EXPLORE_ALLOWED, World
 from kitbag.mcp_server.stdio import MAX_LINE_BYTES
 from support.boards import all_tasks
 from support.connected import at_home, over_stdio, run, scripted, text, until
@@ -126,6 +126,7 @@ def test_what_is_no_message_is_answered_and_it_goes_on_and_output_stays_pure(wor
 
 def test_a_client_that_leaves_stops_what_works_in_front_and_leaves_what_works_behind(world: World) -> None:
     front = scripted(world, {"text": "Late.", "delay": 60})
+    world.write("~/.kitbag/settings.toml", EXPLORE_ALLOWED)
     process = Process(world, "--model", front)
     process.begin()
     assert "background" in process.call(1, "Task", subagent_type="Explore", prompt="Behind.", run_in_background=True)

@@ -33,13 +33,16 @@ BASE: Final = Path("/tmp/kitbag-recorded")
 RECORD: Final = "RECORD" in os.environ
 _CHANGING: Final = (
     (re.compile(re.escape(os.path.dirname(kitbag.__file__))), "PACKAGE"),
+    # Each second of a command; on a busy machine, any takes one.
+    (re.compile(r'^\{"type": "tool_progress", "call_id": "\w+", "text": "\d+ s(: .*)?"\}\n', re.MULTILINE), ""),
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+\d\d:\d\d)?"), "TIME"),
     (re.compile(r"\b20\d\d-\d\d-\d\d\b"), "DATE"),
+    # Before durations: `1234567d` is an id. It may also be all letters.
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "ID"),
+    (re.compile(r"\b([0-9a-f]{12}|[0-9a-f]{8})\b"), "ID"),
     (re.compile(r"\b\d+ (s|seconds?|min|minutes?|h|hours?|days?) ago\b"), "AGO"),
     (re.compile(r"\b\d+(\.\d+)? ?(ms|[smhd])\b( \d+ ?[smh]\b)*"), "DURATION"),
     (re.compile(r'"(seconds|duration_ms|duration|elapsed)": ?[\d.]+'), r'"\1": DURATION'),
-    (re.compile(r"\b(?=[0-9a-f]*\d)([0-9a-f]{12}|[0-9a-f]{8})\b"), "ID"),
-    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "ID"),
     (re.compile(r"\bprocess \d+|\bpid \d+"), "process PID"),
     (re.compile(r'"pid": ?\d+'), '"pid": PID'),
     (re.compile(r"bubblewrap \d[\d.]+"), "bubblewrap VERSION"),

@@ -1,7 +1,11 @@
 """Rewinding: the conversation, the files or both as before a message; nothing that somebody else wrote changes."""
 
 import asyncio
+import os
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +23,13 @@ from kitbag.messages import Message, Text, ToolCall, ToolResult, Usage
 from kitbag.runtime.export import collect_export_info, export_json
 from kitbag.runtime.rewind import RewindScope, SessionRewind
 from kitbag.runtime.undo import SessionUndo
+from kitbag.store.fault_points import UNDO_POINTS, VARIABLE
 from kitbag.tasks.board import Board
 from kitbag.tasks.notifications import render_notifications, take_unnotified
 from kitbag.tasks.task import TaskRequest, TaskResult
 from support.changing import Shop, Tree
 from support.matrix import rounds
+from support.waiting import TEST_TIMEOUT
 
 
 @pytest.fixture
@@ -88,6 +94,42 @@ def test_both_are_as_before_the_message_and_it_is_itself_undone(shop: Shop) -> N
     undo_rewind(shop)  # which rewinds again
     assert "b2" not in shop.tree()
     assert texts(resume(shop.journal, "shop")) == ["Message 1", "Answer 1"]
+
+
+_REWINDING = """
+import sys
+from kitbag.library.scopes import find_places
+from kitbag.runtime.rewind import SessionRewind
+from kitbag.runtime.undo import SessionUndo
+from kitbag.store.journal import Journal
+from kitbag.store.redaction import Redactor
+root, session, journal = sys.argv[1:]
+rewind = SessionRewind(SessionUndo(Journal.open(journal, Redactor(())), find_places(root), session))
+rewind.run(rewind.make_plan(2), "both")
+"""
+
+
+@pytest.mark.parametrize("changed_meanwhile", [False, True])
+def test_a_kill_after_the_files_leaves_the_conversation_and_is_finished_later(
+    shop: Shop, changed_meanwhile: bool
+) -> None:
+    three_messages(shop)
+    before, conversation = shop.tree(), texts(shop.session)
+    command = [sys.executable, "-c", _REWINDING, str(shop.root), "shop", shop.journal.path]
+    killed = subprocess.run(command, env={**os.environ, VARIABLE: UNDO_POINTS[0]}, timeout=TEST_TIMEOUT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert "b2" not in shop.tree(), "the files were restored"
+    assert texts(resume(shop.journal, "shop")) == conversation
+    assert rewind_of(shop).interrupted == [2], "which is reported"
+    if changed_meanwhile:  # as if the kill had come before this file
+        (shop.root / "b3").write_bytes(b"3\n")
+    assert rewind(shop, 2) == []
+    assert texts(resume(shop.journal, "shop")) == ["Message 1", "Answer 1"]
+    assert "b3" not in shop.tree()
+    assert rewind_of(shop).interrupted == []
+    undo_rewind(shop)
+    assert shop.tree() == before
+    assert texts(resume(shop.journal, "shop")) == conversation
 
 
 def test_only_the_conversation_and_the_model_hears_which_files_are_newer(shop: Shop) -> None:

@@ -10,6 +10,7 @@ from kitbag.store import known_values
 from kitbag.store.known_values import KnownValues
 from kitbag.store.redaction import Redactor
 from kitbag.store.streaming_redaction import StreamingRedactor
+from support.matrix import sample
 
 LETTERS = st.text("abAB-é日\n\ud800", max_size=30)
 
@@ -23,7 +24,7 @@ def test_what_is_found_is_what_a_search_for_each_finds(values: list[str], pieces
     assert sorted(set(found)) == sorted({value for value in values if value and value in text})
 
 
-@pytest.mark.parametrize("length", range(1, 41))
+@pytest.mark.parametrize("length", sample(range(1, 41), 10))
 def test_a_value_of_any_length_is_found_at_any_offset(length: int) -> None:
     chance = random.Random(length)
     value = "".join(chance.choices("abcdefgh", k=length))

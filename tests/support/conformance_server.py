@@ -49,10 +49,10 @@ from mcp_types import (
 )
 
 from kitbag.assembly.run_options import Options
-from kitbag.mcp_server.http import create_application, run_application
-from kitbag.mcp_server.http_guard import Application, Receive, Scope, Send
+from kitbag.mcp_server.http import MAX_CONNECTIONS, create_application
 from kitbag.mcp_server.server import Context, KitbagServer
 from kitbag.mcp_server.server_state import HttpOptions, ServerState
+from kitbag.net.local_server import Application, Receive, Scope, Send, run_application
 
 TOKEN = "t" * 40
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
@@ -317,7 +317,7 @@ async def conformance_server(directory: str) -> AsyncIterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         guarded = create_application(ConformanceServer(state), state.clients, HttpOptions(port=port), port, TOKEN)
-        running = asyncio.create_task(run_application(with_token(guarded), listener))
+        running = asyncio.create_task(run_application(with_token(guarded), listener, MAX_CONNECTIONS))
         try:
             yield f"http://127.0.0.1:{port}/mcp"
         finally:

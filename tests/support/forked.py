@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import json
 import os
-import pkgutil
 import signal
 import socket
 import subprocess
@@ -22,8 +21,8 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[0] = os.path.dirname(sys.path[0])  # the folder of this script was there
 
-from support.disk import SKIPPED, skip_syncs
 from support.waiting import TEST_TIMEOUT
+from support.warm import forget_sandbox, warm_up
 
 _LONGEST = 1 << 20
 
@@ -110,26 +109,6 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 # --- the process that forks ---------------------------------------------------------------------------------------
 
 
-def _import_everything() -> None:
-    """All of Kitbag but what needs an extra, which costs more than it saves."""
-    import kitbag
-
-    for found in pkgutil.walk_packages(kitbag.__path__, "kitbag."):
-        if found.name.startswith(
-            ("kitbag.mcp_server", "kitbag.integrations", "kitbag.models.adapters.pydantic_ai", "kitbag.__")
-        ):
-            continue
-        importlib.import_module(found.name)
-    from kitbag.sandbox.confine import detect_sandbox
-    from kitbag.text.tokens import token_counter
-
-    if SKIPPED in os.environ:
-        skip_syncs()
-    _retry_soon()
-    detect_sandbox()  # tried once for all
-    token_counter().count("zxqjvw")  # a word that is not in the vocabulary takes long the first time
-
-
 def _retry_soon() -> None:
     """What a provider asks for is waited for as ever."""
     import msgspec
@@ -152,10 +131,7 @@ def _child(order: dict[str, Any], descriptors: list[int]) -> int:
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # noqa: SIM115
     os.chdir(order["cwd"])
-    if order["env"].get("PATH") != os.environ.get("PATH"):
-        from kitbag.sandbox import confine
-
-        confine._detect.cache_clear()
+    forget_sandbox(order["env"].get("PATH"))
     os.environ.clear()
     os.environ.update(order["env"])
     from kitbag.cli import main
@@ -196,10 +172,8 @@ def _fork(order: dict[str, Any], descriptors: list[int], connection: socket.sock
 
 
 def _serve(connection: socket.socket) -> None:
-    import gc
-
-    _import_everything()
-    gc.freeze()
+    _retry_soon()
+    warm_up()
     while True:
         try:
             size = int.from_bytes(_exactly(connection, 4), "big")

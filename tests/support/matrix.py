@@ -16,8 +16,8 @@ long: Final = pytest.mark.long
 
 
 def examples(count: int) -> int:
-    """Of a property test; `count` says how it compares with others, which have 100; `make test` has at most 60."""
-    return max(count, min(10 * count, 1000)) if LONG else min(count, 60)
+    """Of a property test; `count` says how it compares with others, which have 100; `make test` has at most 40."""
+    return max(count, min(10 * count, 1000)) if LONG else min(count, 40)
 
 
 def rounds(count: int, fewer: int) -> int:

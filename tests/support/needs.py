@@ -33,6 +33,13 @@ def package(name: str) -> None:
         missing(f"{name} is not installed; pip install -e '.[dev]' brings it")
 
 
+def chromium() -> None:
+    """Skips the test, or fails it in CI, where the browser or what drives it is missing."""
+    package("playwright")
+    if shutil.which("chromium") is None:
+        missing("Chromium is not installed; scripts/system-packages installs it")
+
+
 def conformance_suite() -> str:
     """The path of its program; skips the test, or fails it in CI, where it is not installed."""
     path = ROOT / ".cache/mcp-conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js"

@@ -20,7 +20,7 @@ from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.task import TaskRequest
 from kitbag.tasks.worker import run_worker
-from support.disk import SKIPPED, skip_syncs
+from support.warm import forget_sandbox, warm_up
 
 
 def _work(given: dict[str, Any]) -> None:
@@ -54,6 +54,7 @@ def _child(given: dict[str, Any]) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    forget_sandbox(given["environment"].get("PATH"))
     os.environ.clear()
     os.environ.update(given["environment"])
     importlib.reload(fault_points)  # reads the environment anew
@@ -67,8 +68,7 @@ def _child(given: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    if SKIPPED in os.environ:
-        skip_syncs()
+    warm_up()
     for line in sys.stdin:
         given = json.loads(line)
         if given["kind"] == "wait":

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from conftest import World
+from kitbag.agent.inbox import Inbox, InboxMessage
 from kitbag.agent.resume import resume
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.run_options import Options
@@ -22,7 +23,8 @@ from kitbag.tasks.agent_permissions import describe_agent_tools
 from kitbag.tasks.board import Board
 from kitbag.tasks.delegation import TaskDelegation
 from kitbag.tasks.reports import build_report
-from kitbag.tasks.task import TaskRequest, TaskResult
+from kitbag.tasks.send import send_to_task
+from kitbag.tasks.task import Task, TaskRequest, TaskResult
 from kitbag.tasks.worker import Worker
 from kitbag.tasks.worker_process import wait_until_finished
 from kitbag.testing import ModelServer, Rule, Script, Scripted, Step
@@ -34,7 +36,7 @@ from support.delegating import AN_AGENT, results, script, task
 from support.house import House
 from support.waiting import TEST_TIMEOUT, until_true
 
-pytestmark = pytest.mark.usefixtures("store", "kitbag_home")
+pytestmark = pytest.mark.usefixtures("store", "kitbag_home", "explore_allowed")
 
 
 def test_an_agent_works_in_a_context_of_its_own_and_only_its_answer_comes_back(world: World) -> None:
@@ -534,7 +536,8 @@ class TestAnAgentThatChanges:
             ]
         )
         house = House(world)
-        house.ask("Hi.", "Ask Explore.", steps=rules, trust_workspace=True)
+        world.write("~/.kitbag/settings.toml", "")
+        house.ask("Hi.", "Ask @agent-Explore.", steps=rules, trust_workspace=True)
         assert "Task is not allowed" in results(house)
         assert not (world.workspace / "new.txt").exists()
 
@@ -604,6 +607,34 @@ def test_an_agent_that_waits_for_a_person_s_answer_is_not_taken_for_one_that_han
 
     assert asyncio.run(work()) == ["outer completed", "inner completed"]
     assert (world.workspace / "new.txt").exists()
+
+
+@pytest.mark.parametrize("taken_back", [False, True])
+def test_a_message_that_is_sent_in_the_moment_an_agent_ends_is_delivered_or_taken_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, taken_back: bool
+) -> None:
+    finish, claim, sent = Board.finish, Board.claim, list[InboxMessage]()
+
+    async def send_and_finish(board: Board, task_id: str, run: int, result: TaskResult) -> bool:
+        if not sent:  # after the agent's last look into its inbox
+            sent.append(await send_to_task(board, board.find(task_id), "Use tabs."))
+        return await finish(board, task_id, run, result)
+
+    async def take_back_and_claim(board: Board, claimed: Task, *more: Any, **options: Any) -> bool:
+        if sent and taken_back:
+            assert await Inbox(board.journal, claimed.id).take_back(sent[0].id) is not None
+        return await claim(board, claimed, *more, **options)
+
+    monkeypatch.setattr(Board, "finish", send_and_finish)
+    monkeypatch.setattr(Board, "claim", take_back_and_claim)
+    house = House(world)
+    house.ask("Go.", steps=script([Step(calls=(task(),)), "Done."], ["Found.", "With tabs."]))
+    [found] = all_tasks(world)
+    assert found.result is not None
+    assert (found.status, found.result.text) == ("completed", "Found." if taken_back else "With tabs.")
+    assert found.result.text in results(house)
+    assert found.result.turns == (1 if taken_back else 2)
+    assert any("Use tabs." in str(request.messages) for request in house.requests) != taken_back
 
 
 @pytest.mark.parametrize("resumed", [False, True])

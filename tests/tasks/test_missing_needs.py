@@ -9,7 +9,7 @@ from support.boards import all_tasks
 from support.delegating import AN_AGENT, results, task
 from support.house import House
 
-pytestmark = pytest.mark.usefixtures("kitbag_home")
+pytestmark = pytest.mark.usefixtures("kitbag_home", "explore_allowed")
 FENCED = "```\nneed skill: style\n```\n"
 
 
@@ -46,6 +46,68 @@ FENCED = "```\nneed skill: style\n```\n"
 )
 def test_a_need_is_read_from_the_last_ten_lines_outside_fences(answer: str, names: list[str]) -> None:
     assert [need.name for need in find_needs(answer)] == names
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I can't continue.\nThe skill `style` is not available.",
+        "I cannot continue without the style skill.",
+        "I cannot continue without the skill `style`.",
+        "I am unable to format the file: the style skill was not provided.",
+        "I could not do it because the skill style is not in my context.",
+        "The skill `style` is not loaded, so I stopped.",
+        "The style skill is not available. I had to stop.",
+        "We were unable to proceed: no skill named 'style'.",
+        "Unable to continue: missing skill style.",
+        "Cannot format the file: the skill `style` is unknown.",
+        "**Status:** blocked. The skill `style` is missing.",
+        "Status: failed\nUnknown skill: style",
+        "Task failed: the style skill is not available.",
+        "The task is blocked: the skill `style` is not found.",
+        "# Blocked\nThe skill `style` is not available.",
+        "missing skill: style",
+        "I read ten files.\n" + "It is long.\n" * 12 + "I can't continue without the skill `style`.",
+        "- I read a.py.\n- I read b.py.\n\nBlocked: the skill `style` is not available.",
+        "- I read a.py.\n\nneed skill: style",
+    ],
+)
+def test_an_answer_that_says_it_can_t_go_on_names_what_is_missing(answer: str) -> None:
+    assert [need.name for need in find_needs(answer)] == ["style"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "# Review\n\n1. agents/a.md: the skill `style` is missing.\n2. The `tabs` skill is not found.",
+        "- Failed: the skill `style` is not available.\n- Passed: the other checks.",
+        "- Missing skill: style (agents/a.md, line 3)",
+        "* Unknown skill: style",
+        "> Blocked: the skill `style` is missing.",
+        "| agents/a.md | the skill style is missing |\n| status: failed | no skill named style |",
+        "Findings:\n- I could not find tests.\n- The skill `style` is missing.",
+        "I reviewed agents/a.md. The skill `style` is missing. I could not find other problems.",
+        "I reviewed agents/a.md.\nMissing skill: style",
+        "The skill `style` is missing.",
+        "agents/a.md names a skill that does not exist: the skill `style` is not found.",
+        "Error handling is fine, and the style skill is not available to the agent.",
+        "Error: agents/a.md:3: the skill `style` is unknown.",
+        "The build failed because the skill `style` is missing.",
+        "I checked ten agents.\n" + "This one is fine.\n" * 12 + "The last one failed: the skill `style` is missing.",
+        "I checked ten agents.\n" + "This one is fine.\n" * 12 + "Failed: the skill `style` is missing.",
+        "I fixed it. Without the skill `style`, agents/a.md could not start.",
+        "- Unresolved reference: @docs/plan.md in a.md\n- Missing file: docs/other.md",
+        "The page says: unresolved reference: @docs/plan.md",
+        "Done. I did not need the style skill.",
+        "Three skills are listed; no skill named style is among them.",
+    ],
+)
+def test_a_finding_about_a_missing_skill_or_file_is_no_need(answer: str) -> None:
+    assert find_needs(answer) == []
+
+
+def test_a_failed_run_is_no_reason_to_read_its_findings_as_needs() -> None:
+    assert find_needs("- The skill `style` is missing.", "the connection was lost") == []
 
 
 def test_the_error_of_a_failed_run_names_what_it_lacked() -> None:
@@ -85,7 +147,10 @@ def test_a_need_that_can_t_be_met_ends_the_task_as_failed_and_says_why(world: Wo
     world.skill("~/.kitbag/skills", "closed", disable_model_invocation="true")
     world.skill("~/.kitbag/skills", "huge", body="Long words. " * 500)
     world.skill("~/.kitbag/skills", "denied")
-    world.write("~/.kitbag/settings.toml", '[budget]\nskills = 300\n[permissions]\ndeny = ["Skill(denied)"]\n')
+    world.write(
+        "~/.kitbag/settings.toml",
+        '[budget]\nskills = 300\n[permissions]\nallow = ["Task(Explore)"]\ndeny = ["Skill(denied)"]\n',
+    )
     world.write("../outside/secret.md", "Secret.")
     house = House(world)
     rules = [Rule([Step(text=answer)] * 3, system=AN_AGENT), Rule([Step(calls=(task(),)), Step(text="Done.")])]

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from conftest import EXPLORE_ALLOWED
 from kitbag.agent.session import new_session_id
 from kitbag.permissions.approvals.approval import ApprovalRequest, action_digest
 from kitbag.permissions.approvals.queue import ApprovalQueue
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("store")
 @pytest.fixture
 def workshop(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
     """Also for workers that are started for real; they leave after a second."""
-    workshop.world.write("~/.kitbag/settings.toml", "[tasks]\nidle = 1\n")
+    workshop.world.write("~/.kitbag/settings.toml", f"[tasks]\nidle = 1\n{EXPLORE_ALLOWED}")
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "KITBAG_MODEL"):
         monkeypatch.delenv(name, raising=False)
     for name, value in workshop.environment.items():
@@ -255,7 +256,7 @@ class TestLimits:
 
     def test_of_a_hundred_agents_that_are_wanted_at_once_twenty_work_at_most(self, workshop: Workshop) -> None:
         house = House(workshop.world)
-        workshop.world.write("~/.kitbag/settings.toml", "[limits]\ncalls = 100\n")
+        workshop.world.write("~/.kitbag/settings.toml", f"[limits]\ncalls = 100\n{EXPLORE_ALLOWED}")
         calls = tuple(task(f"t{number}") for number in range(100))
         house.ask("Go", steps=script([Step(calls=calls), "Fine."], ["Done."]))
         assert results(house).count("Status: completed") == 100

@@ -567,3 +567,33 @@ def test_a_hint_in_brackets_is_only_a_remark_and_other_recoveries_name_the_field
 def test_a_text_from_a_json_encoder_has_its_emoji_back(tmp_path: Path) -> None:
     head = head_of(tmp_path, '---\nname: x\ndescription: "\\u00dcber \\ud83d\\ude80"\n---\n')
     assert head.metadata["description"] == "Über 🚀"
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "Check every change before you commit.\nUse tabs.",
+        "**Always** run the tests.",
+        "Note: this text has a colon.\nSecond line.",
+        "1. Read the file.\n2. Fix it.",
+        "> Quoted advice.",
+        "Zuerst alle Dateien lesen.",
+    ],
+)
+def test_prose_after_unclosed_frontmatter_is_body_although_a_rule_follows_later(prose: str) -> None:
+    text = f"---\nname: a\ndescription: Does a.\n\n{prose}\n\n---\n\nMore text.\n"
+    parts = split_frontmatter(text)
+    assert parts.frontmatter == "name: a\ndescription: Does a.\n"
+    assert parts.body == f"{prose}\n\n---\n\nMore text.\n"
+    assert parts.body_line == 5
+    assert [(problem.code, problem.line) for problem in parts.problems] == [("head-unclosed", 1)]
+
+
+def test_fields_after_a_blank_line_or_prose_stay_fields() -> None:
+    for text in (
+        "---\nname: a\n\ndescription: Does a.\n---\nBody.\n",
+        "---\nname: a\n\nthis line is broken\ndescription: Does a.\n---\nBody.\n",
+        "---\nname: a\ndescription: |\n  One.\n\n  Two words.\n---\nBody.\n",
+        '---\nname: a\ndescription: "One.\n\nTwo words."\n---\nBody.\n',
+    ):
+        assert split_frontmatter(text).body == "Body.\n"

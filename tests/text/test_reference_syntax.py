@@ -218,7 +218,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("piece", sample(HOSTILE, 9))
+@pytest.mark.parametrize("piece", sample(HOSTILE, 5))
 def test_no_text_costs_more_than_its_length_asks_for(piece: str) -> None:
     repeated = piece * (250_000 // len(piece))
     with processor_limit():

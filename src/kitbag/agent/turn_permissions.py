@@ -1,33 +1,55 @@
-"""Permissions of one turn: those of the run, plus what the active skills allow, minus what they forbid.
+"""Permissions of one turn: those of the run, plus what the active skills allow and the user's message asks for, minus
+what the skills forbid.
 
 Used by execute for every decision about a call. session_skills tracks the active skills and clears them with each user
 message; nothing is stored, so a resumed session has none.
 """
 
+import re
+from collections.abc import Iterable
+
 from kitbag.packing.session_skills import SessionSkills
 from kitbag.packing.skill_permissions import SkillPermissions
 from kitbag.permissions.decisions.decide import Permissions
-from kitbag.permissions.rules.rule import COMPANION_TOOLS
+from kitbag.permissions.decisions.policy import NON_ASKING_MODES
+from kitbag.permissions.rules.rule import COMPANION_TOOLS, PermissionRule, parse_rule
 
 
 class TurnPermissions:
     def __init__(self, skills: SessionSkills) -> None:
         self._skills = skills
         self._announced: list[SkillPermissions] = []
-        self._cached: tuple[Permissions, tuple[SkillPermissions, ...], Permissions] | None = None
+        self._mentioned: tuple[str, ...] = ()
+        """Agents that the user's message mentions."""
+        self._cached: tuple[Permissions, object, Permissions] | None = None
+
+    def mention_agents(self, names: Iterable[str]) -> None:
+        """The user asks for these agents in this turn: modes that ask start them without a question, if read-only."""
+        self._mentioned = (*self._mentioned, *names)
+
+    def _mentioned_rules(self) -> tuple[PermissionRule, ...]:
+        """For those that are read-only now: another file may have taken the name since."""
+        rules: list[PermissionRule] = []
+        for name in self._mentioned:
+            agent = self._skills.library.agents.get_exact(name)
+            # Other names could match more than themselves.
+            if agent is not None and agent.permission_mode == "plan" and re.fullmatch(r"[\w:./-]+", name):
+                rules.append(parse_rule(f"Task({name})", "allow", "the user's message", "session", "/"))
+        return tuple(rules)
 
     def apply_to(self, base: Permissions) -> Permissions:
         """Deny and ask rules still win, and limits hold: see permissions/decisions/decide."""
         active = self._skills.active_permissions()
-        if not active:
+        requested = self._mentioned_rules() if self._mentioned and base.mode not in NON_ASKING_MODES else ()
+        if not active and not requested:
             return base
-        if self._cached is not None and self._cached[0] is base and self._cached[1] == active:
+        if self._cached is not None and self._cached[0] is base and self._cached[1] == (active, requested):
             return self._cached[2]
-        permissions = base.with_rules(rule for skill in active for rule in skill.grants)
+        permissions = base.with_rules((*(rule for skill in active for rule in skill.grants), *requested))
         for skill in active:
             if skill.tool_limit is not None:
                 permissions = permissions.restricted_to(skill.tool_limit, skill.source)
-        self._cached = (base, active, permissions)
+        self._cached = (base, (active, requested), permissions)
         return permissions
 
     def blocked_reason(self, tool: str) -> str:

@@ -25,13 +25,14 @@ def check_persona(library: Registry) -> list[Notice]:
 
 
 def check_preloads(definition: AgentFile, library: Registry) -> list[Notice]:
-    """As a worker will find them: for a task that starts later."""
+    """For a task that starts later, which then resolves the references of these skills."""
     if not definition.skills:
         return []
     from kitbag.packing.preload import preload_skills, skills_budget
     from kitbag.text.tokens import estimate_tokens
 
-    preloads = preload_skills(definition, library, skills_budget(definition, library), estimate_tokens)
+    budget = skills_budget(definition, library)
+    preloads = preload_skills(definition, library, budget, estimate_tokens, lambda skill, body, line: (body, ()))
     return [*map(diagnostic_notice, preloads.warnings)]
 
 

@@ -334,6 +334,8 @@ class BaseAgent(AgentResources):
             command_blocks.extend(self.user_command_blocks)
             directory, window = self.context.directory, self.chosen.info.window
             content = await read_mentions(text, emit, executor, directory, self.is_interactive, window)
+            if not self.task_id:  # a task's messages may come from the model that started it
+                executor.turn_permissions.mention_agents(content.agents)
             return msgspec.structs.replace(content, blocks=(*command_blocks, *content.blocks))
 
         catalog = self.system_blocks[0].text if self.system_blocks else ""

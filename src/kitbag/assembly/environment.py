@@ -14,7 +14,7 @@ from kitbag.errors import Diagnostic
 from kitbag.events import Notice
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
-from kitbag.permissions.decisions.decide import READ_ONLY_AGENTS, Permissions
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.rules.live_rules import LiveRules
 from kitbag.permissions.rules.load import LoadedPermissions, PermissionFlags, resolve_workspace
@@ -101,7 +101,7 @@ def load_environment(
         removed_restrictions=removed_restrictions(places, lambda: trust),
     )
     loaded = live.current()
-    permissions = _make_permissions(workspace, live, library)
+    permissions = _make_permissions(workspace, live)
     persona_problems = library.check_persona()  # selects the persona, which may add a problem to the settings
     diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics, *persona_problems)
     return AgentEnvironment(
@@ -150,25 +150,16 @@ def with_persona(environment: AgentEnvironment, team: str, persona: str) -> Agen
         is_still_trusted=library_before.is_still_trusted,
     )
     _ = library.persona  # resolve it now
-    return msgspec.structs.replace(
-        environment,
-        library=library,
-        permissions=_make_permissions(environment.workspace, environment.live_rules, library),
-    )
+    permissions = _make_permissions(environment.workspace, environment.live_rules)
+    return msgspec.structs.replace(environment, library=library, permissions=permissions)
 
 
-def _make_permissions(workspace: Workspace, live_rules: LiveRules, library: Registry) -> Permissions:
+def _make_permissions(workspace: Workspace, live_rules: LiveRules) -> Permissions:
     from kitbag.sandbox.confine import detect_sandbox
 
     loaded = live_rules.current()
     return Permissions(
-        workspace,
-        loaded.mode,
-        loaded.rules,
-        detect_sandbox,
-        network=live_rules.network,
-        read_only_agents=lambda: _list_read_only_agents(library),
-        live_rules=live_rules,
+        workspace, loaded.mode, loaded.rules, detect_sandbox, network=live_rules.network, live_rules=live_rules
     )
 
 
@@ -212,10 +203,3 @@ def _list_skill_roots(library: Registry) -> tuple[str, ...]:
         if root.plugin_path:
             resolved[root.plugin_path] = os.path.realpath(root.plugin_path)
     return tuple(sorted(set(resolved.values()) - {""}))
-
-
-def _list_read_only_agents(library: Registry) -> frozenset[str]:
-    """The built-in agents that no file shadows; files may appear while a session runs."""
-    return frozenset(
-        agent.name for agent in library.agents if agent.root.scope == "built-in" and agent.name in READ_ONLY_AGENTS
-    )

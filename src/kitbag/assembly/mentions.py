@@ -87,6 +87,8 @@ class MentionedContent(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[Notice, ...] = ()
     files: tuple[str, ...] = ()
     """Absolute paths of the files that were read."""
+    agents: tuple[str, ...] = ()
+    """Those that a short message mentions."""
 
 
 NO_MENTIONS: Final = MentionedContent()
@@ -206,6 +208,7 @@ class _MentionReader:
         self._images: list[Image] = []
         self._notices: list[Notice] = []
         self._files: list[str] = []
+        self._agents: list[str] = []
         self._seen: set[object] = set()
         self._chars_left = max_chars
         self._image_chars_left = MAX_IMAGE_CHARS
@@ -221,7 +224,11 @@ class _MentionReader:
                 Notice(severity="warning", text=f"{omitted_notices:,} more warnings about @ mentions omitted")
             )
         return MentionedContent(
-            blocks=tuple(self._blocks), images=tuple(self._images), notices=tuple(notices), files=tuple(self._files)
+            blocks=tuple(self._blocks),
+            images=tuple(self._images),
+            notices=tuple(notices),
+            files=tuple(self._files),
+            agents=tuple(self._agents) if self._is_short else (),
         )
 
     def _warn(self, problem: str, fix: str = "") -> None:
@@ -398,6 +405,7 @@ class _MentionReader:
                 self._seen.add(("agent", agent.full_name))
                 text = f"The user wants the agent {agent.full_name} to do this. Start it with Task."
                 self._add_block("mentioned-agent", {"name": agent.full_name}, text)
+                self._agents.append(agent.full_name)
             return True
         if self._find(mention) is not None:
             return False

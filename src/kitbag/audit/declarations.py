@@ -14,7 +14,7 @@ from kitbag.audit.file_checks import FileRemark
 from kitbag.audit.file_content import FileContent
 from kitbag.audit.findings import AuditItem, Severity
 from kitbag.audit.shell_checks import find_unpinned_package
-from kitbag.audit.urls import foreign_hosts
+from kitbag.audit.urls import CHAT_HOOKS, foreign_hosts
 from kitbag.library.agent_document import AgentDocument, read_document
 from kitbag.library.dialects.permission_modes import normalize_mode
 from kitbag.library.dialects.tool_lists import ToolAccess, parse_tools
@@ -173,7 +173,8 @@ def _allows_all(value: YamlValue | None) -> bool:
 
 def _rate_hooks(commands: tuple[str, ...]) -> Severity | None:
     """A hook that contacts a stranger on every event is no formatter."""
-    return "high" if any(foreign_hosts(command) for command in commands) else None
+    strangers = [host for command in commands for host in foreign_hosts(command)]
+    return "high" if any(host not in CHAT_HOOKS for host in strangers) else None
 
 
 def _check_hooks(document: AgentDocument, remarks: list[tuple[int, FileRemark]]) -> tuple[str, ...]:
@@ -297,7 +298,8 @@ def _find_risky_settings(fields: dict[str, object]) -> list[tuple[str, Severity 
         if isinstance(rule, str) and _BROAD_RULE.fullmatch(rule.strip())
     ]
     if broad:
-        risky.append(("allow", None, f"allow: {', '.join(broad)}"))
+        only_edits = all(rule.strip().startswith(("Write", "Edit")) for rule in broad)
+        risky.append(("allow", "medium" if only_edits else None, f"allow: {', '.join(broad)}"))
     if fields.get("enableAllProjectMcpServers") is True:
         risky.append(("enableAllProjectMcpServers", None, "enableAllProjectMcpServers: true"))
     env = [name for name in as_map(fields.get("env")) if _RISKY_ENV.fullmatch(name)]

@@ -18,7 +18,7 @@ _MAX_DECODED: Final = 65536
 _BUDGET: Final = 1 << 20
 _MIN_REPORTED: Final = 400
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])(?:[A-Za-z0-9+/_-]{40,}+(?:[ \t\"'\\+,]{0,6}\n[ \t\"'+]{0,40})?+)++={0,2}")
-_HEX = re.compile(r"(?:\\x[0-9a-fA-F]{2}){20,}+")
+_HEX = re.compile(r"(?:\\x[0-9a-fA-F]{2}){8,}+")
 _HARMLESS_BEFORE = load_expression("encoded_text.harmless_before")
 _ACTS = load_expression("encoded_text.acts")
 

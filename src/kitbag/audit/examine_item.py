@@ -11,6 +11,7 @@ import msgspec
 
 from kitbag.audit import (
     aliases,
+    code_combinations,
     encoded_text,
     exfiltration,
     hidden_text,
@@ -24,7 +25,7 @@ from kitbag.audit import (
 from kitbag.audit.capability_checks import find_undeclared
 from kitbag.audit.capability_manifest import CapabilityCollector, CapabilityManifest
 from kitbag.audit.declarations import ItemDeclarations, read_declarations, read_settings_file
-from kitbag.audit.expressions import load_expression
+from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.file_checks import FileRemark, check_content, check_entry
 from kitbag.audit.file_content import FileContent, read_content
 from kitbag.audit.findings import (
@@ -52,6 +53,8 @@ _MAX_PER_RULE: Final = 20
 _FEW_FILES: Final = 12
 _MAX_HITS: Final = 600
 _FIXTURES = load_expression("examine_item.fixtures")
+_WORTH_HIDING: Final = frozenset(load_words("examine_item.worth_hiding"))
+_DOCUMENTS = load_expression("examine_item.documents")
 _RUNS_FILE = load_expression("examine_item.runs_file")
 _ABOUT_SECURITY = load_expression("examine_item.about_security")
 
@@ -108,7 +111,7 @@ class _Examination:
         self.sign_lines: dict[str, list[tuple[int, str, int]]] = {}
         self.started_files: dict[str, set[str]] = {}
         """For each text, the names of the item's other files that it runs or tells the agent to follow."""
-        self.fixtures = {os.path.basename(entry.relative) for entry in item.files if _FIXTURES.search(entry.relative)}
+        self.fixtures = {os.path.basename(entry.relative) for entry in item.files if self._is_inert(entry.relative)}
         self.names_stranger = False
         """A script names a host that is neither local nor well known."""
         self.short_texts: list[tuple[FileContent, str]] = []
@@ -163,6 +166,10 @@ class _Examination:
         """The path of an item's file as shown in findings."""
         path = os.path.join(os.path.relpath(self.item.folder, self.root), relative)
         return os.path.normpath(path)
+
+    def _relative(self, location: str) -> str:
+        """The path inside the item of a file that a finding shows."""
+        return os.path.relpath(os.path.join(self.root, location), self.item.folder)
 
     def _add_remarks(self, relative: str, line: int, remarks: list[FileRemark]) -> None:
         self.findings += [self._remark_finding(self._location(relative), line, remark) for remark in remarks]
@@ -230,6 +237,7 @@ class _Examination:
             shell_checks.find_unpinned_installs(source),
             persistence.find_persistent_writes(source),
             instructions.find_dangerous_instructions(source),
+            code_combinations.find_dangerous_code(source),
             joined_strings.find_joined_code(source),
             aliases.find_alias_chains(source),
             hidden_text.find_hidden_characters(source),
@@ -303,7 +311,7 @@ class _Examination:
         is_quotable = context.role in ("shell", "code", "inline", "prose", "table")
         if (
             finding.severity == "high"
-            and self.is_about_security
+            and (self.is_about_security or _ABOUT_SECURITY.search(self._relative(finding.file)))
             and is_quotable
             and finding.rule != "hidden-characters"
             and not instructs_to_act(context)
@@ -317,7 +325,8 @@ class _Examination:
         """Checks that need all files of the item."""
         if any(sign.kind == "secret" for sign in self.signs):
             self._find_sends()
-        pairs = exfiltration.pair_signs(self.signs, self.names_stranger and len(self.item.files) <= _FEW_FILES)
+        is_small = len(self.item.files) <= _FEW_FILES
+        pairs = exfiltration.pair_signs(self.signs, self.names_stranger and is_small, is_small)
         for pair in pairs:
             row, line = self._sign_line(pair.secret)
             same_file = pair.send.file == pair.secret.file
@@ -370,14 +379,36 @@ class _Examination:
             if counts[key] <= _MAX_PER_RULE:
                 kept.append(self._adjust_for_fixture(finding))
         more = {key: count - _MAX_PER_RULE for key, count in counts.items() if count > _MAX_PER_RULE}
+        kept = self._raise_concealed(kept)
         last = {(finding.rule, finding.file): at for at, finding in enumerate(kept)}
         for key, count in more.items():
             kept[last[key]] = msgspec.structs.replace(kept[last[key]], note=f"and {count} more in this file")
         return sorted(kept, key=finding_sort_key)
 
+    def _raise_concealed(self, findings: list[AuditFinding]) -> list[AuditFinding]:
+        """To hide something from the user is worse in an item that does something worth hiding."""
+        active = {
+            f
+            for f in findings
+            if f.severity in ("high", "medium") and f.confidence != "low" and not self._is_inert(self._relative(f.file))
+        }
+        acts = next((f.rule for f in findings if f in active and f.rule in _WORTH_HIDING), "")
+        return [
+            msgspec.structs.replace(f, severity="high", note=f.note or f"the item also has {acts}")
+            if acts and f in active and f.severity == "medium" and f.rule in ("concealment", "instruction-override")
+            else f
+            for f in findings
+        ]
+
+    def _is_inert(self, relative: str) -> bool:
+        """Whether neither an agent nor a program reads the file on its own. Documents of a skill are instructions."""
+        is_page = self.item.kind == "agent" and not self.declared.name and _DOCUMENTS.search(self.item.path)
+        is_document = is_page or (self.item.kind in ("plugin", "workspace") and _DOCUMENTS.search(relative))
+        return bool(is_document) or _FIXTURES.search(relative) is not None
+
     def _adjust_for_fixture(self, finding: AuditFinding) -> AuditFinding:
-        relative = os.path.relpath(os.path.join(self.root, finding.file), self.item.folder)
-        if finding.severity != "high" or not _FIXTURES.search(relative) or finding.rule == "hidden-characters":
+        relative = self._relative(finding.file)
+        if finding.severity != "high" or not self._is_inert(relative) or finding.rule == "hidden-characters":
             return finding
         name = os.path.basename(relative)
         if any(name in words for file, words in self.started_files.items() if file != relative):

@@ -28,7 +28,7 @@ _WEAK_WORDS: Final = (".env", ".npmrc", ".pypirc", ".kube/config", ".docker/conf
 _DUMP_SHELL = load_expression("exfiltration.dump_shell")
 _DUMP_SHELL_WORDS: Final = ("env", "export -p", "declare -x", "set")
 _DUMP_CODE = load_expression("exfiltration.dump_code")
-_DUMP_CODE_WORDS: Final = ("environ", "process.env", "env.to_h")
+_DUMP_CODE_WORDS: Final = ("environ", "process.env", "env.", "env::vars", "getenv(")
 _USES = load_expression("exfiltration.uses")
 _SEND = load_expression("exfiltration.send")
 _SEND_WORDS: Final = load_words("exfiltration.send_words")
@@ -41,11 +41,16 @@ _TOOLS: Final = {"gh": "GITHUB_TOKEN", "gcloud": "GOOGLE_APPLICATION"}
 _MAX_SCRIPT: Final = 20_000
 _SHORT_SCRIPT: Final = 4_000
 _NEAR: Final = 500
+_FAR: Final = 4_000
+"""Farther apart in one file, a read and a send need not belong together."""
 _READS_RAW = load_expression("exfiltration.reads_raw")
+_PUBLISHES = re.compile(r"\bgh\s+(?:repo|gist)\s+create\b[^\n]{0,80}--public\b")
+_IS_CONTENT = re.compile(r"tojson|credentials\b|trufflehog|gitleaks", re.IGNORECASE)
+"""Not a path, but what would be read there."""
 _AUTHENTICATES = re.compile(r"authori[sz]ation|bearer|api[-_]?key|dotenv|x-\w+-token|split\(|parse", re.IGNORECASE)
 _ABROAD_WITHOUT_URL = re.compile(
     r"\b(?:nc|ncat|netcat)\s|@[\w.-]+:|\bgist\s+create\b|\bs3://|\b(?:dig|nslookup|host)\s|gethostbyname|create_connection"
-    r"|[\w.+-]+@[\w-]+\.\w|dns\.|--mirror|HTTPS?Connection|\.sendall|\.request\("
+    r"|[\w.+-]+@[\w-]+\.\w|dns\.|--mirror|HTTPS?Connection|\bftp_|-connect\s|TCPSocket|\bping\s|\bgit\s+commit\b|\brsync://|--public\b|\bhttp\.server\b|\.sendall|\.request\("
 )
 _CHAT_HOSTS: Final = frozenset(("discord.com", "discordapp.com", "hooks.slack.com", "api.telegram.org"))
 _PROVIDERS: Final = load_word_table("exfiltration.providers")
@@ -147,7 +152,7 @@ def _make_sign(
 
 def _is_read(source: AuditedText, text: str, row: str, role: RegionRole) -> bool:
     """Whether the content of the secret is read: in its line, or in a script that names it in a list first."""
-    if "env" in text.lower() or text.lower() in _PRINTING_COMMANDS or _READS.search(row):
+    if "env" in text.lower() or _IS_CONTENT.search(text) or text.lower() in _PRINTING_COMMANDS or _READS.search(row):
         return True
     return role == "script" and len(source.text) <= _SHORT_SCRIPT and bool(_READS.search(source.text))
 
@@ -173,6 +178,8 @@ def _in_docstring(before: str, text: str) -> bool:
 
 def _sends_abroad(source: AuditedText, start: int, role: RegionRole) -> bool:
     window = command_window(source, start)[1]
+    if _PUBLISHES.search(window):
+        return True
     hosts = find_hosts(window)
     if not hosts and role in ("script", "config"):
         hosts = find_hosts(source.text) if len(source.text) <= _MAX_SCRIPT else ()
@@ -191,9 +198,9 @@ class ExfiltrationPair(NamedTuple):
     severity: Literal["high", "medium"]
 
 
-def pair_signs(signs: list[ExfiltrationSign], names_stranger: bool) -> list[ExfiltrationPair]:
+def pair_signs(signs: list[ExfiltrationSign], names_stranger: bool, is_small: bool) -> list[ExfiltrationPair]:
     """Matching reads and sends of one item, one pair per file that reads a secret. `names_stranger`: another script
-    may hold the host that a send gets from a variable."""
+    may hold the host that a send gets from a variable. `is_small`: files of a small item belong together."""
     sends = [
         msgspec.structs.replace(sign, foreign=sign.foreign or (names_stranger and "://" not in sign.text))
         for sign in signs
@@ -201,7 +208,7 @@ def pair_signs(signs: list[ExfiltrationSign], names_stranger: bool) -> list[Exfi
     ][: 2 * MAX_SIGNS]
     pairs: dict[str, ExfiltrationPair] = {}
     for secret in [sign for sign in signs if sign.kind == "secret" and sends][: 10 * MAX_SIGNS]:
-        pair = _best_pair(secret, sends, names_stranger)
+        pair = _best_pair(secret, sends, names_stranger, is_small)
         known = pairs.get(secret.file)
         if pair is not None and (known is None or (known.severity == "medium" and pair.severity == "high")):
             pairs[secret.file] = pair
@@ -209,7 +216,7 @@ def pair_signs(signs: list[ExfiltrationSign], names_stranger: bool) -> list[Exfi
 
 
 def _best_pair(
-    secret: ExfiltrationSign, sends: list[ExfiltrationSign], reads_elsewhere: bool
+    secret: ExfiltrationSign, sends: list[ExfiltrationSign], reads_elsewhere: bool, is_small: bool
 ) -> ExfiltrationPair | None:
     same_block = [send for send in sends if send.file == secret.file and send.block == secret.block]
     abroad = [send for send in same_block if send.foreign]
@@ -218,8 +225,11 @@ def _best_pair(
         return ExfiltrationPair(secret, same_line[0], "medium") if same_line else None
     if same_block:
         nearest = min(abroad or same_block, key=lambda send: abs(send.start - secret.start))
-        is_certain = bool(abroad) and (secret.foreign or nearest.line == secret.line)
+        is_close = abs(nearest.start - secret.start) <= _FAR
+        is_certain = bool(abroad) and is_close and (secret.foreign or nearest.line == secret.line)
         return ExfiltrationPair(secret, nearest, "high" if is_certain else "medium")
+    if not is_small:
+        return None
     running = [send for send in sends if send.runs]
     if secret.runs and running and (secret.foreign or reads_elsewhere) and any(send.foreign for send in sends):
         return ExfiltrationPair(secret, next((send for send in running if send.foreign), running[0]), "high")

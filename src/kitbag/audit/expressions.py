@@ -23,9 +23,9 @@ def load_expression(name: str) -> "re.Pattern[str]":
 
 @functools.cache
 def load_words(name: str) -> tuple[str, ...]:
-    """`module.name`, in file order."""
+    """`module.name`, in file order; empty if it has none."""
     module, _, key = name.partition(".")
-    return tuple(_document()[module][key]["words"])
+    return tuple(_document()[module][key].get("words", ()))
 
 
 def load_word_table(name: str) -> dict[str, tuple[str, ...]]:

@@ -25,6 +25,10 @@ from kitbag.audit.urls import foreign_hosts, is_ordinary_host
 
 _BLANK = re.compile(r"\n[ \t>]*\n")
 _MAIL = re.compile(r"(?<![\w.+/-])[\w.+-]{1,64}@([\w-]+(?:\.[\w-]+)+)")
+_URL = re.compile(r"\w+://\S+|[\w.+-]+@[\w.-]+")
+_OTHER_LANGUAGES: Final = ("hides_abroad", "obeys_abroad", "runs_abroad", "sends_abroad", "unasked_abroad")
+_ENGLISH: Final = (" the ", " and ", " to ", " of ", " is ", " for ", " with ", " your ")
+_MIN_ENGLISH: Final = 4
 _MAX_JOINED: Final = 8_000
 _MAX_PART: Final = 2_000
 _MAX_FRAGMENT: Final = 300
@@ -40,9 +44,10 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
     paragraphs: dict[int, _Paragraph] = {}
     for combination in load_combinations():
         for name in combination.parts:
+            words = load_words(f"instructions.{name}")
             if name not in present:
-                present[name] = words_in(source, load_words(f"instructions.{name}"))
-            if not present[name]:
+                present[name] = words_in(source, words)
+            if words and not present[name]:
                 break
         else:
             if not _search(source, combination, present[combination.parts[0]], paragraphs, hits):
@@ -59,7 +64,7 @@ class _Paragraph:
         # Line breaks and emphasis do not end a sentence; offsets stay the same.
         self.text = text.replace("\n", " ").replace("**", "  ")
         self.end = end
-        self._lacks: set[str] = set()
+        self._lacks: set[str] = set(_OTHER_LANGUAGES) if _is_english(self.text) else set()
         self._is_foreign: bool | None = None
 
     @property
@@ -80,6 +85,11 @@ class _Paragraph:
                 self._lacks.add(name)
             return None
         return found.start() if first is None or found.start() - first <= near else None
+
+
+def _is_english(text: str) -> bool:
+    """Whether it is plainly English: then expressions for other languages find nothing."""
+    return text.isascii() and sum(text.count(word) for word in _ENGLISH) >= _MIN_ENGLISH
 
 
 def _search(
@@ -104,7 +114,10 @@ def _search(
         if start is None:
             continue
         role, language = source.role_at(begin + start)
-        is_step = role != "table" or combination.rule == "download-and-run"
+        if role == "inline":
+            # A path in a code span is not a quotation.
+            start = source.line_text_at(begin + start)[0] - begin
+        is_step = role != ("frontmatter" if combination.rule == "download-and-run" else "table")
         if is_instruction_role(role, language) and is_step and role != "script-comment":
             hits.append(
                 RuleHit(
@@ -138,8 +151,11 @@ def _matches(combination: RuleCombination, paragraph: _Paragraph) -> int | None:
         if found is None:
             return None
         first = found if first is None else first
-    if any(paragraph.find(name) is not None for name in combination.without):
-        return None
+    if combination.without:
+        # `https://login.invalid` does not authenticate.
+        words = _URL.sub(" ", paragraph.text)
+        if any(load_expression(f"instructions.{name}").search(words) for name in combination.without):
+            return None
     return first
 
 

@@ -22,7 +22,7 @@ MAX_EXAMINED: Final = 60_000
 """Characters that one pattern examines in one file; ordinary files have far fewer."""
 MAX_WINDOW: Final = 2000
 _CONTINUED = re.compile(r"(?:\\|\||&&)[ \t]*\n")
-_DISGUISE = re.compile(r"''|\"\"|\\(?=[a-z])|\$\{IFS\}|\$IFS(?![A-Z_])|\$@")
+_DISGUISE = re.compile(r"''|\"\"|\\(?=[a-z])|\$\{IFS\}|\$IFS(?![A-Z_])|\$@|(?<=[a-z])\$\{[A-Za-z_]\w?\}(?=[a-z])")
 _QUOTE_MARK = re.compile(r"\n[ \t]*(?:>[ \t]?|[#*/-]{1,2}[ \t])?")
 _TEXT_CODE: Final[frozenset[str]] = frozenset(("", "text", "txt", "md", "markdown", "prompt", "xml", "plaintext"))
 

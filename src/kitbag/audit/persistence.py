@@ -51,7 +51,7 @@ _TARGETS: Final = (
     _target("startup-write", "start_places", strong=True),
     _target("startup-write", "services", example="medium"),
     _target("git-hook-write", "git_hooks", example="medium"),
-    _target("agent-config-write", "agent_settings"),
+    _target("agent-config-write", "agent_settings", example="medium"),
     _target("agent-memory-write", "agent_memory"),
 )
 _NEAR: Final = 400
@@ -62,7 +62,7 @@ _COPIES = re.compile(r"\b(?:cp|mv|ln|install|rsync|copy-item|move-item|scp)\s[^\
 _IN_PLACE = load_expression("persistence.in_place")
 _ENDS = re.compile(r"[\"']?\s*(?:$|[;|&)`#]|\\$|[\"'])")
 _CODE_WRITES = load_expression("persistence.code_writes")
-_ASSIGNED = re.compile(r"(?:^|[;\s])(?:export |local |const |let |var )?\$?([A-Za-z_]\w{1,40})\s?=(?!=)[^=\n]{0,200}$")
+_ASSIGNED = re.compile(r"(?:^|[;\s])(?:export |local |const |let |var )?\$?([A-Za-z_]\w{0,40})\s?=(?!=)[^=\n]{0,200}$")
 _TELLS = re.compile(
     r"\b(?:append|add|write|insert|put|save|copy|symlink|install|register|inject|modify|edit|update)\b[^.\n]{0,160}$",
     re.IGNORECASE,
@@ -78,6 +78,7 @@ _PHONES_HOME = re.compile(
     re.IGNORECASE,
 )
 """What is written reaches out when it runs."""
+_WEAKENS = load_expression("instructions.weakens")
 _WRITES = re.compile(r">>|\.write\(|write_(?:text|bytes)\(|(?:append|write)File|\.open\(\s*[\"']a")
 _ORDINARY = load_expression("persistence.ordinary")
 _NOT_ORDINARY = re.compile(
@@ -134,7 +135,9 @@ def _is_written_later(source: AuditedText, before: str) -> bool:
     name = re.escape(assigned[1])
     later = re.compile(
         rf">>?\s*[\"']?\$\{{?{name}\b|\btee\s+(?:-a\s+)?[\"']?\$\{{?{name}\b|\b{name}\.(?:write_text|write_bytes|open\([\"'][aw])"
-        rf"|\bopen\(\s*{name}\s*,\s*[\"'][awx]|File(?:Sync)?\(\s*{name}\b|\bwith\s+{name}\.open\([\"'][awx]|,\s*{name}\s*\)"
+        rf"|\bopen\(\s*{name}\s*,\s*[\"'][awx]|(?:write|append)File(?:Sync)?\(\s*{name}\b|\bwith\s+{name}\.open\([\"'][awx]"
+        rf"|\(\s*{name}\s*/[^\n)]{{1,80}}\)\.(?:write_text|write_bytes|symlink_to|open)\("
+        rf"|\b(?:copy\w*|rename\w*|replace|move|symlink\w*|dump)\([^\n]{{0,120}},\s*{name}\s*\)"
     )
     return later.search(source.text) is not None
 
@@ -157,4 +160,5 @@ def _severity(target: _WriteTarget, role: RegionRole, how: str, window: str, nea
     ):
         return "medium" if runs else "low"
     phones_home = _PHONES_HOME.search(window) or ("<<" in window and _PHONES_HOME.search(nearby))
-    return "high" if runs or phones_home else target.max_example_severity
+    weakens = target.rule == "agent-config-write" and _WEAKENS.search(nearby)
+    return "high" if runs or phones_home or weakens else target.max_example_severity

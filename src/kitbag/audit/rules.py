@@ -7,7 +7,7 @@ import functools
 import re
 import tomllib
 from importlib.resources import files
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
@@ -59,17 +59,17 @@ class RulePattern(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleCombination(msgspec.Struct, frozen=True, kw_only=True):
-    """Expressions that are dangerous in one paragraph."""
+    """Expressions that are dangerous in one paragraph, or in one block of code."""
 
     rule: str
     parts: tuple[str, ...]
-    """Names of expressions (`instructions.NAME`) that must all match."""
+    """Names of expressions (`instructions.NAME` or `code.NAME`) that must all match."""
     without: tuple[str, ...]
     """Names of expressions that must not match."""
     near: int
     """How many characters the parts may be apart."""
     foreign: bool
-    """The paragraph must name a host that is neither local nor well known."""
+    """The paragraph or block must name a host that is neither local nor well known."""
     severity: Severity
     note: str
 
@@ -110,7 +110,8 @@ def load_patterns() -> tuple[RulePattern, ...]:
 
 
 @functools.cache
-def load_combinations() -> tuple[RuleCombination, ...]:
+def load_combinations(kind: Literal["combination", "code"] = "combination") -> tuple[RuleCombination, ...]:
+    """Those for paragraphs of prose, or those for code."""
     return tuple(
         RuleCombination(
             rule=str(raw["id"]),
@@ -122,5 +123,5 @@ def load_combinations() -> tuple[RuleCombination, ...]:
             note=str(combination.get("note", "")),
         )
         for raw in _load_document()
-        for combination in cast("list[dict[str, object]]", raw.get("combination", []))
+        for combination in cast("list[dict[str, object]]", raw.get(kind, []))
     )

@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from kitbag.audit.expressions import load_expression, load_words
+from kitbag.audit.file_types import file_extension
 from kitbag.audit.findings import MAX_EXCERPT, AuditFinding, Confidence, Severity, cap_severity
 from kitbag.audit.patterns import RuleHit, command_window
 from kitbag.audit.regions import AuditedText, TextContext
@@ -82,7 +83,15 @@ _NEGATED = re.compile(
     re.IGNORECASE,
 )
 _STARTS_NEGATED = re.compile(r"do\s+not|don|never|must|avoid|refrain|no\s", re.IGNORECASE)
-_RUNS_ITSELF = re.compile(r"\b(?:exec|eval)\s*\(|new\s+Function|\batob\(|vm\.run|dup2|pty\.spawn|rmtree|b64decode|_0x")
+_RUNS_ITSELF = re.compile(
+    r"\b(?:exec|eval)\s*\(|new\s+Function|\batob\(|vm\.run|\bfork\(|dup2|pty\.spawn|rmtree|b64decode|_0x"
+)
+_DATA_FORMATS: Final = frozenset(load_words("severity.data_formats"))
+_LISTED_AS_BAD = re.compile(
+    r"\b\w*(?:dangerous|blocked|denied|deny|forbidden|blacklist|denylist|blocklist|suspicious|malicious|banned|pattern)"
+    r"\w*\s*(?::[^=\n]{1,40})?[:=]",
+    re.IGNORECASE,
+)
 _PLACEHOLDER_URL = re.compile(r"https?://(?:[<{\[$]|(?:your|my)[-_.]?\w|[\w.-]*\byour[-_]?\w)", re.IGNORECASE)
 
 
@@ -164,7 +173,8 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         and context.language not in ("shell", "powershell", "")
     ):
         return _mitigate_text_in_code(source, hit)
-    if context.role == "config" and source.content.kind != "script" and hit.rule in _SHELL_RULES and _is_listing(line):
+    is_data = file_extension(source.content.name) in _DATA_FORMATS
+    if context.role == "config" and hit.rule in _SHELL_RULES and is_data and _is_listing(line):
         return "medium", "in a data file"
     return ""
 
@@ -173,7 +183,8 @@ def _is_quoted(before: str) -> bool:
     """Whether a quotation is open at the end of the text."""
     if any(before.count(mark) % 2 for mark in '`"'):
         return True
-    if any(before.count(left) > before.count(right) for left, right in ("“”", "‘’", "«»", "„“")):
+    pairs = ("‘’", "«»", "„“") if "„" in before else ("‘’", "«»", "“”")
+    if any(before.count(left) > before.count(right) for left, right in pairs):
         return True
     return re.search(r"(?:^|[\s(:,])'[^']{0,60}$", before) is not None
 
@@ -187,6 +198,9 @@ def _mitigate_text_in_code(source: AuditedText, hit: RuleHit) -> _Mitigation:
         return "low", "in a search pattern"
     if hit.rule in ("startup-write", "agent-config-write", "git-hook-write", "drop-host"):
         return ""
+    line = source.line_text_at(hit.start)[1]
+    if _LISTED_AS_BAD.search(line) and not _RUNS_TEXT.search(line):
+        return "low", "in a list of what is forbidden"
     if runs_itself:
         return ""
     if _RUNS_TEXT.search(nearby):
@@ -200,8 +214,10 @@ def _is_listing(row: str) -> bool:
     """Not the value of a key that is run."""
     return (
         re.search(
-            r"\"(?:command|args|run|script|hooks?|exec|postinstall|preinstall|install|prepare|start|test|build|cmd|statusLine)\"",
+            r"\"(?:command|args|run|script|hooks?|exec|postinstall|preinstall|install|prepare|start|test|build|cmd|statusLine)\""
+            r"|^\s*-?\s*(?:command|run|script|shell|exec\w*|cmd|entry(?:point)?)\s*[:=]",
             row,
+            re.IGNORECASE,
         )
         is None
     )

@@ -9,8 +9,8 @@ from typing import Final
 
 from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.findings import Severity
-from kitbag.audit.patterns import MAX_EXAMINED, LineMatches, RuleHit, ScanResult, command_window, deobfuscate
-from kitbag.audit.regions import PROSE_ROLES, AuditedText
+from kitbag.audit.patterns import MAX_EXAMINED, LineMatch, LineMatches, RuleHit, ScanResult, command_window, deobfuscate
+from kitbag.audit.regions import AuditedText
 from kitbag.audit.urls import foreign_hosts
 
 # The program at the end of a pipeline, after wrappers such as `sudo -E env A=1`.
@@ -58,13 +58,13 @@ def pipes_into_shell(command: str) -> bool:
 
 
 def _check_pipeline(source: AuditedText, start: int, end: int, left: str) -> list[RuleHit]:
+    left = left.replace("\\n", "\n")  # in a string of a program
     plain = deobfuscate(left)
     decodes = _DECODE.search(left) or _DECODE.search(plain)
     if not decodes and not _FETCH.search(plain):
         return []
     rule = "decode-to-shell" if decodes else "pipe-to-shell"
-    role, _ = source.role_at(start)
-    if role in PROSE_ROLES and not _SOMEWHERE.search(left) and rule == "pipe-to-shell":
+    if not _SOMEWHERE.search(left) and rule == "pipe-to-shell":
         note = "mentioned without a URL to fetch"
         return [RuleHit(rule=rule, start=start, end=end, severity="low", confidence="low", note=note, is_final=True)]
     return [RuleHit(rule=rule, start=start, end=end)]
@@ -168,6 +168,7 @@ _OUTPUT = re.compile(
 _URL_NAME = load_expression("shell_checks.url_name")
 _CHECKED = load_expression("shell_checks.checked")
 _LOOKAHEAD = 1500
+_LONG_LINE: Final = 1000
 _SAVE_WORDS: Final = (
     "curl",
     "wget",
@@ -265,14 +266,24 @@ def _find_program_drops(source: AuditedText) -> list[RuleHit]:
     if not (decoded or downloaded) or not LineMatches(source, _STARTS, _START_WORDS).found:
         return []
     executable = LineMatches(source, _MAKES_EXECUTABLE, _EXECUTABLE_WORDS).found
-    if decoded and (executable or LineMatches(source, _WRITES_PROGRAM, _WRITE_WORDS).found):
-        start, end, _ = decoded[0]
-        return [RuleHit(rule="decode-to-shell", start=start, end=end, note="written to a file and run")]
-    if downloaded and executable and not _CHECKED.search(source.text):
+    written = executable + (LineMatches(source, _WRITES_PROGRAM, _WRITE_WORDS).found if decoded else [])
+    if drop := _first_near(source, decoded, written):
+        return [RuleHit(rule="decode-to-shell", start=drop.start, end=drop.end, note="written to a file and run")]
+    drop = _first_near(source, downloaded, executable)
+    if drop and not _CHECKED.search(source.text):
         severity: Severity = "high" if foreign_hosts(source.text) else "medium"
-        start, end, _ = downloaded[0]
-        return [RuleHit(rule="download-and-run", start=start, end=end, severity=severity)]
+        return [RuleHit(rule="download-and-run", start=drop.start, end=drop.end, severity=severity)]
     return []
+
+
+def _first_near(source: AuditedText, matches: list[LineMatch], others: list[LineMatch]) -> LineMatch | None:
+    """The first match with one of the others close to it; in a large or bundled program most things are unrelated."""
+    for one in matches:
+        is_bundled = len(source.line_text_at(one.start)[1]) > _LONG_LINE
+        near = _LOOKAHEAD // 10 if is_bundled else _LOOKAHEAD
+        if any(abs(one.start - other.start) <= near for other in others):
+            return one
+    return None
 
 
 def _saved_name(match: "re.Match[str]") -> str:

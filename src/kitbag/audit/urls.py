@@ -23,7 +23,9 @@ _SCHEME = re.compile(r"\b(?:https?|ftp|wss?|stratum\+tcp|tcp)\Z", re.IGNORECASE)
 _MAX_SCHEME: Final = 12
 _TRAILING = ".,;:!?)*_"
 _PLACEHOLDER = re.compile(r"\.\.\.|…|<|\$|\{|your|xxx|example|placeholder|token", re.IGNORECASE)
-_PLACEHOLDER_HOST = re.compile(r"(?:^|[.-])(?:your|my)[-_]?\w|^(?:domain|host|server|company|mysite|mydomain)\.\w+$")
+_PLACEHOLDER_HOST = re.compile(
+    r"(?:^|[.-])(?:your|my)[-_]?\w|^(?:domain|host|server|company|mysite|mydomain)\.\w+$|^(?:www\.|api\.)?example\.(?:com|org|net)$"
+)
 _WEBHOOK = re.compile(
     r"/api/(?:v\d+/)?webhooks/\d{5,}/[\w-]{8,}|/services/T\w{6,}/B\w{6,}/\w{8,}|/bot\d{6,}:[\w-]{20,}"
 )
@@ -31,7 +33,7 @@ _NUMBER_HOST = re.compile(r"0x[0-9a-f]+(?:\.[0-9a-fx]+){0,3}|\d{8,10}|[0-9.]{3,1
 
 _DROP_HOSTS: Final = frozenset(load_words("urls.drops"))
 _URL_SHORTENERS: Final = frozenset(load_words("urls.short"))
-_CHAT_HOOKS: Final = {
+CHAT_HOOKS: Final = {
     "discord.com": "/api/webhooks",
     "discordapp.com": "/api/webhooks",
     "hooks.slack.com": "/services",
@@ -140,10 +142,9 @@ def is_local_host(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    documentation = any(address in net for net in _DOCUMENTATION if net.version == address.version)
     return (
         (address.is_private or address.is_loopback or address.is_unspecified)
-        and not documentation
+        and not _is_documentation(host)
         and not address.is_link_local
     )
 
@@ -153,6 +154,15 @@ _WELL_KNOWN_IPS: Final = frozenset(("1.2.3.4", "1.1.1.1", "8.8.8.8", "8.8.4.4", 
 _DOCUMENTATION: Final = tuple(
     ipaddress.ip_network(net) for net in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
 )
+
+
+def _is_documentation(host: str) -> bool:
+    """Whether it is an IP address that is reserved for examples."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return any(address in net for net in _DOCUMENTATION if net.version == address.version)
 
 
 def _is_subdomain(host: str, names: frozenset[str]) -> bool:
@@ -169,7 +179,8 @@ def check_urls(source: AuditedText, urls: list[FoundUrl]) -> ScanResult:
             continue
         seen.add((rule, address.url))
         role, _ = source.role_at(address.start)
-        if role in ("prose", "inline", "table", "frontmatter") and severity == "high":
+        is_example = role == "code" and rule == "address-url" and _is_documentation(address.host)
+        if (role in ("prose", "inline", "table", "frontmatter") or is_example) and severity == "high":
             severity = "medium"  # a mentioned URL is not used yet
         hits.append(
             RuleHit(
@@ -195,7 +206,7 @@ def _classify_url(address: FoundUrl) -> tuple[str, Severity, str]:
         return "drop-host", "high", "Tor hidden service"
     if _is_subdomain(host, _DROP_HOSTS) or (host == "gist.github.com" and "/raw" in url):
         return "drop-host", "high", host
-    path = _CHAT_HOOKS.get(host)
+    path = CHAT_HOOKS.get(host)
     if path is not None and path in url:
         if _WEBHOOK.search(url):
             return "drop-host", "high", "chat webhook with a token"

@@ -57,6 +57,7 @@ def estimate_used_tokens(agent: Agent) -> int:
 
 
 AgentFactory = Callable[[Options], Agent]
+_ALL_EXCHANGES: Final = 1 << 40
 _EXIT_WORDS: Final = frozenset(("exit", "quit", "/quit"))
 """Words that exit, as in a shell. From a pipe they are messages."""
 
@@ -108,6 +109,7 @@ class Chat:
         agent.is_interactive = True
         self.ui.redact = self._redact
         self.view = EventView(self.show, self._draw, self._make_redactor)
+        self.view.details_open = self.ui.keeps_everything
         self.background = BackgroundMonitor(agent, agent.environment.places.kitbag_home)
         self.pending.load(agent.inbox)
 
@@ -221,7 +223,10 @@ class Chat:
 
         notices, self.agent.notices = self.agent.notices, []
         self.show(*welcome_blocks(self.agent), *map(notice_block, notices))
-        self.view.replay(self.agent.session)
+        if self.ui.keeps_everything:
+            self.view.replay(self.agent.session, exchanges=_ALL_EXCHANGES)
+        else:
+            self.view.replay(self.agent.session)
         self.view.used_tokens = self.view.used_tokens or estimate_used_tokens(self.agent)
         self.refresh()
 
@@ -456,7 +461,7 @@ class Chat:
         self.view.details_open = not self.view.details_open
         if self.view.details_open:
             self.ui.unfold(self.view.details())
-            self.ui.hint("details expanded; press Ctrl-O again to collapse them")
+            self.ui.hint("details expanded; press the same key again to collapse them")
         else:
             self.ui.fold()
             self.ui.hint("details collapsed")

@@ -1,8 +1,8 @@
 """The interface between the chat and what draws it: one protocol, `ChatUI`, and the values that pass through it.
 
-Implemented by terminal/terminal_ui (prompt_toolkit) and plain/plain_ui (lines of text). The chat passes blocks,
-LiveState, ChatStatus, Panel and forms (dialogs/form), and gets user actions back. A UI sanitizes every text it draws;
-callers do not.
+Implemented by terminal/terminal_ui (prompt_toolkit), plain/plain_ui (lines of text) and web/web_ui (a browser). The
+chat passes blocks, LiveState, ChatStatus, Panel and forms (dialogs/form), and gets user actions back. A UI sanitizes
+every text it draws; callers do not.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -136,6 +136,8 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
 class ChatUI(Protocol):
     is_plain: bool
     """Writes lines of text only: redraws nothing and has no panels."""
+    keeps_everything: bool
+    """Holds the whole session and folds by itself: gets all earlier exchanges, and details in full."""
     can_ask: bool
     """A user can answer; otherwise every question is canceled."""
     redact: Callable[[str], str]

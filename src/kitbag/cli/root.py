@@ -12,6 +12,7 @@ from kitbag.cli.run_options import CHOOSE_SESSION
 from kitbag.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
+_Option = Callable[[F], F]
 
 # heading -> command -> help; the module of a command is kitbag.cli.<command>
 _COMMAND_GROUPS = {
@@ -28,6 +29,7 @@ _COMMAND_GROUPS = {
         "sessions": "List, show, export and delete sessions.",
         "tasks": "List, watch, stop and resume background tasks.",
         "context": "Show what the model sees and what it costs.",
+        "web": "Open the web UI in a browser.",
         "undo": "Undo file changes made by an agent.",
         "worker": "Run background tasks; starts automatically when needed.",
         "fleet": "Show workers and queues, drain workers, retry failed tasks.",
@@ -162,9 +164,8 @@ def _message_hint(words: list[str]) -> str:
     return f' To send a message, quote it: kitbag "{quoted}"'
 
 
-def _run_options(function: F) -> F:
-    """Options of a run, in the order of the help."""
-    options = (
+def _prompt_options() -> list[_Option[Any]]:
+    return [
         click.option(
             *_PRINT_FLAGS,
             "prompt",
@@ -193,6 +194,11 @@ def _run_options(function: F) -> F:
             show_default=True,
             help="Wait for background tasks before exiting (-p).",
         ),
+    ]
+
+
+def _agent_options() -> list[_Option[Any]]:
+    return [
         click.option(
             "--model",
             default="",
@@ -221,6 +227,11 @@ def _run_options(function: F) -> F:
             help="Use this persona.",
             show_default="the `persona` setting",
         ),
+    ]
+
+
+def _permission_options() -> list[_Option[Any]]:
+    return [
         click.option(
             "--permission-mode",
             default="",
@@ -238,6 +249,11 @@ def _run_options(function: F) -> F:
         click.option("--disallowed-tools", multiple=True, metavar="RULES", help="Deny these tools. Repeatable."),
         click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run."),
         allow_env_option,
+    ]
+
+
+def _workspace_options() -> list[_Option[Any]]:
+    return [
         click.option(
             "--append-system-prompt",
             "append",
@@ -254,6 +270,11 @@ def _run_options(function: F) -> F:
             help="Also load skills and agents from DIR; they take precedence. Repeatable.",
         ),
         click.option("--cwd", default="", metavar="DIR", help="Work in DIR.", show_default="the current directory"),
+    ]
+
+
+def _limit_options() -> list[_Option[Any]]:
+    return [
         click.option(
             "--max-turns",
             type=click.IntRange(1),
@@ -282,6 +303,11 @@ def _run_options(function: F) -> F:
             help="Make no model request after SECONDS of work.",
             show_default="no limit",
         ),
+    ]
+
+
+def _session_options() -> list[_Option[Any]]:
+    return [
         click.option(
             "-c", "--continue", "continue_newest", is_flag=True, help="Resume the newest session in this directory."
         ),
@@ -295,7 +321,19 @@ def _run_options(function: F) -> F:
         ),
         click.option("--fork", is_flag=True, help="Resume a copy of the session and leave the original unchanged."),
         click.option("--plain", is_flag=True, help="Print the chat as plain lines, for screen readers."),
-    )
+    ]
+
+
+def _run_options(function: F) -> F:
+    """Options of a run, in the order of the help."""
+    options = [
+        *_prompt_options(),
+        *_agent_options(),
+        *_permission_options(),
+        *_workspace_options(),
+        *_limit_options(),
+        *_session_options(),
+    ]
     for option in reversed(options):
         function = option(function)
     return function

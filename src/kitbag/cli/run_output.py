@@ -200,7 +200,7 @@ class TextOutput(RunOutput):
             for line in event.details.rstrip().splitlines()[-_ERROR_TAIL_LINES:]:
                 self._print_dim(f"      {line[:500]}")
         if is_denied(event):
-            self._denied.append(event.name)
+            self._denied.append(title if event.name == "Task" else event.name)
 
     def _on_run_ended(self, ended: RunEnded) -> None:
         was_shown = ended.text == self._last_text and sys.stdout.isatty() and sys.stderr.isatty()
@@ -208,7 +208,7 @@ class TextOutput(RunOutput):
             output.exact(self.redactor.redact_known(ended.text).rstrip("\n"))
             sys.stdout.flush()
         if self._denied and not sys.stderr.isatty():  # on a terminal each was shown when it happened
-            self._print_notice("warning", f"denied: {_format_counts(self._denied)}", _DENIED_FIX)
+            self._print_notice("warning", f"denied: {_format_counts(self._denied)}", _denied_fix(self._denied))
         self._denied = []
         if ended.status != "completed":
             self._print_notice("error", describe_outcome(ended), ended.fix)
@@ -223,6 +223,16 @@ class TextOutput(RunOutput):
 def is_denied(event: ToolFinished) -> bool:
     """By a rule, the mode or the user, in contrast to a call that failed."""
     return event.is_error and event.summary.startswith(f"{event.name} is not allowed: ")
+
+
+def _denied_fix(denied: list[str]) -> str:
+    agents = [use for use in dict.fromkeys(denied) if use.startswith("Task(")]
+    if not agents:
+        return _DENIED_FIX
+    rules = ", ".join(f'"{use}"' for use in agents)
+    fix = f"to start agents, add {rules} to permissions.allow in your settings"
+    fix += f', or run with --allowed-tools "{",".join((*agents, "Read", "Glob", "Grep"))}"'
+    return f"{fix}; {_DENIED_FIX}" if len(agents) < len(set(denied)) else fix
 
 
 def _format_counts(names: list[str]) -> str:

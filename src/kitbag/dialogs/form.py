@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from kitbag.views.blocks import Block
+from kitbag.views.blocks import Block, Span, StyledLine
 
 T = TypeVar("T")
 
@@ -34,6 +34,9 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     above: tuple[Block, ...] = ()
     free_text_hint: str = ""
     """If not empty, free text is a valid answer; the hint says what to enter."""
+    searchable: bool = False
+    """A UI that redraws narrows the options while the user types, by words in label, note and preview; other UIs take
+    the words as free text."""
     multiple: bool = False
     default: str = ""
     """Key of the preselected option. Without it, Enter alone selects nothing, so that nothing is allowed by
@@ -52,6 +55,25 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 class FormAnswer(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ()
     text: str = ""
+
+
+def answer_line(form: Form, answer: FormAnswer | None) -> StyledLine:
+    """The answer as one line for the scrollback."""
+    prompt = " ".join((form.summary or form.prompt).split())
+    head = (Span("? ", "accent"), Span(prompt[:200]), Span("  "))
+    if answer is None:
+        return (*head, Span("canceled", "dim"))
+    labels = [option.label for option in form.options if option.key in answer.keys]
+    if answer.text:
+        labels.append("••••••" if form.secret else " ".join(answer.text.split())[:200])
+    return (*head, Span(", ".join(labels) or "none", "strong"))
+
+
+def continues(form: Form, answer: FormAnswer | None) -> bool:
+    """Whether another form of the same question follows."""
+    if answer is None:
+        return form.cancel_effect == "go back"
+    return any(option.continues and option.key in answer.keys for option in form.options)
 
 
 class SequenceResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):

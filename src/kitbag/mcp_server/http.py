@@ -1,51 +1,44 @@
 """The MCP server over streamable HTTP: on loopback by default, and always with a token.
 
-Used by cli/mcp; uses http_guard, and Starlette and uvicorn, which come with the SDK.
+Used by cli/mcp; uses http_guard and net/local_server. Starlette and uvicorn come with the SDK.
 """
 
-import asyncio
 import contextlib
-import ipaddress
 import os
-import resource
 import secrets
-import socket
 import stat
 from collections.abc import Callable, Generator
-from typing import Any, Final, cast
+from typing import Final, cast
 
-import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 
-from kitbag.errors import InvalidError, UsageError
+from kitbag.errors import UsageError
 from kitbag.mcp_server.client_sessions import IDLE_SECONDS, ConnectedClients
-from kitbag.mcp_server.http_guard import MCP_PATH, Application, HttpGuard
+from kitbag.mcp_server.http_guard import MCP_PATH, HttpGuard
 from kitbag.mcp_server.response_format import JsonIfPossible
 from kitbag.mcp_server.server import KitbagServer
 from kitbag.mcp_server.server_state import HttpOptions, ServerState
+from kitbag.net.local_server import Application, bind_socket, format_host, is_loopback, run_application
 from kitbag.store import private_files
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_SESSIONS: Final = 1_000
 MAX_CONNECTIONS: Final = 3 * MAX_SESSIONS
 """A client has one for notifications, one for its requests, and often another."""
-OTHER_DESCRIPTORS: Final = 256
-"""What files and child processes need besides connections."""
 MIN_TOKEN_LENGTH: Final = 32
-SHUTDOWN_SECONDS: Final = 1
 
 
 async def serve_http(state: ServerState, options: HttpOptions, notify: Callable[[str], None]) -> None:
     """Runs until cancelled. Raises UsageError for an address that needs a token file, InvalidError for one in use."""
     _check_address(options)
     user_token = (_read_token_file(options.token_file), options.token_file) if options.token_file else None
-    with _bind_socket(options) as listener:
+    with bind_socket(options.host, options.port) as listener:
         port = listener.getsockname()[1]
         home = state.served.environment.places.kitbag_home
         with _store_token(home, port, user_token) as (token, token_path):
             application = create_application(KitbagServer(state), state.clients, options, port, token)
-            notify(f"at http://{_format_host(options.host)}:{port}{MCP_PATH}; the token is in {token_path}")
-            await run_application(application, listener)
+            notify(f"at http://{format_host(options.host)}:{port}{MCP_PATH}; the token is in {token_path}")
+            await run_application(application, listener, MAX_CONNECTIONS)
 
 
 def create_application(
@@ -69,93 +62,20 @@ def create_application(
     return HttpGuard(cast("Application", inner), hosts, token, clients)
 
 
-async def run_application(application: Application, listener: socket.socket) -> None:
-    """Runs until cancelled."""
-    config = uvicorn.Config(
-        cast("Any", application),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        ws="none",
-        lifespan="on",
-        limit_concurrency=_raise_connection_limit(),
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        h11_max_incomplete_event_size=64 * 1024,
-    )
-    server = _Server(config)
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    try:
-        await asyncio.shield(serving)
-    except asyncio.CancelledError:
-        server.should_exit = True
-        await asyncio.wait([serving], timeout=SHUTDOWN_SECONDS + 0.5)
-        raise
-
-
-def _raise_connection_limit() -> int:
-    """The number of connections that this process may have descriptors for, after raising the soft limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_CONNECTIONS + OTHER_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if soft == resource.RLIM_INFINITY:
-        return MAX_CONNECTIONS
-    return max(soft // 2, min(MAX_CONNECTIONS, soft - OTHER_DESCRIPTORS))
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """The command handles signals."""
-        yield
-
-
 # Address
 
 
 def _check_address(options: HttpOptions) -> None:
-    if _is_loopback(options.host) or options.token_file:
+    if is_loopback(options.host) or options.token_file:
         return
     problem = f"{options.host} is reachable from other machines"
     fix = "set an access token with --token-file, or omit --host"
     raise UsageError(problem, fix)
 
 
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-@contextlib.contextmanager
-def _bind_socket(options: HttpOptions) -> Generator[socket.socket, None, None]:
-    host = "127.0.0.1" if options.host.lower() == "localhost" else options.host.strip("[]")
-    try:
-        infos = socket.getaddrinfo(host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = infos[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise UsageError(f"--host {options.host}: {error}", "use an address of this machine") from error
-    with listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-            listener.listen()  # before its address is announced
-        except OSError as error:
-            problem = f"cannot listen on {options.host}:{options.port}: {error.strerror or error}"
-            raise InvalidError(problem, "choose another port") from error
-        yield listener
-
-
 def _allowed_hosts(options: HttpOptions, port: int) -> frozenset[str]:
     """Values of the Host header that are accepted."""
-    names = {_format_host(name) for name in (options.host, *options.names)}
+    names = {format_host(name) for name in (options.host, *options.names)}
     if options.host.lower() in ("127.0.0.1", "localhost"):
         names |= {"127.0.0.1", "localhost"}
     hosts = {name if _has_port(name) else f"{name}:{port}" for name in names}
@@ -166,13 +86,6 @@ def _allowed_hosts(options: HttpOptions, port: int) -> frozenset[str]:
 
 def _has_port(name: str) -> bool:
     return name.rpartition(":")[2].isdigit() and not name.endswith("]") and ":" in name
-
-
-def _format_host(host: str) -> str:
-    bare = host.strip("[]")
-    with contextlib.suppress(ValueError):
-        return f"[{bare}]" if ipaddress.ip_address(bare).version == 6 else bare
-    return host
 
 
 # Token

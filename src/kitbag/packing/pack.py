@@ -66,6 +66,8 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     contract: OutputContract
     counter: str
     """Name of the token counter, such as `estimate`."""
+    preload_warnings: tuple[Diagnostic, ...] = ()
+    """Those of `warnings` about the agent's own skills, which it finds itself when it starts."""
 
     @property
     def ledger(self) -> Ledger:
@@ -206,6 +208,7 @@ class Packer:
             warnings=tuple(dict.fromkeys(warnings)),
             contract=contract,
             counter=self.counter.name,
+            preload_warnings=preloads.warnings,
         )
 
     def _builtin_part(self, kind: str, source: str, text: str) -> PayloadPart:

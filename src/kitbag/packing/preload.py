@@ -51,51 +51,19 @@ def preload_skills(
     """`prepare`: resolves references; without it, commands stay text. `find_denial`: why rules deny a skill, or
     empty."""
     prepare = prepare or (_reading_prepare(registry) if agent.skills else None)
-    skills: dict[str, Skill] = {}
+    named, warnings = _find_preloads(agent, registry, find_denial)
+    skills: list[Skill] = []
     entries: list[Entry] = []
-    warnings: list[Diagnostic] = []
     remaining = limit
-
-    def warn(name: str, problem: str, fix: str) -> None:
-        message = f"the skill {name!r} is not preloaded: {problem}"
-        warnings.append(
-            Diagnostic(
-                severity="warning",
-                code="preload",
-                file=agent.path,
-                line=find_field_line(agent.path, "skills", agent.root.boundary),
-                problem=message,
-                fix=fix,
-            )
-        )
-
-    for name in agent.skills:
-        try:
-            skill = _find_skill(name, agent, registry)
-        except KitbagError as error:
-            warn(name, error.problem, error.fix)
-            continue
-        if skill.full_name in skills:
-            continue
-        verdict = registry.evaluate(skill)
-        if not verdict.preload:
-            warn(
-                name,
-                verdict.reason or "it is not available to agents",
-                "make it available, or remove it from `skills:`",
-            )
-            continue
-        if denial := find_denial(skill):
-            warn(name, f"your rules deny it: {denial}", "change the rule, or remove it from `skills:`")
-            continue
+    for name, skill in named:
         entry, problems = _make_entry(skill, prepare, remaining, count)
         warnings += problems
         if entry is None:
-            warn(name, "cannot read file", "fix the file")
+            warnings.append(_not_preloaded(agent, name, "cannot read file", "fix the file"))
             continue
         if entry.tokens > remaining:
-            problem = f"it needs {entry.tokens:,} tokens; the skills budget has {max(remaining, 0):,} left"
-            warn(name, problem, "raise budget.skills")
+            problem = f"it needs {entry.tokens:,} tokens, more than is left of the skills budget of {limit:,}"
+            warnings.append(_not_preloaded(agent, name, problem, "raise budget.skills"))
             reason = "over the skills budget; preloads are never truncated"
             entries.append(
                 msgspec.structs.replace(
@@ -104,10 +72,43 @@ def preload_skills(
             )
             continue
         remaining -= entry.tokens
-        skills[skill.full_name] = skill
+        skills.append(skill)
         entries.append(entry)
-    return PreloadedSkills(
-        skills=tuple(skills.values()), entries=tuple(entries), warnings=tuple(first_diagnostics(warnings))
+    return PreloadedSkills(skills=tuple(skills), entries=tuple(entries), warnings=tuple(first_diagnostics(warnings)))
+
+
+def _find_preloads(
+    agent: AgentFile, registry: Registry, find_denial: Callable[[Skill], str] = lambda skill: ""
+) -> tuple[list[tuple[str, Skill]], list[Diagnostic]]:
+    """The skills that it names and may preload, each once with the name, and why it gets no others."""
+    found: dict[str, tuple[str, Skill]] = {}
+    warnings: list[Diagnostic] = []
+    for name in agent.skills:
+        try:
+            skill = _find_skill(name, agent, registry)
+        except KitbagError as error:
+            warnings.append(_not_preloaded(agent, name, error.problem, error.fix))
+            continue
+        verdict = registry.evaluate(skill)
+        if not verdict.preload:
+            problem = verdict.reason or "it is not available to agents"
+            warnings.append(_not_preloaded(agent, name, problem, "make it available, or remove it from `skills:`"))
+        elif denial := find_denial(skill):
+            fix = "change the rule, or remove it from `skills:`"
+            warnings.append(_not_preloaded(agent, name, f"your rules deny it: {denial}", fix))
+        else:
+            found.setdefault(skill.full_name, (name, skill))
+    return list(found.values()), warnings
+
+
+def _not_preloaded(agent: AgentFile, name: str, problem: str, fix: str) -> Diagnostic:
+    return Diagnostic(
+        severity="warning",
+        code="preload",
+        file=agent.path,
+        line=find_field_line(agent.path, "skills", agent.root.boundary),
+        problem=f"the skill {name!r} is not preloaded: {problem}",
+        fix=fix,
     )
 
 

@@ -1,8 +1,8 @@
 """Rewinds a session to before one of its messages: the conversation, the files, or both. Can be undone itself.
 
 Used by `/rewind`, which shows the plan and asks. Files are restored by runtime/undo, all messages since then at once;
-the conversation by one record that agent/resume interprets. Nothing is deleted from the journal. Blocks: callers with
-an event loop use a thread.
+the conversation by one record that agent/resume interprets, in the same commit. Nothing is deleted from the journal.
+Blocks: callers with an event loop use a thread.
 """
 
 from collections.abc import Iterable
@@ -38,6 +38,11 @@ class RewindPlan(msgspec.Struct, frozen=True, kw_only=True):
     undoes_rewind: bool = False
 
     @property
+    def finishes_undo(self) -> bool:
+        """All files were restored when an earlier attempt was interrupted; only the conversation was not."""
+        return _is_interrupted(self.message) and not self.files.redo and not self.files.steps
+
+    @property
     def clean_steps(self) -> list[UndoStep]:
         """Steps that overwrite nothing that somebody else wrote."""
         return [step for step in self.files.steps if not step.problem]
@@ -53,6 +58,11 @@ class SessionRewind:
         is_kept = is_in_conversation(undo.journal, undo.session_id)
         self.messages = [message for message in self._messages if message.seq and is_kept(message.seq)]
         """Messages of the conversation, in order."""
+
+    @property
+    def interrupted(self) -> list[int]:
+        """Numbers of the messages to which an undo or a rewind was interrupted while it restored files."""
+        return [message.number for message in self._messages if _is_interrupted(message)]
 
     # Planning
 
@@ -116,31 +126,35 @@ class SessionRewind:
     def run(self, plan: RewindPlan, scope: RewindScope, *, overwrite: bool = False) -> RestoreResult:
         """`overwrite`: also files that have changed since; what is overwritten is stored. Raises InvalidError for files
         whose changes are not known, and StoreError, before anything is changed."""
-        result = RestoreResult(done=(), skipped=(), failed=())
         steps = plan.files.steps if overwrite else plan.clean_steps
+        kept = tuple((step.path, step.problem) for step in plan.files.steps if step not in steps)
         if scope != "conversation":
             problem = next((one.problem for one in self._since(plan.message.number) if one.problem), "")
             if problem and not plan.files.redo:
                 raise InvalidError(f"the files can't be restored: {problem}", "rewind only the conversation")
-        if scope != "conversation" and steps:
-            files = msgspec.structs.replace(plan.files, steps=steps)
-            result = self.undo.restore(files, tell_model=scope == "files")
-            skipped = tuple((step.path, step.problem) for step in plan.files.steps if step not in steps)
-            result = msgspec.structs.replace(result, skipped=(*result.skipped, *skipped))
-        elif scope != "conversation":
-            skipped = tuple((step.path, step.problem) for step in plan.files.steps)
-            result = msgspec.structs.replace(result, skipped=skipped)
-        if scope != "files" and not result.failed:
-            self._record(plan, scope, result)
+        if (scope != "conversation" and steps) or (scope != "files" and plan.finishes_undo):
+            result = self.undo.restore(
+                msgspec.structs.replace(plan.files, steps=steps),
+                tell_model=scope == "files",
+                also_record=lambda result: self._entries(plan, scope, _with_kept(result, kept)),
+            )
+            return _with_kept(result, kept)
+        result = RestoreResult(done=(), skipped=kept if scope != "conversation" else (), failed=())
+        if entries := self._entries(plan, scope, result):
+            self._journal.append_all(entries)
         return result
 
-    def _record(self, plan: RewindPlan, scope: RewindScope, result: RestoreResult) -> None:
-        files = "" if not result.done else "redone" if plan.files.redo else "undone"
+    def _entries(self, plan: RewindPlan, scope: RewindScope, result: RestoreResult) -> list[JournalEntry]:
+        """What rewinds the conversation."""
+        if scope == "files":
+            return []
+        is_restored = result.done or plan.finishes_undo
+        files = "" if not is_restored else "redone" if plan.files.redo else "undone"
         is_left = scope == "conversation"
         left = [step.path for step in plan.files.steps] if is_left else [path for path, _ in result.skipped]
         body = {"to": plan.target, "message": plan.message.number, "files": files, "told": _tell_model(left)}
         notes = self._find_notifications(plan)  # before the rewind drops them
-        self._journal.append_all([JournalEntry(self._stream, REWOUND, body), *notes])
+        return [JournalEntry(self._stream, REWOUND, body), *notes]
 
     def _find_notifications(self, plan: RewindPlan) -> list[JournalEntry]:
         """What told the model, after the target, of the end of tasks that it had started before: it is told again."""
@@ -162,6 +176,14 @@ class SessionRewind:
         record = next(self._journal.read(None, message.seq - 1, page=1))
         texts = [part.text for part in message_from_json(record.body["message"]).parts if isinstance(part, Text)]
         return texts[-1] if texts else ""
+
+
+def _is_interrupted(message: MessageChanges) -> bool:
+    return bool(message.undo_changes) and not message.undone
+
+
+def _with_kept(result: RestoreResult, kept: tuple[tuple[str, str], ...]) -> RestoreResult:
+    return msgspec.structs.replace(result, skipped=(*result.skipped, *kept))
 
 
 def _describe_changes(messages: Iterable[MessageChanges]) -> dict[str, str]:

@@ -5,7 +5,7 @@ callers with an event loop use a thread.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -22,7 +22,7 @@ from kitbag.permissions.safe_open import SafeOpenError, open_parent
 from kitbag.permissions.workspace_identity import WorkspaceIdentity
 from kitbag.settings import load_settings
 from kitbag.store.content_store import ContentStore
-from kitbag.store.journal import Journal
+from kitbag.store.journal import Journal, JournalEntry
 from kitbag.tasks.board import Board
 from kitbag.tasks.reports import session_ids
 from kitbag.text.human_format import shorten_path
@@ -216,11 +216,23 @@ class SessionUndo:
         if not any(step.possible for step in steps):
             raise InvalidError(f"message {message.number} can't be undone: {refused[0].problem}")
 
-    def restore(self, plan: UndoPlan, *, tell_model: bool = True) -> RestoreResult:
-        """Call after `check`. `tell_model`: with its next message. Raises StoreError before anything is changed."""
-        restorer = Restorer(self.journal, self.session_id, self.content_store, self.workspace)
-        number, steps = plan.message.number, plan.steps
-        return restorer.run(number, steps, redo=plan.redo, through=plan.through, tell_model=tell_model)
+    def restore(
+        self,
+        plan: UndoPlan,
+        *,
+        tell_model: bool = True,
+        also_record: Callable[[RestoreResult], Sequence[JournalEntry]] = lambda result: (),
+    ) -> RestoreResult:
+        """Call after `check`. `tell_model`: with its next message. `also_record`: entries committed with the end of the
+        undo. Raises StoreError before anything is changed."""
+        return Restorer(self.journal, self.session_id, self.content_store, self.workspace).run(
+            plan.message.number,
+            plan.steps,
+            redo=plan.redo,
+            through=plan.through,
+            tell_model=tell_model,
+            also_record=also_record,
+        )
 
 
 def describe_result(plan: UndoPlan, result: RestoreResult) -> str:

@@ -24,7 +24,8 @@ INBOX_POINTS: Final = ("message-sent", "message-delivered")
 JOURNAL_POINTS: Final = ("journal-migrated", "journal-rebuilt", "journal-aside")
 TABLE_POINTS: Final = ("table-step", "table-applied")
 PRUNE_POINTS: Final = ("prune-records", "prune-committed", "prune-files", "prune-contents", "prune-compacted")
-POINTS: Final = (*TASK_POINTS, *INBOX_POINTS, *JOURNAL_POINTS, *TABLE_POINTS, *PRUNE_POINTS)
+UNDO_POINTS: Final = ("files-restored",)
+POINTS: Final = (*TASK_POINTS, *INBOX_POINTS, *JOURNAL_POINTS, *TABLE_POINTS, *PRUNE_POINTS, *UNDO_POINTS)
 _name, _, _count = os.environ.get(VARIABLE, "").partition(":")
 _left = int(_count) if _count.isdecimal() else 1
 

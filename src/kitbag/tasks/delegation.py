@@ -106,8 +106,18 @@ class TaskDelegation:
             raise InvalidError(f"the agent {definition.full_name} is not available to you", "choose another agent")
         if self._depth >= MAX_DEPTH:
             raise InvalidError(f"agents can be nested only {MAX_DEPTH} levels deep", "do the work yourself")
+        self._check_not_denied(definition)
         self._check_has_tools(definition)
         return definition
+
+    def _check_not_denied(self, definition: AgentFile) -> None:
+        """By the rules for its own names: the call may name it in another way."""
+        for name in dict.fromkeys((definition.full_name, definition.name)):
+            decision = self._inherited().permissions.decide("Task", {"subagent_type": name})
+            denying = next((part for part in decision.parts if part.effect == "deny" and part.rule), None)
+            if denying is not None:
+                problem = f"the agent {definition.full_name} is not allowed: {denying.reason} (`{denying.rule}`)"
+                raise InvalidError(problem, "use another agent, or change the rule")
 
     def _check_has_tools(self, definition: AgentFile) -> None:
         """Before the user is asked. Tools of MCP servers are known only when the agent starts."""
@@ -300,29 +310,34 @@ class TaskDelegation:
     async def _run_foreground(
         self, task: "Task", request: "TaskRequest", message: str, progress: Callable[[str], None]
     ) -> TaskReport:
-        from kitbag.tasks.runner import TaskRunner
+        from kitbag.tasks.runner import TaskRunner, request_for_messages
 
-        claimed = False
+        claimed, is_restart = False, bool(message)
         try:
             async with self.host.slot(task):
-                claiming = asyncio.ensure_future(self.board.claim(task, restart=bool(message), foreground=True))
-                try:
-                    await run_to_completion(asyncio.wait([claiming]))
-                finally:  # also on cancellation: we must know whether we claimed it
-                    claimed = not claiming.cancelled() and not claiming.exception() and claiming.result()
-                claiming.result()  # raises what prevented the claim
-                task = self.board.find(task.id)
-                if claimed:
-                    signals = self.host.signals
+                while True:
+                    claiming = asyncio.ensure_future(self.board.claim(task, restart=is_restart, foreground=True))
+                    try:
+                        await run_to_completion(asyncio.wait([claiming]))
+                    finally:  # also on cancellation: we must know whether we claimed it
+                        claimed = not claiming.cancelled() and not claiming.exception() and claiming.result()
+                    claiming.result()  # raises what prevented the claim
+                    task = self.board.find(task.id)
+                    if not claimed:
+                        break
                     runner = TaskRunner(
                         board=self.board,
                         task=task,
                         inherited=self._inherited(),
-                        signals=signals,
+                        signals=self.host.signals,
                         make_delegation=self._child_delegation,
                         progress=progress,
                     )
-                    await runner.run(request, message)
+                    result = await runner.run(request, message)
+                    next_request = request_for_messages(self.board, task, result)
+                    if next_request is None:
+                        break
+                    task, request, message, is_restart = self.board.find(task.id), next_request, "", True
         except BaseException as error:
             if claimed or not message:  # then it is ours and must not stay unfinished
                 await run_to_completion(self._finish_after_error(task, error))

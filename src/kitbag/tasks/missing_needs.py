@@ -25,24 +25,34 @@ _MAX_LINE_CHARS: Final = 1_000
 _FENCE: Final = re.compile(r"\s{0,3}(`{3,}|~{3,})")
 _HINTS: Final = ("skill", "file:", "context:", "reference:", "unresolved")
 """One of them is in every line that reports a need."""
+_MAX_BLOCKED_LINES: Final = 5
+"""A longer answer is a result, whatever it says is missing."""
 
 # Texts, which `re` compiles on first use: most answers need none of them.
-_LIST_MARKER: Final = r"^(?:[-+*>]\s+|\d{1,3}[.)]\s+|#{1,6}\s+)+"
+_LIST_MARKER: Final = r"(?:[-+*>]\s+|\|\s*|\d{1,3}[.)]\s+)+"
+_HEADING: Final = r"#{1,6}\s+"
 _MARKUP: Final = r"[`\"*]+|(?<!\w)'|'(?!\w)"
 _NAME: Final = r"[^\s`\"'*,;()<>]*[^\s`\"'*,;()<>.:]"
 _REASON: Final = r"(?:\s*[.,;:(\u2013\u2014-].*|\s+(?:for|to|because|in order|so that)\b.*)?"
 """What may follow a name."""
 _NAMES: Final = rf"@?{_NAME}(?:(?:,\s*|\s+and\s+)@?{_NAME})*"
-_SKILL_NEED: Final = rf"(?i)(?:I |we )?(?:needs?|missing|unknown)(?: the)? skills?:\s*(?P<names>{_NAMES}){_REASON}"
-_FILE_NEED: Final = (
-    r"(?i)(?:(?P<asked>needs? (?:file|context):)|unresolved(?: reference)?:?|missing (?:context|file|reference):)"
-    rf"\s*@?(?P<name>{_NAME}){_REASON}"
+_ASKED_SKILL: Final = rf"(?i)(?:I |we )?needs?(?: the)? skills?:\s*(?P<names>{_NAMES}){_REASON}"
+_ASKED_FILE: Final = rf"(?i)(?:I |we )?needs? (?:file|context):\s*@?(?P<name>{_NAME}){_REASON}"
+_UNRESOLVED: Final = rf"(?i)unresolved(?: reference)?:?\s*@(?P<name>{_NAME}){_REASON}"
+_ABSENT_SKILL: Final = rf"(?i)(?:missing|unknown)(?: the)? skills?:\s*(?P<names>{_NAMES}){_REASON}"
+_ABSENT_FILE: Final = (
+    rf"(?i)(?:unresolved(?: reference)?:?|missing (?:context|file|reference):)\s*@?(?P<name>{_NAME}){_REASON}"
 )
-_FAILURE: Final = (
-    r"(?i)(?:status:\s*|the task\s+|task\s+|I\s+|we\s+|is\s+)*"
-    r"(?:fail(?:ed|ure)?|blocked|error|cannot|can't|could not|couldn't|unable|stopped)\b"
+_CANNOT: Final = r"(?:can\s?not|can['’]t|could not|couldn['’]t|(?:(?:am|was|were|are) )?(?:unable|not able) to)"
+_GO_ON: Final = r"(?:continue|proceed|go on|complete|finish|start|begin|do)\b"
+_STATUS: Final = r"(?:status:\s*|(?:the )?task(?: is| has)?\s+)?(?:failed|blocked|stopped)\b"
+_BLOCKED: Final = (
+    rf"(?i)^{_STATUS}|^{_CANNOT}\s+(?!find (?:any|other|more))|\b(?:I|we) (?:have |had to |must )?stop(?:ped)?\b"
+    rf"|\b(?:I|we) {_CANNOT}\s+(?!(?:find|see|spot|detect|identify|confirm|verify|reproduce|check)\b)"
 )
-"""The start of a line that reports a failure."""
+"""In a line of a short answer: the agent says that it can't go on."""
+_ENDS_BLOCKED: Final = rf"(?i)^(?:status:\s*(?:failed|blocked)|blocked)\b|\b(?:I|we) {_CANNOT}\s+{_GO_ON}"
+"""In the last line of any answer."""
 _ABSENT: Final = (
     r"(?:is|was)\s+(?:unavailable|unknown|missing(?=\s*(?:[.,;:!)]|$))"
     r"|not\s+(?:found|available|loaded|provided|in\s+(?:my|this|the)\s+(?:context|prompt)))"
@@ -50,7 +60,8 @@ _ABSENT: Final = (
 _SKILL_NAMED: Final = (
     rf"(?i)\b(?:no|missing|unknown|without|lacks?)(?: the| a)? skill(?: named| called)?:?\s+(?P<name>@?{_NAME})",
     rf"(?i)\bskill\s+(?P<name>@?{_NAME})\s+{_ABSENT}",
-    rf"(?i)\bthe\s+(?P<name>@?{_NAME})\s+skill\s+{_ABSENT}",
+    rf"(?i)\b(?:the|a)\s+(?P<name>@?{_NAME})\s+skill\s+{_ABSENT}",
+    rf"(?i)\b(?:without|lacks?)(?: the| a)?\s+(?!(?:the|a|any|this)\b)(?P<name>@?{_NAME})\s+skill\b",
 )
 _PLACEHOLDERS: Final = ("NAME", "PATH")
 """In an answer that quotes the convention."""
@@ -98,15 +109,47 @@ def resolve_needs(needs: list[Need], request: TaskRequest, agent: Subagent) -> R
 
 def find_needs(text: str, error: str = "") -> list[Need]:
     """`error`: of a run that failed."""
+    lines = _last_lines(text)
     needs: dict[tuple[str, str], Need] = {}
-    for line in (*_last_lines(text), *_last_lines(error)):
-        if len(line) > _MAX_LINE_CHARS or not any(hint in line.lower() for hint in _HINTS):
-            continue
-        for need in _needs_of_line(re.sub(_LIST_MARKER, "", line.strip()), is_failure=bool(error)):
+    reported = [(line, _is_blocked(lines, line)) for line in lines if _is_candidate(line)]
+    reported += [(line, True) for line in _last_lines(error) if _is_candidate(line)]
+    for line, is_failure in reported:
+        for need in _needs_of_line(line, is_failure):
             known = needs.setdefault((need.kind, need.name), need)
             if need.is_asked and not known.is_asked:
                 needs[need.kind, need.name] = need
     return list(needs.values())[:MAX_NEEDS]
+
+
+def _is_candidate(line: str) -> bool:
+    return len(line) <= _MAX_LINE_CHARS and any(hint in line.lower() for hint in _HINTS)
+
+
+def _is_blocked(lines: list[str], line: str) -> bool:
+    """Whether a line that names something missing says that the agent can't go on. A finding of a review does not: it
+    stands in a list or in an answer that is about other things, too."""
+    if _is_listed(line):
+        return False
+    if len(lines) == 1 and re.fullmatch(_ABSENT_SKILL, _plain(line)) is not None:
+        return True
+    if len(lines) <= _MAX_BLOCKED_LINES and not any(map(_is_listed, lines)):
+        return any(_says(_BLOCKED, one) for one in lines)
+    return line is lines[-1] and _says(_ENDS_BLOCKED, line)
+
+
+def _is_listed(line: str) -> bool:
+    return re.match(_LIST_MARKER, line.strip()) is not None
+
+
+def _says(pattern: str, line: str) -> bool:
+    """In one of its sentences."""
+    return any(re.search(pattern, sentence) for sentence in re.split(r"(?<=[.!?])\s+", _plain(line)))
+
+
+def _plain(line: str) -> str:
+    """Without markers at the start, and markup."""
+    text = re.sub(rf"^(?:{_HEADING})?(?:{_LIST_MARKER})?", "", line.strip())
+    return re.sub(_MARKUP, "", text).strip()
 
 
 def _last_lines(text: str) -> list[str]:
@@ -125,14 +168,16 @@ def _last_lines(text: str) -> list[str]:
 
 
 def _needs_of_line(line: str, is_failure: bool) -> list[Need]:
-    plain = re.sub(_MARKUP, "", line).strip()
-    if (match := re.fullmatch(_SKILL_NEED, plain)) is not None:
-        names = re.split(r",\s*|\s+and\s+", match["names"])
+    plain = _plain(line)
+    skills = re.fullmatch(_ASKED_SKILL, plain) or (re.fullmatch(_ABSENT_SKILL, plain) if is_failure else None)
+    if skills is not None:
+        names = re.split(r",\s*|\s+and\s+", skills["names"])
         return [Need("skill", name, is_asked=True) for name in names if name not in _PLACEHOLDERS]
-    if (match := re.fullmatch(_FILE_NEED, plain)) is not None:
-        is_asked = match["asked"] is not None
-        return [Need("file", match["name"], is_asked)] if match["name"] not in _PLACEHOLDERS else []
-    if not is_failure and re.match(_FAILURE, plain) is None:
+    asked = re.fullmatch(_ASKED_FILE, plain)
+    file = asked or re.fullmatch(_ABSENT_FILE if is_failure else _UNRESOLVED, plain)
+    if file is not None and (asked or is_failure or not _is_listed(line)):
+        return [Need("file", file["name"], asked is not None)] if file["name"] not in _PLACEHOLDERS else []
+    if not is_failure:
         return []
     names = [match["name"] for pattern in _SKILL_NAMED for match in re.finditer(pattern, plain)]
     return [Need("skill", name, any(f"{quote}{name}{quote}" in line for quote in "`'\"")) for name in names]

@@ -44,7 +44,8 @@ def pack_request(
     payload = packer.pack(loaded, options, problems)
     text = "\n\n".join(part for part in (payload.text.rstrip("\n"), request.prompt) if part)
     description = request.description or payload.task.title
-    warnings = [diagnostic_notice(warning).line() for warning in payload.warnings if warning.severity != "info"]
+    own = [one for one in payload.warnings if one.severity != "info" and one not in payload.preload_warnings]
+    warnings = [diagnostic_notice(warning).line() for warning in own]
     contract = CONTRACT_FIELDS.write(payload.contract)
     return msgspec.structs.replace(request, prompt=text, description=description, contract=contract), warnings
 

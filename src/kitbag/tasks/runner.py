@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from kitbag.agent.inbox import Inbox
 from kitbag.agent.run import Run
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.agent.shield import run_to_completion
@@ -37,6 +38,7 @@ MAX_RESTARTS: Final = 2
 """How often an agent is restarted because it reported a missing skill or file."""
 STOP_GRACE_SECONDS: Final = 2.0
 """Seconds between asking a task to stop and killing its processes."""
+_COMPLETED: Final = ("completed", "empty")
 
 ProgressCallback = Callable[[str], None]
 
@@ -225,17 +227,11 @@ class TaskRunner:
             if unknown:
                 problem = f"interrupted (unknown outcome): its process ended while running {', '.join(unknown)}"
                 return _interrupted_result(agent, f"{problem}; resume the task to repeat it"), ResolvedNeeds()
-            has_ended = recovered and is_resumed and not message and not agent.inbox.pending()
-            result = agent.previous_result() if has_ended else None
-            if result is None:
-                async with agent.run(message) as run:
-                    self._run = run
-                    async for event in run:
-                        self._on_event(event)
-                        if isinstance(event, Notice) and event.severity != "info":
-                            await self.board.warn(self.task.id, event.line())
-                self._run = None
-                result = _result_from_run(run.ended, agent)
+            has_nothing_to_do = is_resumed and not message and not agent.inbox.pending()
+            result = agent.previous_result() if has_nothing_to_do else None
+            # Completed and not recovered: the message it was resumed for was taken back.
+            if result is None or not (recovered or result.status in _COMPLETED):
+                result = await self._run_to_end(agent, message)
             if worktree is not None:
                 message_text = self.task.description or f"Changes by {self.task.agent}"
                 self.inherited.environment.workspace.check_in_place()
@@ -250,6 +246,16 @@ class TaskRunner:
                 for problem in needs.unmet:
                     await self.board.warn(self.task.id, problem)
             return result, needs
+
+    async def _run_to_end(self, agent: Subagent, message: str) -> TaskResult:
+        async with agent.run(message) as run:
+            self._run = run
+            async for event in run:
+                self._on_event(event)
+                if isinstance(event, Notice) and event.severity != "info":
+                    await self.board.warn(self.task.id, event.line())
+        self._run = None
+        return _result_from_run(run.ended, agent)
 
     def _create_worktree(self) -> Worktree:
         environment = self.inherited.environment
@@ -299,6 +305,14 @@ def _result_from_run(ended: RunEnded, agent: Subagent) -> TaskResult:
         tokens=usage.total_input + usage.output,
         cost=cost,
     )
+
+
+def request_for_messages(board: Board, task: Task, result: TaskResult) -> TaskRequest | None:
+    """To resume a finished task for a message that was sent between the agent's last look into its inbox and the task's
+    end. None: there is none."""
+    if result.status not in _COMPLETED or not Inbox(board.journal, task.id).pending():
+        return None
+    return msgspec.structs.replace(board.request(task.id), message="", previous_turns=result.turns)
 
 
 def _interrupted_result(agent: Subagent, problem: str) -> TaskResult:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
-from kitbag.agent.inbox import Inbox
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.assembly.open_journal import open_journal
 from kitbag.assembly.parent_context import ParentContext
@@ -32,7 +31,7 @@ from kitbag.tasks.delegation import TaskDelegation
 from kitbag.tasks.fleet import announce_exit, announce_worker, is_drained
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.reports import partial_result
-from kitbag.tasks.runner import TaskRunner
+from kitbag.tasks.runner import TaskRunner, request_for_messages
 from kitbag.tasks.standalone_setup import load_standalone_setup, parse_options
 from kitbag.tasks.task import Task, TaskRequest, TaskResult, requester_label
 from kitbag.tasks.task_host import MAX_DEPTH, TaskHost
@@ -299,7 +298,8 @@ class Worker:
                     watchdog=watchdog,
                 )
                 result = await runner.run(request, "" if is_delivered else request.message, recovered=recovered)
-            await self._resume_for_messages(task.id, request, result)
+            if (next_request := request_for_messages(self.board, task, result)) is not None:
+                await self.board.requeue(self.board.find(task.id), next_request)
             self._log(f"task {task.id} ({task.agent}): {result.status}")
         except KitbagError as error:
             await self.board.finish(
@@ -312,12 +312,6 @@ class Worker:
             )
         finally:
             await self._withdraw_questions(task)
-
-    async def _resume_for_messages(self, task_id: str, request: TaskRequest, result: TaskResult) -> None:
-        """A message that was sent between the agent's last look into its inbox and the task's end."""
-        if result.status in ("completed", "empty") and Inbox(self._journal, task_id).pending():
-            request = msgspec.structs.replace(request, message="", previous_turns=result.turns)
-            await self.board.requeue(self.board.find(task_id), request)
 
     async def _withdraw_questions(self, task: Task) -> None:
         """Withdraws the questions of a finished task and its descendants."""

@@ -173,14 +173,17 @@ def split_frontmatter(text: str, truncated: bool = False) -> SplitDocument:
 def _find_end(lines: list[str], truncated: bool, skipped: int, problems: list[FileProblem]) -> tuple[int, int | None]:
     """The line that ends the frontmatter, and where the body starts on it; None: on the next line."""
     close = _find_closing_fence(lines)
-    heading = _find_body_heading(lines, close)
-    if heading is not None and _is_mapping(lines[1:close]):
+    start = _find_body_heading(lines, close)
+    what = "heading"
+    if start is None:
+        start, what = _find_body_prose(lines, close), "text"
+    if start is not None and _is_mapping(lines[1:close]):
         return close or 0, None
-    if heading is not None:
-        problem = f"the frontmatter is not closed; the heading on line {skipped + heading + 1} is read as body"
-        fix = f"add `---` after line {skipped + heading}"
+    if start is not None:
+        problem = f"the frontmatter is not closed; the {what} on line {skipped + start + 1} is read as body"
+        fix = f"add `---` after line {skipped + start}"
         problems.append(FileProblem("warning", "head-unclosed", skipped + 1, problem, fix))
-        return heading, 0
+        return start, 0
     unclosed_end = _find_unclosed_end(lines) if close is None else 0
     lookalike = _find_closing_lookalike(lines, close, unclosed_end)
     if lookalike is not None:
@@ -232,6 +235,27 @@ def _find_body_heading(lines: list[str], close: int | None) -> int | None:
         following = next((lines[below] for below in range(at + 1, close or 0) if lines[below].strip()), "")
         if following and not _is_field_line(following) and following[0] != "#":
             return at if _last_field(lines[:close]) < at else None
+    return None
+
+
+def _find_body_prose(lines: list[str], close: int | None) -> int | None:
+    """The prose that starts the body where the first `---` is a rule inside the body, not the closing fence.
+
+    Only after a blank line, with no further field after it. `Note: text` may start it, prose without a colon must be
+    part of it.
+    """
+    for at in range(2, close or 0):
+        line = lines[at]
+        if (
+            lines[at - 1].strip()
+            or line[:1] in ("", " ", "\t", "#", "-")
+            or (line[0].islower() and _is_field_line(line))
+        ):
+            continue
+        has_prose = any(
+            below[:1] not in ("", " ", "\t", "#", "-") and not _is_field_line(below) for below in lines[at:close]
+        )
+        return at if has_prose and 0 < _last_field(lines[:close]) < at else None
     return None
 
 

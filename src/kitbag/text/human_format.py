@@ -11,6 +11,13 @@ def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def format_thousands(number: int) -> str:
+    """`999`, `1.2k`, `340k`."""
+    if number < 1000:
+        return str(number)
+    return f"{number / 1000:.1f}k" if number < 100_000 else f"{number // 1000}k"
+
+
 def shorten_path(path: str) -> str:
     """Relative to the current directory or to `~`, if inside one of them."""
     try:

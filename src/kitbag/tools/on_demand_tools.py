@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from kitbag.library.dialects.tool_aliases import SEARCH_TOOLS
-from kitbag.library.routing.description_search import score_descriptions
 from kitbag.models.provider import ToolSpec
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, load_description, text_output
@@ -51,6 +50,8 @@ class OnDemandTools:
 
     def find(self, message: str) -> list[str]:
         """Names of the few tools that a message needs, best first."""
+        from kitbag.library.routing.description_search import score_descriptions
+
         scores = dict(zip(self._tools, score_descriptions(self._texts, message), strict=True))
         best = max(scores.values(), default=0.0)
         ordered = sorted(scores, key=lambda name: (-scores[name], name))

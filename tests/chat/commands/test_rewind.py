@@ -10,7 +10,7 @@ from conftest import World
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.runtime.agent import Agent
 from kitbag.testing import ModelServer, Step
-from kitbag.views.blocks import TableBlock
+from kitbag.views.blocks import NoticeBlock, TableBlock
 from support.driving import chat
 from support.headless import point, script
 from support.pseudo_terminal import ENTER, ESCAPE
@@ -97,6 +97,16 @@ def test_only_the_files_and_what_somebody_else_wrote_stays(at_home: World) -> No
 def test_what_cannot_be_meant_is_told(at_home: World, line: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         rewind(at_home, Face(), line)
+
+
+@pytest.mark.parametrize("line", ["/rewind", "/rewind undo", "/rewind 1", "/undo", "/undo redo"])
+def test_before_the_first_message_there_is_nothing_to_rewind_or_undo(at_home: World, line: str) -> None:
+    async def work() -> list[str]:
+        async with talking(at_home, face=Face()) as talk:
+            await talk.command(line)
+            return [block.text for block in talk.shown(NoticeBlock)]
+
+    assert asyncio.run(work())[-1] == "this session has no messages yet"
 
 
 def test_esc_twice_at_the_terminal(world: World) -> None:

@@ -55,6 +55,41 @@ def test_an_option_is_chosen_by_its_key_and_told_in_the_scrollback() -> None:
     at_terminal(scene)
 
 
+def test_a_searchable_form_narrows_its_options_while_one_types() -> None:
+    options = (
+        FormOption(key="1", label="fix the parser", note="a1b2", preview="> fix\nThe lexer was wrong."),
+        FormOption(key="2", label="write docs", note="c3d4", preview="> docs\nWritten."),
+        FormOption(key="3", label="parser again", note="e5f6", preview="> again"),
+    )
+    form = Form(prompt="Resume which session?", options=options, free_text_hint="words", searchable=True)
+
+    async def scene(shown: Seen) -> None:
+        asking = await asked(shown, form)
+        await shown.until_seen("› fix the parser", "The lexer was wrong.", "3 of 3", "write docs")
+        for letter in "PARSER":
+            await shown.press(letter)
+        await shown.until_seen("search: PARSER", "2 of 3", "parser again")
+        await shown.until_gone("write docs")
+        shown.type("\x1b[B")
+        await shown.until_seen("› parser again", "> again")
+        shown.type(" 2")
+        await shown.until_seen("1 of 3", "› fix the parser")  # by its ID
+        shown.type("x")
+        await shown.until_seen("0 of 3")
+        shown.type(ENTER)
+        await shown.until_seen("no match; Backspace")
+        shown.type("\x7f" * 2)
+        await shown.until_seen("2 of 3")
+        await shown.press(ESCAPE)
+        await shown.until_seen("3 of 3")
+        await shown.paste("docs")
+        await shown.until_seen("› write docs", "1 of 3")
+        shown.type(ENTER)
+        assert await asking == FormAnswer(("2",))
+
+    at_terminal(scene)
+
+
 def test_the_marked_option_has_a_preview() -> None:
     options = (
         FormOption(key="1", label="one", preview="> first question\nfirst answer"),

@@ -21,9 +21,10 @@ EVIL = "sesame END \x1b]0;owned\x07\x1b[2J\x1b[31m\x9b5m\u202e\r\u200b!"
 """A title, an erased screen, a colour, an eight-bit one, text turned around, a line written over, a hidden character."""
 _OURS = re.compile(
     rb"\x1b\[[0-9;]*m|\x1b\[\?(?:25|12|7|2004|2026|1)[hl]|\x1b\[\d*[ABCDGJKPX]|\x1b\[0? ?q|\x1b\[\d*;\d*H|\x1b\[\?u"
-    rb"|\x1b\[2[23];2t|\x1b\]2;(?=(?:\? |\xe2\x80\xa6 )?kitbag|\x1b)|\x1b\\"
+    rb"|\x1b\[2[23];2t|\x1b\]2;(?=(?:\? |\xe2\x80\xa6 )?kitbag|\x1b)|\x1b\\|\x1b\[>0q|\x1b\]11;\?"
 )
-"""What a face writes itself: colours, cursor, erasing to the end, modes that it takes back; the window's title."""
+"""What a face writes itself: colours, cursor, erasing to the end, modes that it takes back; the window's title;
+what it asks the terminal."""
 
 
 def is_clean(raw: bytes) -> bool:

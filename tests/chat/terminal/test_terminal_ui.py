@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-import pyte
 import pytest
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -24,7 +23,6 @@ from kitbag.views.blocks import (
     ThinkingBlock,
     ToolBlock,
     UserBlock,
-    VerbatimBlock,
     text_block,
 )
 from support.waiting import TEST_TIMEOUT
@@ -442,59 +440,6 @@ def test_a_long_tail_shows_its_end() -> None:
     at_terminal(scene, rows=10)
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(20, 5), (40, 8), (10, 3), (8, 2), (5, 1), (200, 60)])
-def test_any_size_is_drawn_and_typed_into(columns: int, rows: int) -> None:
-    async def scene(shown: Seen) -> None:
-        live = LiveState(
-            activity="working",
-            started_at=1.0,
-            tokens=5,
-            tail="tail " * 50,
-            running=(RunningCall(name="Bash", title="x" * 90),) * 9,
-            queued=("q " * 99,) * 9,
-            todos=(("", "t"),) * 9,
-        )
-        shown.terminal.draw(
-            live,
-            ChatStatus(
-                model="model-x",
-                mode="default",
-                persona="p",
-                used=5,
-                window=10,
-                cost=0.5,
-                tasks=2,
-                questions=2,
-                directory="/a/b/c",
-            ),
-        )
-        await shown.resize(columns, rows)
-        shown.type("hey")
-        await shown.until(lambda: "hey" in shown.text() or "ey" in shown.text())
-        shown.terminal.show(text_block("said"))
-        shown.type(ENTER)
-        assert await shown.next() == Submitted(text="hey")
-        await shown.resize(80, 24)
-        await shown.until_seen("model-x", "working")
-
-    at_terminal(scene)
-
-
-def test_a_resize_leaves_one_picture() -> None:
-    async def scene(shown: Seen) -> None:
-        shown.terminal.show(VerbatimBlock("kept"))
-        shown.terminal.draw(LiveState(activity="working", queued=("later",)), ChatStatus(model="model-x"))
-        shown.type("some text")
-        await shown.until_seen("> some text", "queued")
-        for columns in (60, 45, 90, 50, 80):
-            await shown.resize(columns, 24)
-        await shown.until(lambda: shown.text().count("model-x") == 1)
-        text = shown.text()
-        assert [text.count(one) for one in ("kept", "working", "queued: later", "> some text", "─")] == [1, 1, 1, 1, 40]
-
-    at_terminal(scene)
-
-
 def test_details_are_shown_in_full_and_folded_again_in_place() -> None:
     call = ToolBlock(name="Read", title="a.py", summary="60 lines", is_error=False, seconds=0.2)
     full = ToolBlock(
@@ -522,60 +467,6 @@ def test_details_are_shown_in_full_and_folded_again_in_place() -> None:
         await shown.until_gone("for a moment")
 
     at_terminal(scene)
-
-
-class RewrappingScreen(pyte.HistoryScreen):
-    """Rewraps when it becomes narrower, as tmux does: a row is as wide as what it held since it was empty."""
-
-    def __init__(self, columns: int, lines: int) -> None:
-        self.used: dict[int, int] = {}
-        super().__init__(columns, lines, history=5000, ratio=0.5)
-
-    def draw(self, data: str) -> None:
-        super().draw(data)
-        self.used[self.cursor.y] = max(self.used.get(self.cursor.y, 0), self.cursor.x)
-
-    def erase_in_line(self, how: int = 0, private: bool = False) -> None:
-        super().erase_in_line(how, private)
-        if how == 0 and self.cursor.x == 0:
-            self.used[self.cursor.y] = 0
-
-    def erase_in_display(self, how: int = 0, *rest: Any, **private: Any) -> None:
-        super().erase_in_display(how, *rest, **private)
-        self.used = {row: width for row, width in self.used.items() if row <= self.cursor.y}
-
-    def resize(self, lines: int | None = None, columns: int | None = None) -> None:
-        assert columns is not None
-        pieces: list[dict[int, Any]] = []
-        cursor = 0
-        for row in range(self.lines):
-            if row == self.cursor.y:
-                cursor = len(pieces)
-            for start in range(0, max(self.used.get(row, 0), 1), columns):
-                pieces.append({at: self.buffer[row][start + at] for at in range(columns)})
-        super().resize(lines, columns)
-        for row, cells in enumerate(pieces[: self.lines]):
-            self.buffer[row].clear()
-            self.buffer[row].update(cells)
-        self.cursor.y, self.used = cursor, {}
-
-
-def test_a_terminal_that_rewraps_shows_nothing_twice_when_it_narrows_while_text_streams() -> None:
-    async def scene(shown: Seen) -> None:
-        shown.screen = RewrappingScreen(100, 40)
-        shown.use_screen_anew()
-        words = [f"w{at:03}" for at in range(64)]
-        shown.terminal.show(VerbatimBlock("kept"))
-        for count in range(10, len(words), 6):  # the rule moves down, row by row
-            live = LiveState(activity="writing", tail=" ".join(words[:count]))
-            shown.terminal.draw(live, ChatStatus(model="model-x"))
-            await shown.until_seen(words[count - 1])
-        await shown.resize(70, 40)
-        await shown.until(lambda: "─" * 70 in shown.rows())
-        text = shown.text()
-        assert [text.count(one) for one in ("kept", "w000", "w050", "writing", "model-x")] == [1] * 5
-
-    at_terminal(scene, columns=100, rows=40, environment={"TMUX": "x"})
 
 
 def test_without_a_program_the_terminal_is_asked_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def ask(*messages: Message, **more: object) -> ModelReply:
 def calls(*messages: Message, **more: object) -> list[tuple[str, str]]:
     """Each tool with what it is called for."""
     made = ask(*messages, **more).message.calls
-    keys = {"Skill": "skill", "Task": "subagent_type", "Read": "file_path"}
+    keys = {"Skill": "skill", "Task": "subagent_type", "Read": "file_path", "Grep": "path"}
     return [(one.name, str(one.arguments.get(keys.get(one.name, "pattern"), ""))) for one in made]
 
 
@@ -74,9 +74,9 @@ def test_the_catalog_is_read_as_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ("Review PR #123 for security issues", [("Skill", "code_review"), ("Task", "Explore")]),
+        ("Review PR #123 for security issues", [("Skill", "code_review"), ("Grep", ""), ("Glob", "**/*123*")]),
         ("Create an investigation report for incident #456", [("Task", "investigation-reporter")]),
-        ("Investigate incident #456", [("Skill", "incident_investigation"), ("Task", "Explore")]),
+        ("Investigate incident #456", [("Skill", "incident_investigation"), ("Grep", ""), ("Glob", "**/*456*")]),
         ("Review db/schema.sql", [("Task", "sql-reviewer")]),
         ("Review a.py and b.sql", [("Task", "python-reviewer"), ("Task", "sql-reviewer")]),
         ("What is in db/schema.sql?", [("Read", "db/schema.sql")]),
@@ -90,7 +90,7 @@ def test_a_request_goes_to_the_skill_or_the_agent_that_covers_more_of_it(
 
 
 def test_why_a_skill_is_loaded_is_said() -> None:
-    [skill, _] = ask(user_message("Review PR #123 for security issues")).message.calls
+    skill = ask(user_message("Review PR #123 for security issues")).message.calls[0]
     assert skill.arguments["reason"] == "the prompt contains: pr, review, security"
 
 

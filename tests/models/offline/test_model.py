@@ -12,6 +12,7 @@ from kitbag.models.offline.commands import REQUEST_FORMS
 from kitbag.models.offline.model import NO_MODEL_LINE, OfflineModel
 from kitbag.models.provider import ModelReply, ModelRequest, SystemBlock, TextChunk, ToolSpec
 from support.cost import processor_limit
+from support.matrix import sample
 
 CATALOG = """<available-skills>
 Use the Skill tool to load any of these before doing the work it covers:
@@ -115,8 +116,8 @@ def test_what_is_attached_to_a_result_does_not_begin_anew() -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["<aa", "<aa>", "<skill-invocation", "<suggested-skills>", "<available-skills>\n- a: b\n", "```", "- x: y\n",
-     "<standard-input>x</standard-input>", "(a", "a-b.c/d ", "\x00"],
+    sample(["<aa", "<aa>", "<skill-invocation", "<suggested-skills>", "<available-skills>\n- a: b\n", "```", "- x: y\n",
+     "<standard-input>x</standard-input>", "(a", "a-b.c/d ", "\x00"], 4),
 )  # fmt: skip
 def test_whatever_is_pasted_takes_no_longer_than_reading_it(piece: str) -> None:
     with processor_limit():

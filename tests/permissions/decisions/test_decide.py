@@ -254,27 +254,17 @@ def test_a_denied_skill_is_denied_in_every_spelling(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "agent", "explore"),
-    [
-        ("plan", "allow", "allow"),
-        ("locked", "deny", "deny"),
-        ("default", "ask", "allow"),
-        ("acceptEdits", "ask", "allow"),
-        ("autonomous", "allow", "allow"),
-    ],
+    ("mode", "agent"),
+    [("plan", "allow"), ("locked", "deny"), ("default", "ask"), ("acceptEdits", "ask"), ("autonomous", "allow")],
 )
-def test_starting_an_agent_is_a_permission_of_its_own(
-    tmp_path: Path, mode: PermissionMode, agent: Effect, explore: Effect
-) -> None:
+def test_starting_an_agent_is_a_permission_of_its_own(tmp_path: Path, mode: PermissionMode, agent: Effect) -> None:
     made = permissions(tmp_path, mode)
-    assert effect(made, "Task", subagent_type="general-purpose", prompt="x") == agent
-    assert effect(made, "Task", subagent_type="Explore", prompt="x") == explore
-    assert effect(made, "Task", subagent_type="explore") == agent
+    for name in ("general-purpose", "Explore", "Plan", "explore"):
+        assert effect(made, "Task", subagent_type=name, prompt="x") == agent
     ruled = permissions(tmp_path, mode, allow=("Agent(general-purpose)",), deny=("Task(Explore)",))
     assert effect(ruled, "Task", subagent_type="general-purpose") == "allow"
     assert effect(ruled, "Task", subagent_type="Explore") == "deny"
     assert effect(ruled, "Task", subagent_type="EXPLORE") == "deny"
-    assert effect(permissions(tmp_path, mode, read_only_agents=frozenset()), "Task", subagent_type="Explore") == agent
 
 
 def test_a_child_of_plan_is_plan() -> None:
@@ -469,7 +459,7 @@ def test_an_agents_specifiers_limit_and_allow_nothing(tmp_path: Path) -> None:
     assert effect(made, "Read", file_path="ok.txt") == "deny"
     assert effect(made, "WebFetch", url="https://x.com") == "ask"
     assert effect(made, "WebFetch", url="https://y.com") == "deny"
-    assert effect(made, "Task", subagent_type="Explore") == "allow"
+    assert effect(made, "Task", subagent_type="Explore") == "ask"
     assert effect(made, "Task", subagent_type="Review") == "deny"
     assert effect(made, "Edit", file_path="ok.txt") == "allow"
     assert effect(made, "Edit", file_path="src/a.py") == "deny"

@@ -16,8 +16,8 @@ from kitbag.tools.files.read import MAX_CHARS, MAX_IMAGE_BYTES, MAX_LINE_CHARS, 
 from support.cost import bytes_read
 from support.matrix import rounds
 from support.using import Bench, memory_growth, text_of
+from support.waiting import TEST_TIMEOUT
 
-"""Seconds that no file, however large, may take."""
 GROWTH = 100 << 20
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
 
@@ -226,7 +226,9 @@ def test_what_is_no_file_is_refused_at_once(bench: Bench) -> None:  # D12
             assert "cannot use" in text_of(outcome), path
 
 
-def test_a_huge_file_gives_a_bounded_answer_in_little_time_and_memory(bench: Bench) -> None:  # D12
+def test_a_huge_file_gives_a_bounded_answer_in_little_time_and_memory(  # D12
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open(bench.root / "sparse", "wb") as file:
         file.truncate(5 << 30)
     with open(bench.root / "begins-as-text", "wb") as file:
@@ -247,11 +249,13 @@ def test_a_huge_file_gives_a_bounded_answer_in_little_time_and_memory(bench: Ben
             assert read() < 1 << 30, arguments
         assert growth() < GROWTH, arguments
         assert len(text_of(outcome)) < MAX_CHARS + 300, arguments
+    monkeypatch.setattr("kitbag.tools.files.read.TIMEOUT_SECONDS", TEST_TIMEOUT)  # a busy machine reads slowly
     outcome = bench.use(READ, file_path="one-line")
     assert text_of(outcome).endswith("x [209,713,200 more characters in this line]")
 
 
-def test_a_line_deep_in_a_large_file_is_reached(bench: Bench) -> None:
+def test_a_line_deep_in_a_large_file_is_reached(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kitbag.tools.files.read.TIMEOUT_SECONDS", TEST_TIMEOUT)
     with open(bench.root / "large", "wb") as file:
         for number in range(40):
             file.write(b"".join(b"%07d\n" % line for line in range(number * 100_000, (number + 1) * 100_000)))

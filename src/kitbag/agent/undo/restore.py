@@ -28,7 +28,8 @@ from kitbag.errors import KitbagError
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.safe_open import SafeOpenError, make_directory, open_parent, remove_file, write_file
 from kitbag.store.content_store import ContentStore
-from kitbag.store.journal import Journal
+from kitbag.store.fault_points import point
+from kitbag.store.journal import Journal, JournalEntry
 
 _MAX_STORED_BYTES = 64 << 20
 """Larger files are not stored before they are removed, so that can't be redone."""
@@ -64,9 +65,11 @@ class Restorer:
         redo: bool = False,
         through: int = 0,
         tell_model: bool = True,
+        also_record: Callable[[RestoreResult], Sequence[JournalEntry]] = lambda result: (),
     ) -> RestoreResult:
         """Runs every possible step; the caller decides whether to refuse. `through`: the steps are those of all
-        messages from `message` to this one. Before anything is changed, raises StoreError and WorkspaceMovedError."""
+        messages from `message` to this one. `also_record`: further entries that are committed with the end of the undo,
+        unless a step failed. Before anything is changed, raises StoreError and WorkspaceMovedError."""
         self._workspace.check_in_place()
         possible = [step for step in steps if step.possible]
         self._skipped = [(step.path, step.problem) for step in steps if not step.possible]
@@ -76,14 +79,17 @@ class Restorer:
         if not redo:
             self._append(UNDOING, ChangeRecord(files=changes, message=message))
         self._run_steps(possible)
+        point("files-restored")
+        result = RestoreResult(done=tuple(self._done), skipped=tuple(self._skipped), failed=tuple(self._failed))
         if not self._failed:
             told = _describe_for_model(message, self._done, redo=redo) if tell_model else ""
             record = ChangeRecord(files=(), message=message, through=through, told=told)
-            self._append(REDONE if redo else UNDONE, record)
-        return RestoreResult(done=tuple(self._done), skipped=tuple(self._skipped), failed=tuple(self._failed))
+            self._append(REDONE if redo else UNDONE, record, also_record(result))
+        return result
 
-    def _append(self, kind: str, body: ChangeRecord) -> None:
-        self._journal.append(self._stream, kind, encode_change_record(body, self._journal, self._content_store))
+    def _append(self, kind: str, body: ChangeRecord, more: Sequence[JournalEntry] = ()) -> None:
+        encoded = encode_change_record(body, self._journal, self._content_store)
+        self._journal.append_all([JournalEntry(self._stream, kind, encoded), *more])
 
     def _store_current(self, step: UndoStep) -> FileState | None:
         """Stores what is there now, so that it can be restored."""

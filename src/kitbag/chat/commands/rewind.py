@@ -12,6 +12,7 @@ from kitbag.agent.context_ledger import split_user_text
 from kitbag.agent.shield import run_ignoring_cancellation
 from kitbag.agent.undo.plan import MessageChanges
 from kitbag.chat.commands import CommandContext
+from kitbag.chat.commands.undo import is_session_empty
 from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import UsageError
 from kitbag.runtime.rewind import RewindPlan, RewindScope, SessionRewind
@@ -27,9 +28,13 @@ _SCOPES: Final[dict[str, RewindScope]] = {"b": "both", "c": "conversation", "f":
 
 async def rewind_command(chat: CommandContext, arguments: str) -> None:
     number, is_undo = _parse(arguments.split())
+    if is_session_empty(chat):
+        return
     rewind = await asyncio.to_thread(_open, chat)
     if notice := rewind.undo.running_notice():
         chat.show(NoticeBlock("warning", notice))
+    if rewind.interrupted:
+        chat.show(NoticeBlock("warning", _interrupted_notice(rewind.interrupted)))
     if number is None and not is_undo:
         number = await _choose(chat, rewind)
         if number is None:
@@ -55,6 +60,14 @@ async def rewind_command(chat: CommandContext, arguments: str) -> None:
         raise error
     fix = "/undo redo" if scope == "files" else "/rewind undo"
     chat.show(text_block(f"undo this with {fix}", "dim"))
+
+
+def _interrupted_notice(numbers: list[int]) -> str:
+    named = ", ".join(map(str, numbers))
+    return (
+        f"restoring files to before message {named} was interrupted: some may be restored, the conversation is not; "
+        f"finish with /rewind {numbers[-1]}"
+    )
 
 
 def _parse(parts: list[str]) -> tuple[int | None, bool]:

@@ -103,16 +103,20 @@ async def _pick(chat: CommandContext, sessions: list[SessionSummary]) -> Session
         return None
     matching = sessions
     while True:
-        shown = matching[:_MAX_SHOWN]
-        previews = await asyncio.to_thread(_read_previews, chat.agent.journal, shown)
+        shown = matching[:_MAX_SHOWN] if chat.ui.is_plain else matching
+        previews = await asyncio.to_thread(_read_previews, chat.agent.journal, shown[:_MAX_SHOWN])
         options = tuple(
-            msgspec.structs.replace(_session_option(chat, str(number), one), preview=previews.get(one.id, ""))
+            msgspec.structs.replace(_session_option(chat, str(number), one), preview=previews.get(one.id, one.about))
             for number, one in enumerate(shown, 1)
         )
         older = f" ({len(matching) - len(shown):,} older ones not shown)" if len(matching) > len(shown) else ""
-        prompt = f"Resume which session?{older}"
         form_answer = await chat.ui.ask(
-            Form(prompt=prompt, options=options, free_text_hint="the start of an ID, or words to search for")
+            Form(
+                prompt=f"Resume which session?{older}",
+                options=options,
+                free_text_hint="the start of an ID, or words to search for",
+                searchable=True,
+            )
         )
         text = form_answer.text.strip() if form_answer is not None else ""
         if form_answer is not None and form_answer.keys:

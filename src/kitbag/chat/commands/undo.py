@@ -20,6 +20,8 @@ _MAX_DIFFS: Final = 20
 
 async def undo_command(chat: CommandContext, arguments: str) -> None:
     number, redo = _parse(arguments.split())
+    if is_session_empty(chat):
+        return
     agent = chat.agent
 
     def plan() -> tuple[SessionUndo, UndoPlan, Block]:
@@ -47,6 +49,15 @@ async def undo_command(chat: CommandContext, arguments: str) -> None:
         raise error
     again = "" if redo else "; redo it with /undo redo"
     chat.show(text_block(f"the model is notified with your next message{again}", "dim"))
+
+
+def is_session_empty(chat: CommandContext) -> bool:
+    """A session without messages is not recorded yet; the user is told."""
+    session = chat.agent.session
+    if session.totals.turns or session.about:
+        return False
+    chat.show(NoticeBlock("info", "this session has no messages yet"))
+    return True
 
 
 def _parse(parts: list[str]) -> tuple[int | None, bool]:

@@ -37,6 +37,7 @@ class PlainUI:
     """Implements ChatUI."""
 
     is_plain = True
+    keeps_everything = False
 
     def __init__(self, stdin: Any, stdout: Any) -> None:
         """Streams with a file descriptor, or None."""

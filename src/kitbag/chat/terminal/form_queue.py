@@ -12,8 +12,8 @@ import msgspec
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 
-from kitbag.chat.terminal.forms import FormResult, FormState, QuietPeriod, answer_line
-from kitbag.dialogs.form import Form, FormAnswer
+from kitbag.chat.terminal.forms import FormResult, FormState, QuietPeriod
+from kitbag.dialogs.form import Form, FormAnswer, answer_line, continues
 from kitbag.views.blocks import Block, LinesBlock
 
 LONE_KEY_SECONDS: Final = 0.25
@@ -59,7 +59,7 @@ class FormQueue:
                 for block in form.above:
                     self._show(block)
             result = await self._run_form(form)
-        if not _continues(form, result.answer):
+        if not continues(form, result.answer):
             self._show(LinesBlock((answer_line(form, result.answer),)))
         return result.answer
 
@@ -165,11 +165,19 @@ class FormQueue:
     def paste(self, text: str) -> None:
         """A paste never submits an answer."""
         self._clear_lone_key()
-        if self.state is not None and self.state.form.free_text_hint and not self._is_ignored():
+        if self.state is not None and self.state.form.searchable and not self._is_ignored():
+            self.state.set_search(self.state.search + " ".join(text.split()))
+        elif self.state is not None and self.state.form.free_text_hint and not self._is_ignored():
             self.state.start_writing()
         if self.state is not None and self.state.is_writing:
             self.text_buffer.insert_text(" ".join(text.split("\n")).strip())
         self._changed()
+
+    def delete(self, *, everything: bool = False) -> None:
+        """Backspace, Ctrl-U: in the search."""
+        if self.state is not None and self.state.search and not self._is_ignored():
+            self.state.set_search("" if everything else self.state.search[:-1])
+            self._changed()
 
     def move(self, by: int) -> None:
         if self.state is not None and not self.state.is_writing and not self._is_ignored():
@@ -193,7 +201,7 @@ class FormQueue:
             self._changed()
 
     def escape(self, *, cancels: bool = False) -> None:
-        """`leaves`: also cancels from free-text input."""
+        """`cancels`: also from free-text input."""
         if self.state is not None:
             self._clear_lone_key()
             self.answer_pause.record_key()
@@ -204,10 +212,3 @@ class FormQueue:
     def _resolve(self, result: FormResult | None) -> None:
         if result is not None and self._answer is not None and not self._answer.done():
             self._answer.set_result(result)
-
-
-def _continues(form: Form, answer: FormAnswer | None) -> bool:
-    """Whether another form of the same question follows."""
-    if answer is None:
-        return form.cancel_effect == "go back"
-    return any(option.continues and option.key in answer.keys for option in form.options)

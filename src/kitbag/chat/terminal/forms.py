@@ -9,10 +9,9 @@ from typing import Final
 
 import msgspec
 
-from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, wrap
+from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, cut_line, wrap
 from kitbag.dialogs.form import Form, FormAnswer, FormOption
 from kitbag.text.terminal_width import text_width, truncate_to_width
-from kitbag.views.blocks import Span, StyledLine
 
 QUIET_SECONDS: Final = 0.3
 """Pause in typing after which keys answer a form."""
@@ -21,6 +20,7 @@ RECENT_KEY_SECONDS: Final = 1.0
 TYPED_TEXT_SECONDS: Final = 0.6
 """Pause after typed text before a key selects an option again."""
 _NOTHING_SELECTED: Final = "nothing selected; use Up and Down, or press an option's key"
+_NOTHING_FOUND: Final = "no match; Backspace to change the search, Esc to clear it"
 _MAX_LABEL_LINES: Final = 4
 _MAX_PREVIEW_LINES: Final = 6
 
@@ -59,7 +59,11 @@ class FormState:
         self._clock = clock
         self._text_typed_at = float("-inf")
         """Time of the last key that was part of typed text."""
-        first = 0 if form.multiple else -1  # with multiple choices, Enter alone selects none
+        self.search = ""
+        """What was typed to narrow the options of a searchable form."""
+        self.options = form.options
+        """Those that match."""
+        first = 0 if form.multiple or form.searchable else -1  # with multiple choices, Enter alone selects none
         self.cursor = next((at for at, option in enumerate(form.options) if option.key == form.default), first)
         """Index of the option; -1: none."""
         self.chosen: set[str] = set()
@@ -91,7 +95,7 @@ class FormState:
 
     def move(self, by: int) -> None:
         self.hint = self._typed = ""
-        count = len(self.form.options)
+        count = len(self.options)
         if not count:
             return
         if self.cursor < 0:
@@ -105,6 +109,9 @@ class FormState:
         """Handles a printable character. If it is no option's key and free text is allowed, sets `is_writing`, and the
         caller inserts the character."""
         self.hint = ""
+        if self.form.searchable:
+            self.set_search(self.search + char)
+            return None
         typed = self._typed + char
         if char == " " and self.form.multiple and not self._typed:
             self.toggle()
@@ -119,6 +126,12 @@ class FormState:
         else:
             self.require_quiet()
         return None
+
+    def set_search(self, text: str) -> None:
+        self.hint = ""
+        self.search, words = text, text.casefold().split()
+        self.options = tuple(option for option in self.form.options if _matches(option, words))
+        self.cursor = 0 if self.options else -1
 
     def _option(self, typed: str) -> int | None:
         keys = [option.key for option in self.form.options]
@@ -158,9 +171,9 @@ class FormState:
         if self.form.multiple:
             return self._enter_multiple(keys)
         if self.cursor < 0:
-            self.hint = _NOTHING_SELECTED
+            self.hint = _NOTHING_FOUND if self.form.searchable else _NOTHING_SELECTED
             return None
-        return FormResult(FormAnswer((self.form.options[self.cursor].key,)))
+        return FormResult(FormAnswer((self.options[self.cursor].key,)))
 
     def _enter_multiple(self, keys: tuple[str, ...]) -> FormResult | None:
         if keys or self._confirms_none:
@@ -170,13 +183,16 @@ class FormState:
         return None
 
     def start_writing(self) -> None:
-        if self.form.free_text_hint:
+        if self.form.free_text_hint and not self.form.searchable:
             self.is_writing, self.hint = True, ""
 
     def escape(self) -> FormResult | None:
         """Returns to the options first."""
         if self.is_writing and self.form.options:
             self.is_writing, self.hint = False, ""
+            return None
+        if self.search:
+            self.set_search("")
             return None
         return FormResult(None)
 
@@ -199,8 +215,8 @@ class FormState:
         prompt = wrap(clean(self.form.prompt), width - 2)
         options: list[FragmentLine] = []
         cursor_row = 0
-        for at, option in enumerate(self.form.options):
-            option_lines = self._option_lines(at, option, width, clean)
+        for at in range(max(self.cursor - height, 0), min(max(self.cursor, 0) + height, len(self.options))):
+            option_lines = self._option_lines(at, self.options[at], width, clean)
             if at == self.cursor:
                 cursor_row = len(options)
             options.extend(option_lines)
@@ -213,6 +229,8 @@ class FormState:
             [("bold" if at == 0 else "", ("? " if at == 0 else "  ") + text)]
             for at, text in enumerate(prompt[:prompt_height])
         ]
+        if self.form.searchable and room > len(lines):
+            lines.append(self._search_line(width, clean))
         room -= len(lines)
         preview = self._preview_lines(width, min(_MAX_PREVIEW_LINES, room // 3), clean)
         room -= len(preview)
@@ -226,7 +244,8 @@ class FormState:
     def _option_lines(self, at: int, option: FormOption, width: int, clean: Callable[[str], str]) -> list[FragmentLine]:
         is_selected = at == self.cursor and not self.is_writing
         box = ("[x] " if option.key in self.chosen else "[ ] ") if self.form.multiple else ""
-        head = f"{'›' if is_selected else ' '} {box}{clean(option.key)}  "
+        key = "" if self.form.searchable else f"{clean(option.key)}  "
+        head = f"{'›' if is_selected else ' '} {box}{key}"
         style = f"bold {STYLES['accent']}" if is_selected else "dim" if self.is_waiting or self.is_writing else ""
         indent = " " * len(head)
         label = " ".join(clean(option.label).split())
@@ -242,8 +261,12 @@ class FormState:
             )
         return lines
 
+    def _search_line(self, width: int, clean: Callable[[str], str]) -> FragmentLine:
+        count = f"  {len(self.options):,} of {len(self.form.options):,}"
+        return cut_line([("dim", "  search: "), ("", f"{clean(self.search)}▏"), ("dim", count)], width)
+
     def _preview_lines(self, width: int, height: int, clean: Callable[[str], str]) -> list[FragmentLine]:
-        option = self.form.options[self.cursor] if 0 <= self.cursor < len(self.form.options) else None
+        option = self.options[self.cursor] if 0 <= self.cursor < len(self.options) else None
         if option is None or not option.preview or height <= 0:
             return []
         texts = [text for line in clean(option.preview).split("\n") for text in wrap(line, width - 4)]
@@ -261,21 +284,17 @@ class FormState:
                 hints.insert(0, f"type {free_text_hint}")
         else:
             hints = ["Up/Down and Enter, or press a key"] if self.form.options else ["Enter to continue"]
+            if self.form.searchable:
+                hints = ["type to search", "Up/Down and Enter"]
+                cancel_hint = "Esc to clear the search" if self.search else cancel_hint
             if self.form.multiple:
                 hints = ["Space to select", "Enter to confirm"]
             hints.append(cancel_hint)
-            if free_text_hint:
+            if free_text_hint and not self.form.searchable:
                 hints.append(f"Tab to type {free_text_hint}")
         return [("dim", truncate_to_width("  " + " · ".join(hints), width))]
 
 
-def answer_line(form: Form, answer: FormAnswer | None) -> StyledLine:
-    """The answer as one line for the scrollback."""
-    prompt = " ".join((form.summary or form.prompt).split())
-    head = (Span("? ", "accent"), Span(prompt[:200]), Span("  "))
-    if answer is None:
-        return (*head, Span("canceled", "dim"))
-    labels = [option.label for option in form.options if option.key in answer.keys]
-    if answer.text:
-        labels.append("••••••" if form.secret else " ".join(answer.text.split())[:200])
-    return (*head, Span(", ".join(labels) or "none", "strong"))
+def _matches(option: FormOption, words: list[str]) -> bool:
+    text = f"{option.label} {option.note} {option.preview}".casefold()
+    return all(word in text for word in words)

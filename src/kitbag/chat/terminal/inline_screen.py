@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.cursor_shapes import ModalCursorShapeConfig
-from prompt_toolkit.data_structures import Point
+from prompt_toolkit.data_structures import Point, Size
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings
@@ -19,6 +19,9 @@ from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.renderer import CPR_Support, Renderer
 from prompt_toolkit.styles import BaseStyle, Style
 
+from kitbag.chat.terminal.reflow import Reflow, guess_reflow
+from kitbag.chat.terminal.terminal_queries import is_remote
+
 QUERY_KEYBOARD: Final = "\x1b[?u"
 """Only terminals that distinguish Shift-Enter from Enter respond to this."""
 _KEYBOARD_ON: Final = "\x1b[>1u"
@@ -26,36 +29,31 @@ _KEYBOARD_OFF: Final = "\x1b[<u"
 _BEGIN_UPDATE: Final = "\x1b[?2026h"
 _END_UPDATE: Final = "\x1b[?2026l"
 """Between these (synchronized output) a terminal shows no partial frame; others ignore them."""
-_REFLOWING_VARIABLES: Final = (
-    "TMUX",
-    "VTE_VERSION",
-    "KITTY_WINDOW_ID",
-    "WEZTERM_PANE",
-    "ALACRITTY_WINDOW_ID",
-    "KONSOLE_VERSION",
-    "WT_SESSION",
-    "GHOSTTY_RESOURCES_DIR",
-    "ITERM_SESSION_ID",
-)
-_REFLOWING_TERMS: Final = ("xterm-kitty", "alacritty", "foot", "xterm-ghostty", "tmux", "wezterm")
 
 
-def is_reflowing_terminal(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal is known to rewrap lines when it becomes narrower."""
-    kind = environment.get("TERM", "")
-    program = environment.get("TERM_PROGRAM", "")
-    return (
-        any(environment.get(name) for name in _REFLOWING_VARIABLES)
-        or kind.startswith(_REFLOWING_TERMS)
-        or program in ("vscode", "Apple_Terminal")
-    )
+class ReportedSize:
+    """Overrides the size of an output with what the terminal reported, until the kernel reports another one."""
+
+    def __init__(self, output: Output) -> None:
+        self._measure = output.get_size
+        self._measured = self._reported = Size(rows=0, columns=0)
+        output.get_size = self._get_size
+
+    def _get_size(self) -> Size:
+        size = self._measure()
+        return self._reported if size == self._measured else size
+
+    def set(self, size: Size) -> None:
+        self._measured, self._reported = self._measure(), size
+
+    @property
+    def is_ahead(self) -> bool:
+        """The kernel does not know the reported size yet."""
+        return self._measure() == self._measured != self._reported
 
 
 class InlineRenderer(Renderer):
-    reflows = False
-    """The terminal rewraps lines when it becomes narrower: the last frame then takes more rows."""
-    keeps_erased_width = False
-    """tmux rewraps a row at the widest text it ever held, even where that was erased since."""
+    reflow = Reflow()
     has_extended_keys = False
     """The terminal reported the extended keyboard protocol."""
     _keyboard_is_on = False
@@ -76,6 +74,11 @@ class InlineRenderer(Renderer):
         self.output.write_raw(_END_UPDATE)
         self.output.flush()
 
+    @property
+    def cursor_row(self) -> int:
+        """Within the last frame."""
+        return self._cursor_pos.y
+
     def erase_if_resized(self) -> None:
         """A frame may be due before the signal of a new size arrives."""
         if self._last_size is not None and self.output.get_size() != self._last_size:
@@ -85,10 +88,9 @@ class InlineRenderer(Renderer):
         """Erases the last frame after the terminal was resized."""
         rows = self._cursor_pos.y
         columns = self.output.get_size().columns
-        if self.reflows and self._last_size is not None and columns < self._last_size.columns:
-            widths = [
-                self._widest.get(row, 0) if self.keeps_erased_width else self._row_width(row) for row in range(rows)
-            ]
+        if self.reflow.rewraps and self._last_size is not None and columns < self._last_size.columns:
+            keeps_erased = self.reflow.is_tmux
+            widths = [self._widest.get(row, 0) if keeps_erased else self._row_width(row) for row in range(rows)]
             rows = sum(-(-max(width, 1) // columns) for width in widths)
             rows += self._cursor_pos.x // columns
         self._erase_up(rows)
@@ -124,7 +126,7 @@ class InlineRenderer(Renderer):
             self.output.write_raw(_KEYBOARD_ON)
             self._keyboard_is_on = True
         super().render(app, layout, is_done)
-        if self.keeps_erased_width and self._last_screen is not None:
+        if self.reflow.is_tmux and self._last_screen is not None:
             for row in range(self._last_screen.height):
                 self._widest[row] = max(self._widest.get(row, 0), self._row_width(row))
 
@@ -167,17 +169,14 @@ class InlineApplication(Application[None]):
             input=input,
             output=output,
         )
+        self.reported_size = ReportedSize(self.output)
         self.inline_renderer = InlineRenderer(self._merged_style, self.output)
-        self.inline_renderer.reflows = is_reflowing_terminal(environment)
-        self.inline_renderer.keeps_erased_width = bool(environment.get("TMUX")) or environment.get(
-            "TERM", ""
-        ).startswith("tmux")
+        self.inline_renderer.reflow = guess_reflow(environment)
         # The cursor position is not needed, and a late response would be taken for keys.
         self.inline_renderer.cpr_support = CPR_Support.NOT_SUPPORTED
         self.renderer = self.inline_renderer
         # A timeout distinguishes Esc from the start of an arrow key; it must be longer over a network.
-        is_remote = bool(environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"))
-        self.ttimeoutlen = 0.1 if is_remote else 0.05
+        self.ttimeoutlen = 0.1 if is_remote(environment) else 0.05
         self.timeoutlen = 0.05
 
     @property

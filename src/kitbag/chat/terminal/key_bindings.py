@@ -283,6 +283,8 @@ def _bind_forms(bindings: _Bindings, forms: FormQueue, layout: ChatLayout) -> No
     for key, by in _FORM_MOVES.items():
         bindings.bind(in_options, lambda _, by=by: forms.move(by), key)
     bindings.bind(in_options, lambda _: forms.tab(), "tab")
+    bindings.bind(in_options, lambda _: forms.delete(), "backspace")
+    bindings.bind(in_options, lambda _: forms.delete(everything=True), "c-u")
     bindings.bind(in_options, lambda event: _is_text(event.data) and forms.type(event.data), Keys.Any)
     # In free-text input these would move the cursor or open something else.
     for key in ("up", "down", "tab", "s-tab", "c-r", "c-s", "c-j", "c-o"):

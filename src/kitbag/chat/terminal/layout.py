@@ -98,18 +98,21 @@ class ChatLayout:
         panels: PanelRunner,
         get_frame: Callable[[], FrameState],
         cleaners: TextCleaners,
-        rule_is_short: Callable[[], bool],
+        rewraps: Callable[[], bool],
     ) -> None:
+        """`rewraps`: the terminal rewraps lines when it becomes narrower."""
         self._line = line
         self._forms = forms
         self._panels = panels
         self._get_frame = get_frame
         self._cleaners = cleaners
-        self._rule_is_short = rule_is_short
+        self._rewraps = rewraps
         self._lines: dict[str, list[FragmentLine]] = {}
         self._rendered_request: tuple[tuple[int, int], list[FragmentLine]] = ((0, 0), [])
         self._line_height = 1
         self._columns = 80
+        self.rows_above: int | None = None
+        """Rows of the screen above the last frame, if known."""
         self.shows_welcome = True
         """Nothing was submitted yet: the input line shows a hint."""
         self._make_windows()
@@ -222,14 +225,22 @@ class ChatLayout:
         left -= len(self._lines["panel"])
         has_rule = left >= 4 or (left >= 2 and rows >= 8)
         left -= has_rule + (rows > 10)  # keep a row of scrollback visible
-        length = min(columns, _SHORT_RULE) if self._rule_is_short() else columns
+        length = columns if self._rewraps() else min(columns, _SHORT_RULE)
         self._lines["rule"] = [[("dim", "─" * length)]] if has_rule else []
         can_stop = self.shows_line()
         clean = self._cleaners
         # While a form is open, the turn waits for the user only.
         live = _without_user_wait(frame.live) if self._forms.has_keys else frame.live
+        if self._rewraps():
+            left = min(left, self._room_to_rewrap(rows))
         self._lines["live"] = live_lines(live, columns, left, frame.now, clean.line, clean.tail, can_stop=can_stop)
         self._lines["status"] = [self._status(frame, columns)] if has_status else []
+
+    def _room_to_rewrap(self, rows: int) -> int:
+        """What takes twice as many rows if the terminal becomes half as wide must not scroll away: it is drawn again.
+        tmux scrolls even if rows below are empty."""
+        above = rows if self.rows_above is None else self.rows_above
+        return max(min(rows // 2 - 3, above - 2), 3)
 
     def _request(self, form: FormState, columns: int, room: int) -> list[FragmentLine]:
         """The blocks above a form that are not printed."""

@@ -6,9 +6,9 @@ Used by layout. Fits any height: the activity stays, the rest is truncated.
 from collections.abc import Callable
 from typing import Final
 
-from kitbag.chat.terminal.status_line import format_thousands
 from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, cut_line, visible_range
 from kitbag.chat.ui import LiveState, RunningCall
+from kitbag.text.human_format import format_thousands
 from kitbag.text.terminal_width import truncate_to_width
 
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

@@ -3,7 +3,7 @@
 Used by select_ui. Completions follow the current agent: /persona and /resume change them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ from prompt_toolkit.completion import Completer, DynamicCompleter
 
 from kitbag.chat.input.history import InputHistory
 from kitbag.chat.terminal.terminal_ui import TerminalUI
-from kitbag.chat.ui import Submitted
 from kitbag.library.scopes import Places
 from kitbag.messages import Image
 from kitbag.settings import Settings
@@ -20,9 +19,6 @@ from kitbag.views.blocks import NoticeBlock
 if TYPE_CHECKING:
     from kitbag.chat.input.pastes import PasteStore
     from kitbag.runtime.agent import Agent
-
-_MAX_SESSIONS = 20
-_MAX_TASKS = 200
 
 
 def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", settings: Settings) -> TerminalUI:
@@ -35,7 +31,9 @@ def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", setti
             return None
         if id(agent) not in completers:
             completers.clear()
-            completers[id(agent)] = _completer_for(agent)
+            from kitbag.chat.input.agent_completer import make_completer
+
+            completers[id(agent)] = make_completer(agent)
         return completers[id(agent)]
 
     def notify(message: str) -> None:
@@ -46,7 +44,11 @@ def make_terminal(places: Places, get_agent: "Callable[[], Agent | None]", setti
 
     def missing_mentions(text: str) -> Sequence[str]:
         agent = get_agent()
-        return _missing_mentions(text, agent) if agent is not None else ()
+        if agent is None:
+            return ()
+        from kitbag.chat.input.agent_completer import list_missing_mentions
+
+        return list_missing_mentions(text, agent)
 
     history = InputHistory(places.kitbag_home, places.cwd, redact, notify)
     terminal = TerminalUI(
@@ -82,43 +84,3 @@ class _LazyPastes:
 
     def from_clipboard(self) -> str | None:
         return self._pastes.from_clipboard()
-
-
-def _missing_mentions(text: str, agent: "Agent") -> Sequence[str]:
-    from kitbag.assembly.mentions import missing_mentions
-    from kitbag.chat.commands import COMMANDS
-
-    is_command = text.startswith("/") and text[1:].partition(" ")[0].lower() in COMMANDS
-    if is_command or Submitted(text=text).shell_command:
-        return ()
-    environment = agent.environment
-    return missing_mentions(text, environment.library, environment.workspace, environment.places.cwd)
-
-
-def _completer_for(agent: "Agent") -> Completer:
-    from kitbag.agent.session_list import list_sessions
-    from kitbag.chat.input.completion import ChatCompleter, CompletionSources, prompt_descriptions
-    from kitbag.tasks.board import Board
-
-    board: list[Board] = []
-
-    def tasks() -> Iterable[tuple[str, str]]:
-        if not board:
-            board.append(Board(agent.journal))
-        here = board[0].newest(agent.environment.places.cwd, _MAX_TASKS)
-        return [(task.id, f"{task.agent or 'Bash'}, {task.status}: {task.description}") for task in here]
-
-    def sessions() -> Iterable[tuple[str, str]]:
-        sessions_found = list_sessions(agent.journal, agent.environment.places.cwd, _MAX_SESSIONS)
-        return [(one.id, one.about) for one in sessions_found if one.id != agent.session.id]
-
-    sources = CompletionSources(
-        library=lambda: agent.environment.library,
-        workspace=agent.environment.workspace,
-        directory=agent.environment.places.cwd,
-        sessions=sessions,
-        tasks=tasks,
-        prompts=lambda: prompt_descriptions(agent.agent_servers),
-        models=lambda: agent.sources.models,
-    )
-    return ChatCompleter(sources)

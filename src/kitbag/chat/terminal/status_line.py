@@ -10,6 +10,7 @@ import msgspec
 
 from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine
 from kitbag.chat.ui import ChatStatus
+from kitbag.text.human_format import format_thousands
 from kitbag.text.terminal_width import text_width, truncate_to_width
 from kitbag.views.blocks import Tone
 
@@ -107,9 +108,3 @@ def _cost(dollars: float | None) -> tuple[str, ...]:
     if dollars <= 0:
         return ()
     return (f"${dollars:.2f}",) if dollars >= 0.005 else ("<$0.01",)
-
-
-def format_thousands(number: int) -> str:
-    if number < 1000:
-        return str(number)
-    return f"{number / 1000:.1f}k" if number < 100_000 else f"{number // 1000}k"

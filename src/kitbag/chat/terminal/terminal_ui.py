@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 from prompt_toolkit.completion import Completer
+from prompt_toolkit.data_structures import Size
 from prompt_toolkit.history import History
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding.vi_state import InputMode
@@ -35,8 +36,11 @@ from kitbag.chat.terminal.key_bindings import (
 from kitbag.chat.terminal.layout import ChatLayout, FrameState, TextCleaners
 from kitbag.chat.terminal.live_region import FRAME_SECONDS, is_working
 from kitbag.chat.terminal.panels import PanelRunner
+from kitbag.chat.terminal.reflow import Reflow, reflow_of
 from kitbag.chat.terminal.signals import signal_handlers, terminal_restorer
+from kitbag.chat.terminal.terminal_queries import TerminalQueries
 from kitbag.chat.terminal.text_fragments import FragmentLine, parse_ansi_lines, wrap
+from kitbag.chat.terminal.theme import ChatTheme
 from kitbag.chat.terminal.title_and_bell import TitleAndBell
 from kitbag.chat.ui import ChatStatus, ExitRequested, LiveState, Panel, Submitted, UserAction
 from kitbag.dialogs.form import Form, FormAnswer
@@ -49,6 +53,8 @@ _FRAME_INTERVAL: Final = 1 / 30
 _DRAW_SHARE: Final = 4
 """Drawing takes at most one part in this many of the time if frames are slow."""
 _MAX_FRAME_INTERVAL: Final = 0.25
+_SIZE_SECONDS: Final = 0.3
+"""tmux passes a new size on within this time."""
 _KEPT_BLOCKS: Final = 200
 """Blocks kept to redraw the screen (Ctrl-L)."""
 _MAX_COPIED: Final = 70_000
@@ -56,11 +62,6 @@ _MAX_COPIED: Final = 70_000
 _HINT_SECONDS: Final = 4.0
 _EXIT_HANGUP: Final = 129
 _EXIT_SIGTERM: Final = 143
-
-
-def has_light_background(environment: Mapping[str, str]) -> bool:
-    """As terminals such as rxvt and Konsole report it: `COLORFGBG=0;15`."""
-    return environment.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
 
 
 def _is_in_loop() -> bool:
@@ -83,6 +84,7 @@ class BlockRenderer(Protocol):
 
 class TerminalUI:
     is_plain = False
+    keeps_everything = False
     can_ask = True
 
     def __init__(
@@ -109,28 +111,8 @@ class TerminalUI:
         self._cleaner = Cleaner(lambda text: self.redact(text))  # noqa: PLW0108 - the chat replaces it later
         self._renderer = renderer
         self._clock = clock
-        self._is_colored = not environment.get("NO_COLOR")
-        self._is_light = self._is_colored and (
-            theme == "light" or (theme == "auto" and has_light_background(environment))
-        )
-        self._live, self._status = LiveState(), ChatStatus()
-        self._hint = ("", float("-inf"))
-        self._actions: asyncio.Queue[UserAction] = asyncio.Queue()
-        self._exit: ExitRequested | None = None
-        self._unprinted: list[Block] = []
-        self._printed: deque[Block] = deque(maxlen=_KEPT_BLOCKS)
-        self._folded: dict[int, Block] = {}
-        """What unfolded blocks were, by their identity in `_printed`."""
-        self._first_unfolded: int | None = None
-        """Index in `_printed` from which everything is printed again."""
-        self._clears_screen = False
-        self._last_frame = self._frame_cost = 0.0
-        self._next_frame: asyncio.TimerHandle | None = None
-        self._running: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0
-        self._suspended = False
-        self._is_closed = False
+        self._theme = ChatTheme(theme, environment)
+        self._make_state()
         self._line = InputLine(
             history=history,
             completer=completer,
@@ -151,6 +133,26 @@ class TerminalUI:
         write = self._app.output.write_raw
         self._title_and_bell = TitleAndBell(write, self._cleaner.line, clock, environment, bell=bell)
 
+    def _make_state(self) -> None:
+        self._live, self._status = LiveState(), ChatStatus()
+        self._hint = ("", float("-inf"))
+        self._actions: asyncio.Queue[UserAction] = asyncio.Queue()
+        self._exit: ExitRequested | None = None
+        self._unprinted: list[Block] = []
+        self._printed: deque[Block] = deque(maxlen=_KEPT_BLOCKS)
+        self._folded: dict[int, Block] = {}
+        """What unfolded blocks were, by their identity in `_printed`."""
+        self._first_unfolded: int | None = None
+        """Index in `_printed` from which everything is printed again."""
+        self._clears_screen = False
+        self._last_frame = self._frame_cost = 0.0
+        self._next_frame: asyncio.TimerHandle | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._suspended = False
+        self._is_closed = False
+
     def _make_application(
         self, input_: Input | None, output: Output | None, environment: Mapping[str, str], vim: bool
     ) -> None:
@@ -164,7 +166,7 @@ class TerminalUI:
             panels=self._panels,
             get_frame=self._get_frame,
             cleaners=cleaners,
-            rule_is_short=lambda: not self._app.inline_renderer.reflows,
+            rewraps=lambda: self._app.inline_renderer.reflow.rewraps,
         )
         actions = KeyActions(
             emit=self._emit,
@@ -181,7 +183,7 @@ class TerminalUI:
             layout=self._layout.layout,
             style=Style([]),
             bindings=bindings,
-            is_colored=self._is_colored,
+            is_colored=self._theme.is_colored,
             input=input_,
             output=output,
             take_printed=self._take_printed,
@@ -189,10 +191,15 @@ class TerminalUI:
             environment=environment,
             vim=vim,
         )
-        if self._is_light:
-            from kitbag.chat.terminal.theme import DarkenedColors
-
-            self._app.style_transformation = DarkenedColors()
+        self._app.style_transformation = self._theme.style_transformation
+        self._queries = TerminalQueries(
+            self._app.input,
+            self._app.output,
+            environment,
+            on_color=self._on_background if self._theme.follows_terminal else None,
+            on_name=self._on_terminal_name,
+            on_size=self._on_size,
+        )
         self._app.before_render += self._compose
         self._app.key_processor.before_key_press += self._key_pressed
 
@@ -200,7 +207,9 @@ class TerminalUI:
 
     def _tail(self, markdown: str, width: int, height: int) -> list[FragmentLine]:
         try:
-            text = self._get_renderer().render_tail(markdown, width, height, color=self._is_colored, hide=self.redact)
+            text = self._get_renderer().render_tail(
+                markdown, width, height, color=self._theme.is_colored, hide=self.redact
+            )
             lines = parse_ansi_lines(text)
         except Exception:  # noqa: BLE001 - as below
             lines = [[("", line)] for line in wrap(self._cleaner.text(markdown[-width * height :]), width)]
@@ -215,17 +224,10 @@ class TerminalUI:
 
     def _render(self, block: Block, width: int) -> str:
         try:
-            text = self._get_renderer().render(block, width, color=self._is_colored, hide=self.redact)
-            return self._apply_theme(text)
+            text = self._get_renderer().render(block, width, color=self._theme.is_colored, hide=self.redact)
+            return self._theme.apply(text)
         except Exception as error:  # noqa: BLE001 - a block that fails to render must neither end the chat nor get lost
             return f"{self._cleaner.text(f'{block} (rendering failed: {error})')}\n"
-
-    def _apply_theme(self, text: str) -> str:
-        if not self._is_light:
-            return text
-        from kitbag.chat.terminal.theme import darken_text
-
-        return darken_text(text)
 
     def _get_renderer(self) -> BlockRenderer:
         if self._renderer is None:
@@ -389,6 +391,16 @@ class TerminalUI:
 
     def _draw_now(self) -> None:
         self._next_frame = None
+        if self._app.inline_renderer.reflow.is_tmux:
+            self._queries.ask_size(self._draw_frame)
+        else:
+            self._draw_frame()
+
+    def _draw_frame(self) -> None:
+        if self._has_ended:
+            return
+        if self._app.reported_size.is_ahead:
+            self._draw_soon(_SIZE_SECONDS)
         began = time.monotonic()
         self._app.draw_now()
         self._frame_cost = time.monotonic() - began
@@ -438,7 +450,22 @@ class TerminalUI:
         if not self._app.inline_renderer.has_extended_keys:
             register_extended_keys()
             self._app.inline_renderer.has_extended_keys = True
-            self._app.inline_renderer.reflows = True  # every terminal with extended keys also reflows
+            renderer = self._app.inline_renderer
+            if not renderer.reflow.rewraps:  # every terminal with extended keys rewraps lines
+                renderer.reflow = Reflow(rewraps=True)
+
+    def _on_background(self, color: str) -> None:
+        self._theme.set_background(color)
+        self._app.style_transformation = self._theme.style_transformation
+        self._app.invalidate()
+
+    def _on_size(self, rows: int, columns: int, cursor_row: int) -> None:
+        self._app.reported_size.set(Size(rows=rows, columns=columns))
+        self._layout.rows_above = max(cursor_row - self._app.inline_renderer.cursor_row, 0)
+
+    def _on_terminal_name(self, name: str) -> None:
+        renderer = self._app.inline_renderer
+        renderer.reflow = reflow_of(name, renderer.reflow)
 
     def _redraw_screen(self) -> None:
         self._clears_screen = True
@@ -496,6 +523,7 @@ class TerminalUI:
         """Keys arrive from now on. The first ones were typed during start-up and not meant for a form."""
         self._forms.typing_pause.record_key()
         self._app.output.write_raw(QUERY_KEYBOARD)
+        self._queries.ask()
 
     def _end(self) -> None:
         if self._next_frame is not None:
@@ -525,6 +553,8 @@ class TerminalUI:
         if running is not None:
             while not running.done() and self._app.future is None:
                 await asyncio.sleep(0)
+            if self._app.future is not None and not self._app.future.done():
+                await self._queries.close()
             if self._app.future is not None and not self._app.future.done():
                 self._app.exit()
             with contextlib.suppress(asyncio.CancelledError):

@@ -177,7 +177,7 @@ class _ToolNames:
 
     def take_bare_servers(self) -> list[str]:
         """Takes names that can only be MCP servers as such; returns their patterns. Copilot allows bare names."""
-        if self.dialect != "copilot" or self.allowed or self.denied or self.allows_all or self.denies_all:
+        if self.dialect != "copilot" or self.allows_all or self.denies_all:
             return []
         patterns: dict[str, str] = {}
         for name in self.unknown:
@@ -185,7 +185,7 @@ class _ToolNames:
             if tools and tools[0].startswith("mcp__"):
                 patterns[name] = tools[0]
         self.unknown = {name: None for name in self.unknown if name not in patterns}
-        self.allowed = dict.fromkeys(patterns.values())
+        self.allowed.update(dict.fromkeys(patterns.values()))
         return list(patterns)
 
     @property

@@ -3,16 +3,17 @@
 Used to weigh terms: in a library of three skills, `data` is no rare word. `scripts/train_ranking` writes the file.
 """
 
+import os
 from functools import cache
-from importlib.resources import files
 
 
 @cache
 def _shares() -> dict[str, float]:
     shares: dict[str, float] = {}
-    for line in files("kitbag.library.routing").joinpath("common_words.txt").read_text("utf-8").splitlines():
-        key, _, percent = line.partition(" ")
-        shares[key] = int(percent) / 100
+    with open(os.path.join(os.path.dirname(__file__), "common_words.txt"), encoding="utf-8") as file:
+        for line in file:
+            key, _, percent = line.partition(" ")
+            shares[key] = int(percent) / 100
     return shares
 
 

@@ -4,8 +4,8 @@ Used by skill_search. `scripts/train_ranking` fits the weights in `ranking_model
 """
 
 import math
+import os
 from functools import cache
-from importlib.resources import files
 from typing import Final
 
 import msgspec
@@ -52,5 +52,5 @@ class RankingModels(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def load_models() -> RankingModels:
-    data = files("kitbag.library.routing").joinpath("ranking_model.json").read_bytes()
-    return msgspec.json.decode(data, type=RankingModels)
+    with open(os.path.join(os.path.dirname(__file__), "ranking_model.json"), "rb") as file:
+        return msgspec.json.decode(file.read(), type=RankingModels)

@@ -1,14 +1,14 @@
 """Selects agents for the offline model: the ones in the prompt's catalog that match the request.
 
-Matches by words and file extensions (library.routing.agent_search), not by known names; only Explore is known here,
-which searches if no other agent matches. Used by offline.model.
+Matches by words and file extensions (library.routing.agent_search), not by known names. Used by
+offline.model.
 """
 
 import html
 import re
 from typing import Final
 
-from kitbag.library.routing.agent_search import CALLED_BY_NAME, AgentCandidate, AgentMatch, find_paths, rank_agents
+from kitbag.library.routing.agent_search import CALLED_BY_NAME, AgentCandidate, AgentMatch, rank_agents
 from kitbag.messages import ToolCall
 from kitbag.models.offline.conversation import OfflineConversation, find_blocks
 
@@ -16,7 +16,6 @@ _CATALOG: Final = "available-agents"
 _ENTRY = re.compile(r"^- (\S+?)(?:: (.*))?$", re.MULTILINE)
 _EXTENSIONS = re.compile(r"(?:^| )\[(\.[^\s,\]]+(?:, \.[^\s,\]]+)*)\]$")
 _QUESTION = re.compile(r"(?i)\b(?:what|who|why|how|where|which|explain|describe|about)\b")
-_EXPLORER: Final = "Explore"
 _MAX_AGENTS: Final = 3
 _MAX_TITLE: Final = 60
 
@@ -77,15 +76,3 @@ def task_calls(conversation: OfflineConversation, agents: list[AgentMatch]) -> l
         )
         calls.append(conversation.make_call("Task", subagent_type=agent.name, prompt=prompt, description=title))
     return calls
-
-
-def explore_calls(conversation: OfflineConversation) -> list[ToolCall]:
-    """Delegates the search to Explore, if the catalog lists it and the request names no file."""
-    is_listed = any(agent.name == _EXPLORER for agent in parse_agent_catalog(conversation))
-    if "Task" not in conversation.tools or not is_listed or find_paths(conversation.prompt):
-        return []
-    return [
-        conversation.make_call(
-            "Task", subagent_type=_EXPLORER, prompt=conversation.prompt.strip(), description="search by keyword"
-        )
-    ]

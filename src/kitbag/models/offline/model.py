@@ -11,7 +11,7 @@ from typing import Final
 
 from kitbag.library.routing.light_stems import light_stems
 from kitbag.messages import Message, Part, Text, ToolCall, Usage
-from kitbag.models.offline.agents import explore_calls, is_question, match_agents, task_calls
+from kitbag.models.offline.agents import is_question, match_agents, task_calls
 from kitbag.models.offline.collect import next_collect_step
 from kitbag.models.offline.commands import (
     REQUEST_FORMS,
@@ -38,7 +38,6 @@ from kitbag.models.offline.search import (
     first_search_calls,
     matching_lines,
     next_read_calls,
-    search_words,
 )
 from kitbag.models.offline.skill_quotes import is_answerable, quote_skill, uncovered_words
 from kitbag.models.offline.skills import load_skill_calls, match_skill, significant_words
@@ -136,8 +135,7 @@ def _first_calls(conversation: OfflineConversation, keywords: set[str]) -> list[
 
 
 def _search_calls(conversation: OfflineConversation, keywords: set[str]) -> list[ToolCall]:
-    calls = explore_calls(conversation) if search_words(conversation, keywords) else []
-    calls = calls or first_search_calls(conversation, keywords)
+    calls = first_search_calls(conversation, keywords)
     if not calls and "Glob" in conversation.tools and ("?" in conversation.prompt or is_question(conversation)):
         calls.append(conversation.make_call("Glob", pattern=README_PATTERN))  # a question about the project as a whole
     return calls

@@ -184,10 +184,7 @@ class Approvals:
         if not isinstance(checked, ApprovalRequest):
             return checked
         if approver is None:
-            return Denial(
-                f"needs approval, and this run is not interactive: {checked.decision.reason}. {_NO_APPROVER_FIX}",
-                "nobody",
-            )
+            return Denial(self._no_approver_reason(permissions, checked), "nobody")
         must_wait = bool(self._waiting)
         self._waiting.append(asked_by)
         try:
@@ -279,6 +276,18 @@ class Approvals:
             self._approved.add((request.digest, _outcome(request.decision, request.facts), facts))
         return Permit(request, current, approved_by_person=True, notice=notice)
 
+    def _no_approver_reason(self, permissions: Permissions, request: ApprovalRequest) -> str:
+        """Names the rule that would allow it, if there is one."""
+        from kitbag.permissions.approvals.suggest_rule import suggest_rule
+
+        current, arguments = self.with_session_rules(permissions), json.loads(request.arguments)
+        rule = suggest_rule(current, request.tool, arguments, request.directory, request.decision)
+        rule = f"the rule `{rule}`" if rule else "an allow rule"
+        return (
+            f"needs approval, and this run is not interactive: {request.decision.reason}. To allow it, the user adds"
+            f" {rule} to permissions.allow in their settings, or runs Kitbag interactively"
+        )
+
     def _apply_rule(self, current: Permissions, answer: ApprovalAnswer) -> str:
         """Add the rule of an answer. A bad rule does not revoke the answer itself."""
         if answer.scope == "once" or not answer.rule:
@@ -297,9 +306,6 @@ class Approvals:
         except KitbagError as error:
             return f"allowed once; the rule `{answer.rule}` could not be saved: {error.problem}"
         return ""
-
-
-_NO_APPROVER_FIX = "Add an allow rule to the user's settings, or run Kitbag interactively"
 
 
 def approvable_checks(decision: PermissionDecision) -> frozenset[str]:

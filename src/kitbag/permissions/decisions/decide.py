@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from kitbag.permissions.rules.load import LoadedPermissions
 
 WEB_TOOLS: Final = frozenset(("WebFetch", "WebSearch"))
-READ_ONLY_AGENTS: Final = frozenset(("Explore", "Plan"))
 _PATH_KEYS: Final = ("file_path", "path", "notebook_path", "filePath", "file")
 _DIRECTORY_KEYS: Final = ("cwd", "directory", "workdir", "working_directory")
 _WORKSPACE_INDEPENDENT_TOOLS: Final = frozenset(
@@ -55,7 +54,6 @@ class Permissions:
         "_initial",
         "_live_rules",
         "_policy",
-        "_read_only_agents",
         "reveals_secret",
     )
 
@@ -67,12 +65,10 @@ class Permissions:
         sandbox_support: SandboxSupport | Callable[[], SandboxSupport],
         *,
         network: bool = False,
-        read_only_agents: frozenset[str] | Callable[[], frozenset[str]] = READ_ONLY_AGENTS,
         live_rules: "LiveRules | None" = None,
     ) -> None:
-        """`network`: the setting `sandbox.network`. `read_only_agents`: agents that start without approval, or a
-        function that returns them; omit names that another agent has taken. `live_rules`: replaces `rules`; each
-        decision uses its current rules."""
+        """`network`: the setting `sandbox.network`. `live_rules`: replaces `rules`; each decision uses its current
+        rules."""
         find_sandbox_support = sandbox_support if callable(sandbox_support) else lambda: sandbox_support
         self._initial = live_rules.current() if live_rules is not None else None
         """The rules of the settings when this value was created."""
@@ -85,7 +81,6 @@ class Permissions:
             command_limits=live_rules.command_limits if live_rules is not None else DEFAULT_LIMITS,
         )
         self._accesses: tuple[tuple[ToolAccess, str], ...] = ()
-        self._read_only_agents = read_only_agents
         self._live_rules = live_rules
         self._additions: tuple[Callable[[PermissionRules], Iterable[PermissionRule]], ...] = ()
         """Functions that compute the rules to add, given the rules of the settings."""
@@ -207,8 +202,7 @@ class Permissions:
     ) -> "Permissions":
         """A copy with another policy, plus the rules that `addition` computes."""
         copy = Permissions.__new__(Permissions)
-        copy._accesses, copy._read_only_agents = self._accesses, self._read_only_agents
-        copy._live_rules, copy._initial = self._live_rules, self._initial
+        copy._accesses, copy._live_rules, copy._initial = self._accesses, self._live_rules, self._initial
         copy.reveals_secret = self.reveals_secret
         copy._additions = self._additions if addition is None else (*self._additions, addition)
         copy._policy = (
@@ -257,9 +251,7 @@ class Permissions:
         decider = _DECIDERS.get(tool)
         if decider is not None:
             return decider(policy, tool, arguments, start)
-        agents = self._read_only_agents if tool == "Task" else frozenset[str]()
-        agents = agents() if callable(agents) else agents
-        verdict = decide_other_tool(policy, tool, arguments, agents)
+        verdict = decide_other_tool(policy, tool, arguments)
         if policy.mode == "plan" and tool in WEB_TOOLS:  # reading the web needs approval, which changes nothing
             return PermissionDecision(effect=verdict.part.effect, reason=verdict.part.reason, parts=(verdict.part,))
         return _combine(policy, [verdict])

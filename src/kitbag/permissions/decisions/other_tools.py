@@ -25,13 +25,11 @@ TOOLS_WITHOUT_EFFECTS: Final = frozenset(
 _SKILL_KEYS: Final = ("skill", "skill_name", "name", "command")
 
 
-def decide_other_tool(
-    policy: PermissionPolicy, tool: str, arguments: Mapping[str, object], read_only_agents: frozenset[str]
-) -> PartVerdict:
+def decide_other_tool(policy: PermissionPolicy, tool: str, arguments: Mapping[str, object]) -> PartVerdict:
     if tool == "WebFetch":
         return _decide_fetch(policy, arguments)
     if tool == "Task":
-        return _decide_task(policy, arguments, read_only_agents)
+        return _decide_task(policy, arguments)
     if tool == "Skill":
         names, skill_arguments = _texts(arguments, _SKILL_KEYS), " ".join(_texts(arguments, ("args", "arguments")))
         what = " ".join((tool, *names, skill_arguments)).strip()
@@ -102,24 +100,23 @@ def _locked(what: str) -> PartVerdict:
     return make_verdict("deny", what, "locked mode denies everything unless a rule allows it")
 
 
-def _decide_task(
-    policy: PermissionPolicy, arguments: Mapping[str, object], read_only_agents: frozenset[str]
-) -> PartVerdict:
-    name = " ".join(_texts(arguments, ("subagent_type",)))
-
-    def by_mode(policy: PermissionPolicy, what: str) -> PartVerdict:
-        if policy.mode == "locked":
+def _by_mode_task(policy: PermissionPolicy, what: str) -> PartVerdict:
+    """Every agent needs approval, also a read-only one: it uses the model and reads files on its own."""
+    match policy.mode:
+        case "locked":
             return _locked(what)
-        if policy.mode == "plan":
+        case "plan":
             return make_verdict("allow", what, "agents started in plan mode run in plan mode")
-        if policy.mode == "autonomous":
+        case "autonomous":
             return make_verdict("allow", what, "autonomous mode starts agents without asking")
-        if name in read_only_agents:
-            return make_verdict("allow", what, "this agent is read-only")
-        return make_verdict("ask", what, "starts an agent")
+        case "default" | "acceptEdits":
+            return make_verdict("ask", what, "starts an agent")
 
+
+def _decide_task(policy: PermissionPolicy, arguments: Mapping[str, object]) -> PartVerdict:
+    name = " ".join(_texts(arguments, ("subagent_type",)))
     what = f"Task {name}".strip()
-    return _decide(policy, "Task", arguments, what, lambda rule: matches_name(rule, name), by_mode)
+    return _decide(policy, "Task", arguments, what, lambda rule: matches_name(rule, name), _by_mode_task)
 
 
 def _decide_fetch(policy: PermissionPolicy, arguments: Mapping[str, object]) -> PartVerdict:

@@ -1,12 +1,12 @@
-"""Syntax highlighting by pygments in the terminal's own sixteen colors.
+"""Syntax highlighting by pygments, in a terminal with its own sixteen colors.
 
-Used by markdown. Large code, very long lines and slow input stay plain: the text comes from models and files, and a
-lexer is only as fast as its regular expressions.
+Used by markdown and by the web pages. Large code, very long lines and slow input stay plain: the text comes from
+models and files, and a lexer is only as fast as its regular expressions.
 """
 
 import time
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kitbag.views.rendering.styled_text import StyledRun
 
@@ -43,38 +43,50 @@ _STYLES: Final = (
 
 def code_rows(code: str, language: str) -> list[list[StyledRun]]:
     """One row per line; contains all of the code, whatever the lexer does. Without a language: no colors."""
-    lines = code.split("\n")
-    lexer = _find_lexer(language) if len(code) <= _MAX_CHARS and max(map(len, lines)) <= _MAX_LINE_CHARS else None
-    if lexer is None:
-        return [[StyledRun(line, PLAIN)] for line in lines]
+    tokens = code_tokens(code, language)
+    if tokens is None:
+        return [[StyledRun(line, PLAIN)] for line in code.split("\n")]
     rows: list[list[StyledRun]] = [[]]
-    for text, style in _tokenize(lexer, code):
+    for text, kind in tokens:
+        style = _style(kind)
         first, *others = text.split("\n")
         rows[-1].append(StyledRun(first, style))
         rows += ([StyledRun(line, style)] for line in others)
     return rows
 
 
-def _tokenize(lexer: "Lexer", code: str) -> list[StyledRun]:
-    runs: list[StyledRun] = []
+class CodeToken(NamedTuple):
+    text: str
+    kind: str = ""
+    """`Token.Keyword.Constant`; empty: plain text."""
+
+
+def code_tokens(code: str, language: str) -> list[CodeToken] | None:
+    """All of the code, whatever the lexer does. None: an unknown language, or code that a lexer would be slow on."""
+    is_small = len(code) <= _MAX_CHARS and max(map(len, code.split("\n"))) <= _MAX_LINE_CHARS
+    lexer = _find_lexer(language) if is_small else None
+    return _tokenize(lexer, code) if lexer is not None else None
+
+
+def _tokenize(lexer: "Lexer", code: str) -> list[CodeToken] | None:
+    tokens: list[CodeToken] = []
     end_position, deadline = 0, time.monotonic() + _MAX_SECONDS
     try:
         for position, kind, text in lexer.get_tokens_unprocessed(code):
             if position != end_position or time.monotonic() > deadline:
                 break
-            runs.append(StyledRun(text, _style(kind)))
+            tokens.append(CodeToken(text, str(kind)))
             end_position += len(text)
     except Exception:  # noqa: BLE001 - a lexer failed: the rest stays plain
-        end_position = sum(len(run.text) for run in runs)
-    if code[:end_position] != "".join(run.text for run in runs):
-        return [StyledRun(code, PLAIN)]
-    return [*runs, StyledRun(code[end_position:])]
+        end_position = sum(len(token.text) for token in tokens)
+    if code[:end_position] != "".join(token.text for token in tokens):
+        return None
+    return [*tokens, CodeToken(code[end_position:])]
 
 
 @cache
-def _style(kind: Any) -> str:
-    name = str(kind)
-    return next((style for prefix, style in _STYLES if name.startswith(prefix)), "")
+def _style(kind: str) -> str:
+    return next((style for prefix, style in _STYLES if kind.startswith(prefix)), "")
 
 
 @cache

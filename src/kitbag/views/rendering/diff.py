@@ -1,11 +1,12 @@
 """Renders a unified diff: line numbers, signs, colors by sign, and one header line per file.
 
-Used by render and tool_call. Reads the output of tools/files/diff and git; other lines stay unchanged. Within the line
-counts of a `@@` hunk every line is a change, whatever it looks like.
+Used by render, tool_call and the web pages. Reads the output of tools/files/diff and git; other lines stay unchanged.
+Within the line counts of a `@@` hunk every line is a change, whatever it looks like.
 """
 
 import re
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
 
 from kitbag.text.terminal_width import text_width
 from kitbag.views.rendering.styled_text import TONES, StyledRun, chop_row
@@ -26,31 +27,50 @@ def diff_body(text: str) -> str:
 
 def diff_rows(text: str, width: int, indent: str = "", *, headers: bool = True) -> list[list[StyledRun]]:
     """`text` is clean. `headers`: include the file names."""
-    lines = text.rstrip("\n").split("\n")
-    number_width = _number_width(lines)
+    number_width = _number_width(text.split("\n"))
     margin = StyledRun(indent)
     rows: list[list[StyledRun]] = []
+    for kind, line, number in parse_diff(text):
+        if kind == "hunk":
+            rows.append([margin, StyledRun(f"{'…':>{number_width}}{line}", TONES["dim"])])
+        elif kind == "file":
+            rows += _header_rows(line, width, margin) if headers else []
+        elif kind == "other":
+            rows += chop_row([StyledRun(line, TONES["dim"])], width, first=[margin])
+        else:
+            rows += _change_rows(line, kind, number, number_width, width, margin)
+    return rows
+
+
+class DiffLine(NamedTuple):
+    kind: Literal["+", "-", " ", "hunk", "file", "other"]
+    text: str
+    """Without the sign; of a hunk: what follows its line counts; of a file: the whole line."""
+    number: int = 0
+    """In the new file, or of a removed line in the old one."""
+
+
+def parse_diff(text: str) -> Iterator[DiffLine]:
+    """The first hunk of a file has no line of its own."""
     old = new = old_left = new_left = 0
     in_file = False
-    for line in lines:
+    for line in text.rstrip("\n").split("\n"):
         sign = line[:1] or " "
-        if (old_left or new_left) and sign in "+- ":
-            number = old if sign == "-" else new
-            rows += _change_rows(line, sign, number, number_width, width, margin)
+        if (old_left or new_left) and (sign == "+" or sign == "-" or sign == " "):
+            yield DiffLine(sign, line[1:], old if sign == "-" else new)
             old, old_left = (old + 1, max(0, old_left - 1)) if sign in "- " else (old, old_left)
             new, new_left = (new + 1, max(0, new_left - 1)) if sign in "+ " else (new, new_left)
         elif hunk := _HUNK.match(line):
             old, new = int(hunk[1]), int(hunk[3])
             old_left, new_left = int(hunk[2] or 1), int(hunk[4] or 1)
             if in_file:
-                rows.append([margin, StyledRun(f"{'…':>{number_width}}{hunk[5]}", TONES["dim"])])
+                yield DiffLine("hunk", hunk[5])
             in_file = True
         elif line.startswith(("--- ", "+++ ", "diff --git ", "index ")):
             in_file = False
-            rows += _header_rows(line, width, margin) if headers else []
+            yield DiffLine("file", line)
         else:
-            rows += chop_row([StyledRun(line, TONES["dim"])], width, first=[margin])
-    return rows
+            yield DiffLine("other", line)
 
 
 def _number_width(lines: list[str]) -> int:
@@ -67,7 +87,7 @@ def _change_rows(line: str, sign: str, number: int, size: int, width: int, margi
     style = _TONES[sign]
     first = [margin, StyledRun(f"{number:>{size}} ", TONES["dim"]), StyledRun(f"{sign} ", style)]
     rest = [StyledRun(" " * sum(text_width(run.text) for run in first))]
-    return chop_row([StyledRun(line[1:], style)], width, first=first, rest=rest)
+    return chop_row([StyledRun(line, style)], width, first=first, rest=rest)
 
 
 def _header_rows(line: str, width: int, margin: StyledRun) -> list[list[StyledRun]]:

@@ -22,20 +22,20 @@ _HEADINGS: Final = {"h1": "1;4", "h2": "1", "h3": "1;3"}
 _INLINE: Final = {"strong": ("1", "**"), "em": ("3", "*"), "s": ("9", "~~")}
 _QUOTE: Final = StyledRun("│ ", TONES["dim"])
 _TASKS: Final = {"[ ] ": "", "[x] ": TONES["good"], "[X] ": TONES["good"]}
-_MAX_DEPTH: Final = 60
+MAX_DEPTH: Final = 60
 """Deeper nesting would be dropped by the parser."""
 _CONTAINER_MARKS = re.compile(r"^(?:[ >]|[-*+] |\d{1,9}[.)] )+")
 """Markers of the lists and quotes around a line."""
 _MAX_RULE_WIDTH: Final = 40
-_MAX_LANGUAGE_CHARS: Final = 40
+MAX_LANGUAGE_CHARS: Final = 40
 
 
 @cache
-def _parser() -> "MarkdownIt":
+def markdown_parser() -> "MarkdownIt":
     from markdown_it import MarkdownIt
 
     # A link definition would disappear from the text, so it stays a paragraph.
-    options = {"html": False, "linkify": False, "maxNesting": _MAX_DEPTH}
+    options = {"html": False, "linkify": False, "maxNesting": MAX_DEPTH}
     return MarkdownIt("commonmark", options).enable(["table", "strikethrough"]).disable("reference")
 
 
@@ -45,8 +45,8 @@ def markdown_rows(
     """`text` is clean. What the parser decodes, such as `&#27;`, is cleaned again."""
     # Escapes and entities can decode to text that was not cleaned.
     is_changed = any(sign in text for sign in "&\\%")
-    tokens = _parser().parse(text)
-    if any(token.level >= _MAX_DEPTH - 1 for token in tokens):
+    tokens = markdown_parser().parse(text)
+    if any(token.level >= MAX_DEPTH - 1 for token in tokens):
         return plain_rows(text, width)
     view = _MarkdownRenderer(
         tokens=tokens, text=text, width=width, clean=clean if is_changed else None, color=color, highlights=highlights
@@ -57,6 +57,16 @@ def markdown_rows(
 
 def plain_rows(text: str, width: int) -> list[list[StyledRun]]:
     return [row for line in text.strip("\n").split("\n") for row in chop_row([StyledRun(line)], width)]
+
+
+def source_if_cells_lost(table: "Token", text: str) -> str:
+    """The table's source if a row has more cells than the header: the parser would drop them."""
+    from markdown_it.rules_block.table import escapedSplit
+
+    first, end = table.map or (0, 0)
+    lines = [_CONTAINER_MARKS.sub("", line, 1) for line in text.split("\n")[first:end]]
+    sizes = [len(escapedSplit(line.strip().removeprefix("|").removesuffix("|"))) for line in lines]
+    return "\n".join(lines) if any(size > sizes[0] for size in sizes[2:]) else ""
 
 
 _SOFT_BREAK: Final = StyledRun("\n")
@@ -109,7 +119,7 @@ class _MarkdownRenderer:
                 self._gap = True
             case "table_open":
                 self._start_block()
-                cells, source = self._table(), self._source_if_cells_lost(token)
+                cells, source = self._table(), source_if_cells_lost(token, self._source)
                 self._add(
                     plain_rows(source, self._width_left())
                     if source
@@ -196,7 +206,7 @@ class _MarkdownRenderer:
         self._gap = not token.hidden
 
     def _code(self, token: "Token") -> None:
-        language = self._text(token.info).strip().split(" ")[0][:_MAX_LANGUAGE_CHARS]
+        language = self._text(token.info).strip().split(" ")[0][:MAX_LANGUAGE_CHARS]
         code = token.content.removesuffix("\n")
         first, rest = self._take_prefixes()
         highlighted = language if self._highlights else ""
@@ -223,15 +233,6 @@ class _MarkdownRenderer:
                 rows[-1].append(self._inline(token.children or []))
         self._at += 1
         return TableCells(heads=rows[0], rows=rows[1:], right=frozenset(right))
-
-    def _source_if_cells_lost(self, table: "Token") -> str:
-        """The table's source if a row has more cells than the header: the parser would drop them."""
-        from markdown_it.rules_block.table import escapedSplit
-
-        first, end = table.map or (0, 0)
-        lines = [_CONTAINER_MARKS.sub("", line, 1) for line in self._source.split("\n")[first:end]]
-        sizes = [len(escapedSplit(line.strip().removeprefix("|").removesuffix("|"))) for line in lines]
-        return "\n".join(lines) if any(size > sizes[0] for size in sizes[2:]) else ""
 
     def _without_soft_breaks(self, runs: list[StyledRun]) -> list[StyledRun]:
         """If a line must be wrapped, the whole paragraph is: otherwise each of its lines would leave a short one."""

@@ -216,3 +216,13 @@ class MarkdownStream:
             if "|" in head and "-" in rule and _TABLE_RULE.issuperset(rule):
                 return f"{head}\n{rule}\n"
         return ""
+
+
+def markdown_pieces(text: str, head: str = "") -> list[MarkdownPiece]:
+    """A whole text in pieces small enough to parse quickly."""
+    if len(text) <= MAX_PIECE_CHARS:
+        return [MarkdownPiece(text, head)]
+    stream = MarkdownStream()
+    head_pieces = stream.add(head) if head else []
+    pieces = [*head_pieces, *stream.add(text), *stream.finish()]
+    return [piece for piece in pieces if piece.text.strip()]

@@ -23,19 +23,19 @@ from kitbag.views.blocks import (
     UserBlock,
     VerbatimBlock,
 )
-from kitbag.views.rendering.markdown_stream import MAX_PIECE_CHARS, MarkdownPiece, MarkdownStream
+from kitbag.views.rendering.markdown_stream import markdown_pieces
 from kitbag.views.rendering.styled_text import TONES, Cleaner, StyledRun, chop_row, wrap_row, write_rows
 
 Hide = Callable[[str], str]
-_MAX_USER_LINES: Final = 40
+MAX_USER_LINES: Final = 40
 """Lines of a user message: the user knows what they pasted."""
 _MIN_TAIL_CHARS: Final = 500
 _MAX_CHARS: Final = 1_000_000
-_MAX_USER_CHARS: Final = 20_000
+MAX_USER_CHARS: Final = 20_000
 """Characters of text that is not meant to be read in full."""
-_MAX_SECONDS: Final = 1.0
+MAX_SECONDS: Final = 1.0
 """After this time the rest of a reply stays plain: it was crafted to be slow."""
-_FENCES: Final = ("```", "~~~")
+FENCES: Final = ("```", "~~~")
 _BAR: Final = StyledRun("│ ", TONES["dim"])
 _MARKS: Final = {
     "error": StyledRun("✗ error: ", TONES["bad"]),
@@ -115,12 +115,12 @@ def _rows(block: Block, width: int, clean: Cleaner, color: bool) -> list[list[St
             from kitbag.views.rendering.diff import diff_rows
 
             clean = Cleaner(str) if block.exact else clean
-            return diff_rows(clean.text(_truncate(block.text)), width) if block.text.strip() else []
+            return diff_rows(clean.text(limit_text(block.text)), width) if block.text.strip() else []
         case _:
             assert_never(block)
 
 
-def _truncate(text: str, max_chars: int = _MAX_CHARS) -> str:
+def limit_text(text: str, max_chars: int = _MAX_CHARS) -> str:
     """Limits what is rendered at all."""
     return text if len(text) <= max_chars else f"{text[:max_chars]}\n… {len(text) - max_chars:,} more characters"
 
@@ -136,11 +136,11 @@ def _line_rows(block: LinesBlock, width: int, clean: Cleaner) -> list[list[Style
 
 
 def _user_rows(block: UserBlock, width: int, clean: Cleaner) -> list[list[StyledRun]]:
-    lines = clean.text(_truncate(block.text, _MAX_USER_CHARS).strip("\n")).split("\n")
-    hidden_lines = len(lines) - _MAX_USER_LINES
+    lines = clean.text(limit_text(block.text, MAX_USER_CHARS).strip("\n")).split("\n")
+    hidden_lines = len(lines) - MAX_USER_LINES
     first, rest = [StyledRun("> ", TONES["dim"])], [StyledRun("  ")]
     rows: list[list[StyledRun]] = []
-    for line in lines[:_MAX_USER_LINES] if hidden_lines > 1 else lines:
+    for line in lines[:MAX_USER_LINES] if hidden_lines > 1 else lines:
         rows += wrap_row([StyledRun(line, TONES["strong"])], width, first, rest)
         first = rest
     if hidden_lines > 1:
@@ -154,42 +154,33 @@ def _user_rows(block: UserBlock, width: int, clean: Cleaner) -> list[list[Styled
 def _reply_rows(block: ReplyBlock, width: int, clean: Cleaner, color: bool) -> list[list[StyledRun]]:
     from kitbag.views.rendering.markdown import markdown_rows, plain_rows
 
-    head, text = clean.text(block.head), clean.text(_truncate(block.text))
-    pieces = [MarkdownPiece(text, head)] if len(text) <= MAX_PIECE_CHARS else _split_markdown(text, head)
+    head, text = clean.text(block.head), clean.text(limit_text(block.text))
     rows: list[list[StyledRun]] = []
     above: ReplyBlock | None = None
     started = time.monotonic()
-    for piece in pieces:
+    for piece in markdown_pieces(text, head):
         reply = ReplyBlock(piece.text, above is None, piece.head)
         if above is not None and needs_gap(above, reply):
             rows.append([])
         elapsed = time.monotonic() - started
-        if elapsed < _MAX_SECONDS or (piece.head or piece.text).startswith(
-            _FENCES
+        if elapsed < MAX_SECONDS or (piece.head or piece.text).startswith(
+            FENCES
         ):  # fast to parse; only highlighting takes time
             text = piece.head + piece.text
-            rows += markdown_rows(text, width, clean, color=color, highlights=elapsed < _MAX_SECONDS / 4)
+            rows += markdown_rows(text, width, clean, color=color, highlights=elapsed < MAX_SECONDS / 4)
         else:
             rows += plain_rows(piece.text, width)
         above = reply
     return rows
 
 
-def _split_markdown(text: str, head: str) -> list[MarkdownPiece]:
-    """In pieces small enough to parse quickly."""
-    stream = MarkdownStream()
-    head_pieces = stream.add(head) if head else []
-    pieces = [*head_pieces, *stream.add(text), *stream.finish()]
-    return [piece for piece in pieces if piece.text.strip()]
-
-
 def _notice_rows(block: NoticeBlock, width: int, clean: Cleaner) -> list[list[StyledRun]]:
     mark = _MARKS.get(block.severity, _MARKS["error"])
     tone = TONES["dim"] if block.severity == "info" else ""
-    text = clean.text(_truncate(block.text, _MAX_USER_CHARS).strip("\n"))
+    text = clean.text(limit_text(block.text, MAX_USER_CHARS).strip("\n"))
     rows = wrap_row([StyledRun(text, tone)], width, first=[mark], rest=[StyledRun("  ")])
     if block.fix:
-        fix = StyledRun(clean.text(_truncate(block.fix, _MAX_USER_CHARS).strip("\n")), tone)
+        fix = StyledRun(clean.text(limit_text(block.fix, MAX_USER_CHARS).strip("\n")), tone)
         label = StyledRun("  " if block.severity == "info" else "  fix: ", TONES["dim"])  # nothing to fix
         rows += wrap_row([fix], width, first=[label], rest=[StyledRun("  ")])
     return rows
@@ -197,7 +188,7 @@ def _notice_rows(block: NoticeBlock, width: int, clean: Cleaner) -> list[list[St
 
 def _verbatim_rows(block: VerbatimBlock, width: int, clean: Cleaner) -> list[list[StyledRun]]:
     rows = wrap_row([StyledRun(clean.line(block.title), TONES["strong"])], width) if block.title else []
-    text = clean.text(_truncate(block.text)).removesuffix("\n")
+    text = clean.text(limit_text(block.text)).removesuffix("\n")
     bar = [_BAR] if width > 4 else []
     return rows + [row for line in text.split("\n") for row in chop_row([StyledRun(line)], width, bar)]
 
@@ -229,5 +220,5 @@ def _last_lines(markdown: str, max_chars: int) -> str:
         return markdown
     start = markdown.find("\n", len(markdown) - max_chars) + 1 or len(markdown) - max_chars
     opening = markdown[:200].lstrip("\n").partition("\n")[0]
-    is_code = opening.lstrip().startswith(_FENCES)
+    is_code = opening.lstrip().startswith(FENCES)
     return f"{opening}\n{markdown[start:]}" if is_code else markdown[start:]

@@ -43,14 +43,17 @@ Row = Sequence[StyledRun]
 class Cleaner:
     """Redacts secrets, then makes visible everything that would control or hide in a terminal."""
 
-    def __init__(self, hide: Callable[[str], str]) -> None:
+    def __init__(self, hide: Callable[[str], str], *, keeps_tabs: bool = False) -> None:
+        """`keeps_tabs`: where text is copied, tabs stay; in a terminal they become spaces."""
         self._hide = hide
+        self._keeps_tabs = keeps_tabs
 
     def text(self, text: str) -> str:
         """For several lines."""
         if "\r" in text:
             text = text.replace("\r\n", "\n")
-        return escape_for_terminal(self._hide(text)).expandtabs(_TAB)
+        visible = escape_for_terminal(self._hide(text))
+        return visible if self._keeps_tabs else visible.expandtabs(_TAB)
 
     def line(self, text: str) -> str:
         """For one line."""

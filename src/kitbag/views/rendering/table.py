@@ -35,7 +35,7 @@ def table_rows(table: TableBlock, width: int, clean: Cleaner) -> list[list[Style
     count = max(len(table.headers), *(len(row) for row in table.rows), 0)
     texts = [[clean.line(cell) for cell in (*row, *[""] * (count - len(row)))] for row in table.rows]
     heads = [clean.line(head) for head in (*table.headers, *[""] * (count - len(table.headers)))]
-    right = frozenset(column for column in range(count - 1) if texts and all(_is_figure(row[column]) for row in texts))
+    right = frozenset(column for column in range(count - 1) if texts and all(is_figure(row[column]) for row in texts))
     cells = TableCells(
         heads=[[StyledRun(head)] for head in heads],
         rows=[[[StyledRun(cell)] for cell in row] for row in texts],
@@ -51,7 +51,7 @@ def table_rows(table: TableBlock, width: int, clean: Cleaner) -> list[list[Style
     return rows
 
 
-def _is_figure(text: str) -> bool:
+def is_figure(text: str) -> bool:
     return _FIGURES.issuperset(text)
 
 

@@ -1,0 +1,82 @@
+"""Finds code whose parts are ordinary alone and an attack together: fetching and evaluating, recording and sending.
+
+The combinations are `rule.code` in rules.toml, their expressions `code.NAME` in expressions.toml; they know many
+languages. Used by examine_item; uses patterns for bounded searches and urls to tell whose host it is.
+"""
+
+from typing import Final
+
+from kitbag.audit.expressions import load_expression, load_words
+from kitbag.audit.findings import cap_severity
+from kitbag.audit.patterns import LineMatch, LineMatches, RuleHit, ScanResult
+from kitbag.audit.regions import AuditedText
+from kitbag.audit.rules import RuleCombination, load_combinations
+from kitbag.audit.urls import foreign_hosts
+
+_MAX_MATCHES: Final = 100
+_LONG_LINE: Final = 1_000
+_NEAR_IN_LONG_LINE: Final = 150
+"""A bundle has everything on one line; only neighbors belong together."""
+_HOST_RANGE: Final = 3_000
+_CODE_ROLES: Final = frozenset(("command", "script", "shell", "code", "config", "inline"))
+
+
+def find_dangerous_code(source: AuditedText) -> ScanResult:
+    """Blocks of code that match a combination."""
+    hits: list[RuleHit] = []
+    exhausted: list[str] = []
+    found: dict[str, list[LineMatch]] = {}
+    for combination in load_combinations("code"):
+        for name in combination.parts:
+            if name not in found:
+                matches = LineMatches(source, load_expression(f"code.{name}"), load_words(f"code.{name}"))
+                found[name] = [one for one in matches.found[:_MAX_MATCHES] if _is_code(source, one.start)]
+                exhausted += [combination.rule] if matches.exhausted else []
+            if not found[name]:
+                break
+        else:
+            hits += _search(source, combination, [found[name] for name in combination.parts])
+    return ScanResult(hits, exhausted)
+
+
+def _is_code(source: AuditedText, offset: int) -> bool:
+    return source.role_at(offset)[0] in _CODE_ROLES
+
+
+def _search(source: AuditedText, combination: RuleCombination, parts: list[list[LineMatch]]) -> list[RuleHit]:
+    """At most one hit: where the last part is closest to the others."""
+    *others, sinks = parts
+    for sink in sinks:
+        near = min(combination.near, _NEAR_IN_LONG_LINE) if _in_long_line(source, sink.start) else combination.near
+        block = source.region_at(sink.start)
+        closest = [
+            next(
+                (one for one in part if abs(one.start - sink.start) <= near and source.region_at(one.start) == block),
+                None,
+            )
+            for part in others
+        ]
+        if None in closest:
+            continue
+        around = source.text[max(0, sink.start - _HOST_RANGE) : sink.end + _HOST_RANGE]
+        if combination.foreign and not foreign_hosts(around) and not load_expression("code.bare_host").search(around):
+            continue
+        if any(load_expression(f"code.{name}").search(around) for name in combination.without):
+            continue
+        role = source.role_at(sink.start)[0]
+        runs = role in ("command", "script")
+        return [
+            RuleHit(
+                rule=combination.rule,
+                start=sink.start,
+                end=sink.end,
+                severity=combination.severity if runs else cap_severity(combination.severity, "medium"),
+                note=combination.note,
+                is_final=runs,
+            )
+        ]
+    return []
+
+
+def _in_long_line(source: AuditedText, offset: int) -> bool:
+    return len(source.line_text_at(offset)[1]) > _LONG_LINE

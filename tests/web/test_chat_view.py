@@ -1,0 +1,170 @@
+"""The chat in a real browser, with a scripted model on loopback."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+
+from conftest import World
+from kitbag.testing import Fault, ModelServer, Step
+from support.headless import point, reads, script
+from support.web_program import web_program
+
+if TYPE_CHECKING:
+    from support.browser import BrowserWindow, Chromium
+
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>[x](javascript:alert(3))![y](http://203.0.113.1/z.png)"
+
+
+def calls(name: str, call_id: str = "c1", **arguments: Any) -> Step:
+    return Step(calls=((call_id, name, json.dumps(arguments)),))
+
+
+@contextlib.contextmanager
+def browsing(world: World, chromium: "Chromium", *steps: Any) -> "Iterator[BrowserWindow]":
+    from support.browser import browser_window
+
+    with ModelServer(script(*steps)) as server:
+        point(world, server)
+        with web_program(world) as program, browser_window(chromium, program) as window:
+            yield window
+
+
+def test_a_question_is_answered_and_tool_calls_open(world: World, chromium: "Chromium") -> None:
+    world.write("a.txt", "line 17\n")
+    with browsing(world, chromium, reads(), Step(text="# Hello\n\nThis is **the answer**.", thinking="Hm.")) as window:
+        tab = window.tab()
+        tab.say("what is this?")
+        tab.until_seen("This is the answer.")
+        assert tab.page.locator("article h1").inner_text() == "Hello"
+        assert not tab.page.get_by_text("line 17").is_visible()
+        assert not tab.page.get_by_text("Hm.", exact=True).is_visible()
+        tab.page.locator("summary", has_text="a.txt").click()
+        tab.page.get_by_text("line 17").wait_for(state="visible")
+
+
+def test_eight_tabs_share_one_stream_and_show_the_same(world: World, chromium: "Chromium") -> None:
+    with browsing(world, chromium, "The answer.", "Another one.") as window:
+        first = window.tab()
+        first.say("ask")
+        first.until_seen("The answer.")
+        path = first.page.evaluate("location.pathname")
+        others = [window.tab(path) for _ in range(7)]
+        for tab in others:
+            tab.until_seen("The answer.")
+        others[-1].say("again")
+        for tab in (first, *others):
+            tab.until_seen("Another one.")
+            assert tab.page.get_by_text("The answer.").count() == 1
+
+
+def test_an_approval_shows_its_diff_and_is_answered_once(world: World, chromium: "Chromium") -> None:
+    world.write("a.txt", "old line\n")
+    edit = calls("Edit", "c2", file_path="a.txt", old_string="old line", new_string="new line")
+    with browsing(world, chromium, reads(), edit, "Changed.") as window:
+        first = window.tab()
+        first.say("change it")
+        question = first.page.locator("form.question")
+        question.get_by_text("new line").wait_for()
+        second = window.tab(first.page.evaluate("location.pathname"))
+        second.page.locator("form.question").wait_for()
+        chat = first.page.evaluate(
+            "performance.getEntriesByType('resource').map(e => e.name).find(n => n.includes('/messages'))"
+        )
+        identifier = question.get_attribute("data-form-id")
+        second.page.locator("form.question button", has_text="allow once").first.click()
+        for tab in (first, second):
+            tab.until_seen("Changed.")
+            assert tab.page.locator("form.question").count() == 0
+        with first.program.http() as client:
+            late = client.post(chat.replace("/messages", "/answers"), json={"question": identifier, "keys": ["n"]})
+        assert late.status_code == 409
+    assert (world.workspace / "a.txt").read_text() == "new line\n"
+
+
+def test_a_message_steers_and_the_work_can_be_stopped(world: World, chromium: "Chromium") -> None:
+    with browsing(world, chromium, Step(text="Partial", fault=Fault(kind="idle")), "Now this.") as window:
+        tab = window.tab()
+        tab.say("begin")
+        tab.page.get_by_role("button", name="Stop").wait_for()
+        tab.say("rather this")
+        tab.page.locator(".waiting", has_text="rather this").wait_for()
+        tab.page.get_by_role("combobox", name="Message").press("Escape")
+        tab.until_seen("Now this.")
+        assert tab.page.locator(".waiting").count() == 0
+
+
+def test_a_server_that_goes_away_costs_no_typed_text(world: World, chromium: "Chromium") -> None:
+    with browsing(world, chromium, Step(text="Partial", fault=Fault(kind="idle"))) as window:
+        tab = window.tab()
+        tab.say("begin")
+        tab.page.locator(".block-user", has_text="begin").wait_for()
+        tab.page.get_by_role("button", name="Stop").wait_for()
+        tab.page.get_by_role("combobox", name="Message").fill("half a thought")
+        tab.program.process.kill()
+        tab.until_seen("reconnecting")
+        tab.program.process.wait()
+        port = tab.program.base.rpartition(":")[2]
+        with web_program(world, "--port", port) as again:
+            tab.until_seen("This tab has no valid token")
+            assert tab.page.get_by_role("combobox", name="Message").input_value() == "half a thought"
+            path = tab.page.evaluate("location.pathname")
+            tab.page.goto(f"{again.url.replace('/#', path + '#')}")
+            tab.page.reload()
+            tab.page.locator(".block-user", has_text="begin").wait_for()
+
+
+def test_markup_from_anywhere_is_text_and_nothing_leaves_the_machine(world: World, chromium: "Chromium") -> None:
+    world.skill("~/.kitbag/skills", "deploy", f"Deploys. {HOSTILE}", "body")
+    name = "<b onclick=alert(4)>.txt"
+    world.write(name, f"{HOSTILE}\n")
+    with browsing(world, chromium, reads(path=name), Step(text=HOSTILE, thinking=HOSTILE)) as window:
+        tab = window.tab()
+        outside: list[str] = []
+        tab.page.on("request", lambda request: outside.append(request.url))
+        tab.page.on("dialog", lambda dialog: outside.append(dialog.message))
+        tab.say(f"look {HOSTILE}")
+        tab.page.locator(".block-reply").first.wait_for()
+        tab.say("/skills")
+        tab.until_seen("deploy")
+        for summary in tab.page.locator("summary").all():
+            if summary.is_visible():
+                summary.click()
+        found = tab.page.evaluate(
+            "document.querySelectorAll('main script, main img, main [onclick], main [onerror], main a[href^=javascript]').length"
+        )
+        assert found == 0
+        assert not [url for url in outside if not url.startswith(tab.program.base)]
+
+
+@pytest.mark.parametrize("session", ["nope", "..%2f..", "%3Cscript%3E"])
+def test_a_session_that_does_not_exist_is_reported(world: World, session: str) -> None:
+    with web_program(world) as program, program.http() as client:
+        answer = client.post("/api/chats", json={"resume": session})
+        assert answer.status_code == 404
+        assert answer.json()["problem"]
+
+
+def test_bad_requests_are_answered_and_change_nothing(world: World) -> None:
+    with web_program(world, "--model", "offline") as program, program.http() as client:
+        chat = client.post("/api/chats", json={}).json()["chat"]
+
+        def send(path: str, body: Any) -> httpx2.Response:
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            return client.post(path, content=content, headers={"content-type": "application/json"})
+
+        for body in (b"", b"{", b"[]", b'{"text": 1}', b"\xff", b"[" * 100_000, {"text": " "}):
+            assert send(f"/api/chats/{chat}/messages", body).status_code == 400
+        image = {"media_type": "image/svg+xml", "data": ""}
+        assert send(f"/api/chats/{chat}/messages", {"text": "x", "images": [image]}).status_code == 400
+        image = {"media_type": "image/png", "data": "not base64!"}
+        assert send(f"/api/chats/{chat}/messages", {"text": "x", "images": [image]}).status_code == 400
+        assert send(f"/api/chats/{chat}/messages", b'{"text": "' + b"x" * (33 << 20) + b'"}').status_code == 413
+        assert send(f"/api/chats/{chat}/keys", {"key": "exit"}).status_code == 400
+        assert send(f"/api/chats/{chat}/answers", {"question": "none"}).status_code == 409
+        assert send("/api/chats/none/messages", {"text": "x"}).status_code == 404
+        assert client.get(f"/api/chats/{chat}/blocks?before=-1&limit=x").status_code == 200
+        assert client.get("/api/sessions?offset=999999999999999999999&limit=-5").json()["sessions"] == []
