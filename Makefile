@@ -25,12 +25,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 run: $(VENV)/.ready
 	@sh examples/tour.sh $(abspath $(BIN)/kitbag)
 
-# Without the conformance suite only its test fails, and says how to get it.
+# Without the conformance suite or axe-core only their tests fail, and say how to get them.
 # More workers than cores, because many tests wait for processes; they take work from each other.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test: $(VENV)/.ready
-	@if [ -n "$$CI" ]; then scripts/system-packages && { scripts/conformance-suite || true; }; fi
+	@if [ -n "$$CI" ]; then scripts/system-packages && { scripts/conformance-suite || true; } && { scripts/axe-core || true; }; fi
 	$(PYTEST)
 
 # What only the long run has: the rest of each matrix, and property tests with many more examples.
@@ -38,7 +38,7 @@ test-matrix: $(VENV)/.ready
 	KITBAG_TESTS=long $(PYTEST) -m 'long or hypothesis'
 
 test-long: $(VENV)/.ready
-	@if [ -n "$$CI" ]; then scripts/system-packages && { scripts/conformance-suite || true; }; fi
+	@if [ -n "$$CI" ]; then scripts/system-packages && { scripts/conformance-suite || true; } && { scripts/axe-core || true; }; fi
 	KITBAG_TESTS=long $(PYTEST)
 	@for python in $$(scripts/interpreters); do $(MAKE) test PYTHON=$$python || exit 1; done
 
@@ -73,6 +73,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python bench/audit.py
 	$(BIN)/python bench/mcp.py
 	$(BIN)/python bench/mcp_http.py
+	$(BIN)/python bench/web.py
 	$(BIN)/python bench/savings.py
 	$(BIN)/python bench/growth.py --tasks 500 5000
 	$(BIN)/python bench/startup.py

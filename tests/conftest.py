@@ -109,6 +109,12 @@ class World:
             timeout=TEST_TIMEOUT,
         )
 
+    def command(self, *arguments: str) -> list[str]:
+        """To start the real program with `env` and talk to it; without the cost of importing it, as in `run`."""
+        if self.forkserver is None:
+            return [sys.executable, "-m", "kitbag", *arguments]
+        return self.forkserver.command(*arguments)
+
     def end_worker(self) -> None:
         """One that a test has started, in whatever way, does not outlive it."""
         lock = self.home / ".kitbag" / "state" / "worker.lock"

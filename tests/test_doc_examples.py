@@ -22,6 +22,7 @@ import yaml
 
 from conftest import World
 from kitbag.chat.commands import COMMANDS
+from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.root import cli
 from kitbag.settings import SETTINGS, STATE_GROUPS
 from support.waiting import TEST_TIMEOUT
@@ -190,6 +191,13 @@ def check_words(words: list[str]) -> None:
     while True:
         if command is cli and words and words[-1] in ("-p", "--print", "-r", "--resume"):  # may stand last
             words = [*words, "-"]
+        if (
+            isinstance(command, CommandGroup)
+            and command.bare_command in command.commands
+            and words[:1]
+            and words[0][0] == "-"
+        ):
+            words = [command.bare_command, *words]
         values, words, _ = command.make_parser(context).parse_args([*words])
         if not (isinstance(command, click.Group) and words and "prompt" not in values):
             break

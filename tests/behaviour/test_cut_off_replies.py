@@ -12,6 +12,7 @@ from conftest import World
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
 from kitbag.testing.server import ReceivedRequest
 from support.headless import PROTOCOLS, answer, ask, point, script, start
+from support.matrix import sample
 from support.workshop import AN_AGENT, Workshop, call
 
 ALLOWED = ("--allowed-tools", "Bash(*) Read Task")
@@ -188,7 +189,7 @@ def test_in_an_agent_that_another_one_started(built: World) -> None:
 CUT_OFF = {**call("Bash", "b1", command="rm -rf build"), "stop": "length"}
 
 
-@pytest.mark.parametrize("moment", ["", "tool-done", "result-written"])
+@pytest.mark.parametrize("moment", sample(["", "tool-done", "result-written"], 2))
 def test_in_the_background_also_when_its_process_is_killed_meanwhile(workshop: Workshop, moment: str) -> None:
     kept = workshop.world.write("build/result", "took an hour")
     workshop.script(CUT_OFF, {"text": "Done."})

@@ -1,5 +1,6 @@
 """Links out of the workspace: nothing that a workspace brings is read through one, and every surface reports it."""
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from conftest import World
 from kitbag.testing import ModelServer
 from support.connected import over_stdio, run, text
 from support.headless import point, script
+from support.matrix import sample
 
 SECRET = "CANARY_SECRET_4711"
 KEY = f"---\nname: leaked\ndescription: {SECRET}\ntools: {SECRET}\n---\n{SECRET}\n"
@@ -227,14 +229,15 @@ def test_a_project_that_links_to_the_users_skills_does_not_hide_them(world: Worl
     assert mine["scope"] == "user"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        ".claude/skills/new/SKILL.md", ".claude/commands/new.md", ".claude/agents/new.md", ".kitbag/personas/new.yaml",
-        "AGENTS.md", ".mcp.json", ".claude/rules/new.md",
-    ],
+NEW = (
+    ".claude/skills/new/SKILL.md", ".claude/commands/new.md", ".claude/agents/new.md", ".kitbag/personas/new.yaml",
+    "AGENTS.md", ".mcp.json", ".claude/rules/new.md",
 )  # fmt: skip
-@pytest.mark.parametrize("kind", ["file", "inner link", "outer link"])
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), sample(itertools.product(NEW, ("file", "inner link", "outer link")), 9, unpack=True)
+)
 def test_an_item_or_link_that_appears_after_trust_is_a_change_and_is_not_loaded(
     world: World, path: str, kind: str
 ) -> None:

@@ -1,5 +1,6 @@
 """Promises of a request from start to end: the real program against a scripted model behind real sockets."""
 
+import itertools
 import json
 import signal
 import socket
@@ -16,6 +17,7 @@ import pytest
 from conftest import World
 from kitbag.testing import Fault, ModelServer, Rule, Script, Seen, Step
 from support.headless import PROTOCOLS, answer, ask, interrupted, point, reads, script, start, until
+from support.matrix import sample
 from support.waiting import TEST_TIMEOUT
 
 
@@ -213,8 +215,10 @@ def test_D56_what_may_pass_is_tried_again_and_what_won_t_is_not(world: World, pr
             assert str(status) in found["error"]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("kind", ["error-event", "cut-text", "cut-call", "no-end", "reset", "unknown-events"])
+BREAKS = ("error-event", "cut-text", "cut-call", "no-end", "reset", "unknown-events")
+
+
+@pytest.mark.parametrize(("kind", "protocol"), sample(itertools.product(BREAKS, PROTOCOLS), 9, unpack=True))
 def test_D57_a_stream_that_breaks_runs_nothing_twice_and_shows_nothing_twice(
     world: World, protocol: str, kind: str
 ) -> None:

@@ -2,6 +2,7 @@
 the MCP server, another conversation of the same chat; and whatever becomes of the settings, also the project's."""
 
 import asyncio
+import itertools
 import json
 import signal
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from kitbag.testing import ModelServer, Rule, Script, Step
 from support import needs
 from support.connected import over_stdio, run, text
 from support.headless import ask, point
+from support.matrix import sample
 from support.talking_face import talking
 from support.workshop import AN_AGENT, Workshop, call
 
@@ -150,8 +152,9 @@ STEPS: dict[str, tuple[Step, Change]] = {
 }
 
 
-@pytest.mark.parametrize("agent", ["", "in an agent that another one started"])
-@pytest.mark.parametrize("what", STEPS)
+@pytest.mark.parametrize(
+    ("what", "agent"), sample(itertools.product(STEPS, ("", "in an agent that another one started")), 14, unpack=True)
+)
 def test_every_tool_obeys_settings_that_change_between_two_steps(world: World, what: str, agent: str) -> None:
     needs.bubblewrap()
     world.write("secret.txt", "hunter2")

@@ -53,7 +53,7 @@ def crash(world: World) -> None:
 
 @pytest.mark.parametrize(("options", "way"), sample(
     [(names, way) for way in WAYS for count in (1, 2) for names in itertools.combinations(OPTIONS, count)],
-    12, unpack=True,
+    8, unpack=True,
 ))  # fmt: skip
 def test_a_session_comes_back_with_the_same_agent(furnished: World, options: tuple[str, ...], way: str) -> None:
     world = furnished
@@ -103,7 +103,7 @@ def test_tools_of_an_earlier_run_stay_limited_but_are_not_approved_again(furnish
     assert not (furnished.workspace / "new.txt").exists()
 
 
-@pytest.mark.parametrize("fault", sample(["", "task-claimed", "request-sent", "reply-received", "result-written"], 3))
+@pytest.mark.parametrize("fault", sample(["", "task-claimed", "request-sent", "reply-received", "result-written"], 2))
 def test_a_task_comes_back_with_the_same_agent_in_another_worker(furnished: World, fault: str) -> None:
     """First in the foreground or in a worker that dies, then resumed in another one."""
     world = furnished

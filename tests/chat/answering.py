@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kitbag.chat.configured_keys import list_keys
 from kitbag.chat.ui import ChatStatus, ExitRequested, LiveState, Panel, UserAction
 from kitbag.dialogs.form import Form, FormAnswer
 from kitbag.views.blocks import (
@@ -22,6 +23,7 @@ Answer = str | FormAnswer | None | Callable[[Form], FormAnswer | None]
 class AnsweringFace:
     is_plain = True
     keeps_everything = False
+    keys: tuple[tuple[str, str], ...] = list_keys()
     can_ask = True
 
     def __init__(self, *answers: Answer) -> None:

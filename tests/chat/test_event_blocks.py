@@ -344,7 +344,7 @@ def test_of_a_run_that_stopped_at_a_limit_the_reason_is_told() -> None:
 
 def later(journal: Journal, session_id: str, exchanges: int = 3) -> Watcher:
     seen = Watcher()
-    seen.view.replay(resume(journal, session_id), exchanges)
+    asyncio.run(seen.view.replay(resume(journal, session_id), exchanges))
     return seen
 
 
@@ -443,7 +443,7 @@ def test_what_looks_like_many_remarks_of_ours_is_bearable(journal: Journal) -> N
 
 def test_a_new_conversation_shows_nothing(journal: Journal) -> None:
     seen = Watcher()
-    seen.view.replay(Session(journal, "new"))
+    asyncio.run(seen.view.replay(Session(journal, "new")))
     assert seen.blocks == []
 
 

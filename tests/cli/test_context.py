@@ -1,6 +1,7 @@
 """`kitbag context`: the pieces of a session's next request, and their sums."""
 
 import fcntl
+import html.parser
 import json
 import os
 import pty
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import termios
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -164,3 +166,95 @@ def in_terminal(world: World, *arguments: str) -> str:
     os.close(leader)
     assert process.wait(TEST_TIMEOUT) == 0
     return seen.decode()
+
+
+class TestCalls:
+    def test_each_call_is_listed_shown_compared_and_checked(self, asked: World) -> None:
+        found = asked.json("context", "calls")
+        assert [call["number"] for call in found["calls"]] == list(range(1, len(found["calls"]) + 1))
+        assert {skill["name"]: skill for skill in found["skills"]}["sql-style"]["requests"] > 0
+        assert [row["name"] for row in found["savings"]["words"]] == ["first call", "last call", "all calls"]
+        call = asked.json("context", "--call", "-1")
+        assert call["is_exact"] is True
+        assert sum(piece["bytes"] for piece in call["pieces"]) == call["bytes"]
+        assert call["pieces"][-1]["offset"] + call["pieces"][-1]["bytes"] == call["bytes"]
+        compared = asked.json("context", "diff", "1", "2")
+        assert (compared["first"], compared["second"], compared["divergence"]) == (1, 2, None)
+        assert asked.json("context", "check")["problems"] == 0
+
+    def test_people_read_the_same(self, asked: World) -> None:
+        texts = {words: asked.ok("context", *words.split()) for words in ("calls", "--call 2", "diff", "check")}
+        assert "sql-style" in texts["calls"]
+        assert "the user wrote it" in texts["--call 2"]
+        assert "are the same" in texts["diff"]
+        assert "reproduced byte for byte" in texts["check"]
+        assert "0 problems" in texts["check"]
+
+    def test_bad_numbers_and_names(self, asked: World) -> None:
+        for words, code, said in (
+            (("--call", "99"), 4, "no model call 99"),
+            (("diff", "1"), 2, "nothing to compare it with"),
+            (("diff", "1", "99"), 4, "no model call 99"),
+            (("dif",), 2, "Did you mean 'diff'?"),
+            (("check", "--session", "nope"), 4, "nope"),
+        ):
+            done = asked.run("context", *words)
+            assert (done.returncode, said in done.stderr) == (code, True), (words, done.stderr)
+
+    def test_a_problem_is_an_exit_code(self, asked: World) -> None:
+        from kitbag.store.journal import Journal, journal_path
+        from kitbag.store.redaction import Redactor
+
+        session = asked.json("context")["session"]
+        with Journal.open(journal_path(str(asked.home / ".kitbag")), Redactor(())) as journal:
+            journal.append(f"session/{session}", "reply", {"message": "nonsense"})
+        done = asked.run("context", "check")
+        assert done.returncode == 1
+        assert "is damaged" in done.stdout
+
+
+class _Tags(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attributes: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes |= {name for name, _ in attrs}
+
+
+class TestPictures:
+    def test_they_are_written_to_a_new_file_or_to_stdout(self, asked: World) -> None:
+        target = asked.workspace / "context.svg"
+        asked.ok("context", "--svg", str(target))
+        assert ElementTree.fromstring(target.read_text()).tag.endswith("svg")
+        assert target.stat().st_mode & 0o777 == 0o600
+        again = asked.run("context", "--svg", str(target))
+        assert (again.returncode, "already exists" in again.stderr) == (6, True)
+        assert ElementTree.fromstring(asked.ok("context", "calls", "--svg", "-")).tag.endswith("svg")
+
+    def test_the_page_is_one_file_without_scripts_in_which_all_text_is_escaped(self, asked: World) -> None:
+        evil = '<script>alert(1)</script><img src="https://x.example/a.png">'
+        asked.ok("-p", f"Hello {evil}", "--model", "offline", "--trust-workspace", "--continue")
+        page = asked.ok("context", "--html", "-")
+        assert "&lt;script&gt;alert(1)" in page
+        assert "<script" not in page
+        assert "<img" not in page
+        assert "content=\"default-src 'none'; style-src 'unsafe-inline'" in page
+        tags = _Tags()
+        tags.feed(page)
+        assert not tags.attributes & {"src", "href", "onload", "onclick"}
+        assert "url(" not in page
+
+    def test_secrets_that_became_known_later_are_redacted(self, asked: World) -> None:
+        asked.ok("-p", "The word is xyzzy-plugh-1234.", "--model", "offline", "--trust-workspace", "--continue")
+        assert "xyzzy-plugh-1234" in asked.ok("context", "--html", "-")
+        asked.env |= {"MY_API_KEY": "xyzzy-plugh-1234"}
+        assert "xyzzy-plugh-1234" not in asked.ok("context", "--html", "-")
+
+    def test_tasks_are_drawn_on_a_timeline(self, asked: World) -> None:
+        none = asked.run("tasks", "--svg", "-", cwd=asked.outside)
+        assert none.returncode in (0, 4)
+        asked.ok("agents", "run", "Explore", "What is this?", "--model", "offline", "--trust-workspace")
+        drawn = asked.ok("tasks", "--svg", "-")
+        assert "Explore" in drawn
+        assert ElementTree.fromstring(drawn).tag.endswith("svg")

@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from mcp_types import ResourceListChangedNotification
@@ -15,6 +16,7 @@ from support.boards import all_tasks
 from support.connected import at_home, over_stdio, run, scripted, text, until
 from support.waiting import TEST_TIMEOUT, until_true
 
+AS_INSTALLED = (sys.executable, "-m", "kitbag", "mcp")
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 
 __all__ = ["at_home"]  # a fixture that every test here uses
@@ -23,10 +25,9 @@ __all__ = ["at_home"]  # a fixture that every test here uses
 class Process:
     """By hand, line by line."""
 
-    def __init__(self, world: World, *arguments: str) -> None:
-        command = [sys.executable, "-m", "kitbag", "mcp", *arguments]
+    def __init__(self, world: World, *arguments: str, program: Sequence[str] = ()) -> None:
         self.process = subprocess.Popen(
-            command,
+            [*program, *arguments] if program else world.command("mcp", *arguments),
             cwd=world.workspace,
             env=world.env,
             stdin=subprocess.PIPE,
@@ -127,7 +128,7 @@ def test_what_is_no_message_is_answered_and_it_goes_on_and_output_stays_pure(wor
 def test_a_client_that_leaves_stops_what_works_in_front_and_leaves_what_works_behind(world: World) -> None:
     front = scripted(world, {"text": "Late.", "delay": 60})
     world.write("~/.kitbag/settings.toml", EXPLORE_ALLOWED)
-    process = Process(world, "--model", front)
+    process = Process(world, "--model", front, program=AS_INSTALLED)
     process.begin()
     assert "background" in process.call(1, "Task", subagent_type="Explore", prompt="Behind.", run_in_background=True)
     call = {"name": "Task", "arguments": {"subagent_type": "Explore", "prompt": "In front."}}
@@ -147,7 +148,7 @@ def test_a_client_that_leaves_stops_what_works_in_front_and_leaves_what_works_be
 
 
 def test_a_signal_ends_it_at_once(world: World) -> None:
-    process = Process(world)
+    process = Process(world, program=AS_INSTALLED)
     process.begin()
     process.process.send_signal(signal.SIGTERM)
     out, err, code = process.end()

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from typing import Literal
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, sync_playwright
 
-from support.waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT, wait_until
 from support.web_program import WebProgram, web_program
 
 Theme = Literal["light", "dark"]
@@ -22,10 +22,28 @@ _FLAGS = (
 )  # fmt: skip
 
 
+_OFFLINE = """
+delete globalThis.SharedWorker;
+const [send, open] = [fetch, new Set()];
+let isOffline = false;
+globalThis.setOffline = (value) => { isOffline = value; if (value) for (const request of open) request.abort(); };
+globalThis.fetch = (url, options) => {
+  if (isOffline) return Promise.reject(new TypeError("offline"));
+  const request = new AbortController();
+  open.add(request);
+  return send(url, { ...options, signal: request.signal });
+};
+"""
+
+
 class Chromium:
-    """One process for all tests of a worker; each test has a context of its own."""
+    """One process for all tests of a worker; each test has a context of its own.
+
+    The driver that Playwright starts takes longer than most tests do, and nothing in this thread can run an event loop
+    while there is one: the tests of a module share it."""
 
     def __init__(self) -> None:
+        self._driver: Playwright | None = None
         self._profile = tempfile.mkdtemp(prefix="kitbag-chromium-")
         program = shutil.which("chromium") or "chromium"
         self._process = subprocess.Popen(
@@ -39,7 +57,17 @@ class Chromium:
                 return
         raise RuntimeError("Chromium did not start")
 
+    def connect(self) -> Browser:
+        self._driver = self._driver or sync_playwright().start()
+        return self._driver.chromium.connect_over_cdp(self.address)
+
+    def stop_driver(self) -> None:
+        if self._driver is not None:
+            self._driver.stop()
+            self._driver = None
+
     def close(self) -> None:
+        self.stop_driver()
         self._process.kill()
         self._process.wait()
         if self._process.stderr is not None:
@@ -75,9 +103,31 @@ class Tab:
         for text in texts:
             self.page.get_by_text(text).first.wait_for()
 
+    def evaluate_isolated(self, library: str, expression: str) -> str:
+        """In a world of its own, which the CSP of the page does not restrict."""
+        session = self.page.context.new_cdp_session(self.page)
+        frame = session.send("Page.getFrameTree")["frameTree"]["frame"]["id"]
+        world = session.send("Page.createIsolatedWorld", {"frameId": frame})["executionContextId"]
+        for text in (library, expression):
+            answer = session.send(
+                "Runtime.evaluate",
+                {"expression": text, "contextId": world, "awaitPromise": True, "returnByValue": True},
+            )
+            assert "exceptionDetails" not in answer, answer
+        session.detach()
+        return answer["result"]["value"]
+
+    def go_offline(self) -> None:
+        self.page.evaluate("setOffline(true)")
+        self.until_seen("reconnecting")
+
+    def go_online(self) -> None:
+        self.page.evaluate("setOffline(false)")
+        self.until("document.querySelector('.connection').dataset.state === 'connected'")
+
     def until(self, script: str) -> None:
         """Until this expression is true in the page."""
-        self.page.wait_for_function(script)
+        wait_until(lambda: self.page.evaluate(script))  # the CSP keeps the page from evaluating it again and again
 
 
 class BrowserWindow:
@@ -90,8 +140,11 @@ class BrowserWindow:
         self._program = program
         self.tabs: list[Tab] = []
 
-    def tab(self, path: str = "/") -> Tab:
+    def tab(self, path: str = "/", *, can_go_offline: bool = False) -> Tab:
+        """`can_go_offline`: in a browser without SharedWorkers, whose requests Tab.go_offline aborts."""
         tab = Tab(self._context.new_page(), self._program)
+        if can_go_offline:
+            tab.page.add_init_script(_OFFLINE)
         self.tabs.append(tab)
         return tab.open(path)
 
@@ -105,14 +158,13 @@ class BrowserWindow:
 def browser_window(
     chromium: Chromium, program: WebProgram, size: tuple[int, int] = WIDE, theme: Theme = "light"
 ) -> Iterator[BrowserWindow]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.connect_over_cdp(chromium.address)
-        window = BrowserWindow(browser, program, size, theme)
-        try:
-            yield window
-        finally:
-            window.close()
-            browser.close()
+    browser = chromium.connect()
+    window = BrowserWindow(browser, program, size, theme)
+    try:
+        yield window
+    finally:
+        window.close()
+        browser.close()
 
 
 __all__ = ["NARROW", "WIDE", "Chromium", "browser_window", "web_program"]

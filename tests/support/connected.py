@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -85,9 +83,8 @@ async def served(world: World, listening: HttpOptions | None = None, **options: 
 
 @contextlib.asynccontextmanager
 async def over_stdio(world: World, *arguments: str, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
-    command = [sys.executable, "-m", "kitbag", "mcp", *arguments]
-    environment = {**world.env, "PYTHONPATH": os.pathsep.join(sys.path)}
-    given = StdioServerParameters(command=command[0], args=command[1:], env=environment, cwd=str(world.workspace))
+    command = world.command("mcp", *arguments)
+    given = StdioServerParameters(command=command[0], args=command[1:], env=world.env, cwd=str(world.workspace))
     async with Client(given, mode=mode, **options) as client:
         yield client
 

@@ -1,8 +1,9 @@
 """The real program in a process of its own, without the cost of importing it each time.
 
 `Forkserver` starts one process that has imported Kitbag; each run is a fork of it, with the arguments, environment,
-directory and pipes that the test gives. Run as a script, this module is that process. What depends on how the
-interpreter itself starts (options, PYTHON variables) needs a process of the usual kind.
+directory and pipes that the test gives. Run as a script, this module is that process. `command` is for what a test
+starts and talks to (forked_program). What depends on how the interpreter itself starts (options, PYTHON variables), or
+on who the parent of the program is, needs a process of the usual kind.
 """
 
 import array
@@ -10,12 +11,16 @@ import contextlib
 import importlib
 import json
 import os
+import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
+from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
@@ -36,6 +41,19 @@ class Forkserver:
         )
         theirs.close()
         self._process.wait()  # the server itself is a grandchild: tests look at what their own process has started
+        self._place = ""
+        """Of the socket that programs are started through."""
+
+    def command(self, *arguments: str) -> list[str]:
+        """For subprocess.Popen: a small process that passes its pipes to a fork and signals on to it, and ends as it
+        does. What is in the environment and directory of the one is in those of the other."""
+        if not self._place:
+            self._place = tempfile.mkdtemp(prefix="kitbag-forked-")
+            with self._lock:
+                self._send({"listen": f"{self._place}/socket"}, [])
+                _exactly(self._socket, 8)
+        program = str(Path(__file__).with_name("forked_program.py"))
+        return [sys.executable, "-I", "-S", program, f"{self._place}/socket", *arguments]
 
     def run(
         self,
@@ -50,13 +68,8 @@ class Forkserver:
         pipes = [os.pipe() for _ in range(3)]
         (theirs_in, ours_in), (ours_out, theirs_out), (ours_error, theirs_error) = pipes
         with self._lock:
-            order = json.dumps({"arguments": arguments, "cwd": cwd, "env": env, "before": before}).encode(
-                "utf-8", "surrogatepass"
-            )
-            self._socket.sendall(len(order).to_bytes(4, "big"))
-            rights = array.array("i", [theirs_in, theirs_out, theirs_error])
-            self._socket.sendmsg([order[:1]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-            self._socket.sendall(order[1:])
+            order = {"arguments": arguments, "cwd": cwd, "env": env, "before": before}
+            self._send(order, [theirs_in, theirs_out, theirs_error])
             for theirs in (theirs_in, theirs_out, theirs_error):
                 os.close(theirs)
             pid = int.from_bytes(_exactly(self._socket, 8), "big")
@@ -92,8 +105,17 @@ class Forkserver:
         said, problem = (text.decode() for text in texts)
         return subprocess.CompletedProcess(["kitbag", *arguments], status, said, problem)
 
+    def _send(self, order: dict[str, Any], descriptors: list[int]) -> None:
+        text = json.dumps(order).encode("utf-8", "surrogatepass")
+        self._socket.sendall(len(text).to_bytes(4, "big"))
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        self._socket.sendmsg([text[:1]], rights)
+        self._socket.sendall(text[1:])
+
     def close(self) -> None:
         self._socket.close()
+        if self._place:
+            shutil.rmtree(self._place)
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
@@ -171,24 +193,77 @@ def _fork(order: dict[str, Any], descriptors: list[int], connection: socket.sock
         os._exit(status)
 
 
+def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    size = int.from_bytes(_exactly(connection, 4), "big")
+    first, rights, _, _ = connection.recvmsg(1, socket.CMSG_SPACE(12))
+    descriptors = array.array("i")
+    if rights:
+        descriptors.frombytes(rights[0][2][:12])
+    return json.loads((first + _exactly(connection, size - 1)).decode("utf-8", "surrogatepass")), list(descriptors)
+
+
 def _serve(connection: socket.socket) -> None:
     _retry_soon()
     warm_up()
+    alive = os.pipe()
     while True:
         try:
-            size = int.from_bytes(_exactly(connection, 4), "big")
+            order, descriptors = _receive(connection)
         except ConnectionError:
             return
-        first, rights, _, _ = connection.recvmsg(1, socket.CMSG_SPACE(12))
-        descriptors = array.array("i")
-        descriptors.frombytes(rights[0][2][:12])
-        order = json.loads((first + _exactly(connection, size - 1)).decode("utf-8", "surrogatepass"))
-        pid = _fork(order, list(descriptors), connection)
+        if "listen" in order:
+            _fork_listener(order["listen"], connection, alive)
+            continue
+        pid = _fork(order, descriptors, connection)
         for descriptor in descriptors:
             os.close(descriptor)
         connection.sendall(pid.to_bytes(8, "big"))
         _, status = os.waitpid(pid, 0)
         connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(8, "big", signed=True))
+
+
+# --- the process that programs are forked from which tests start and talk to ----------------------------------------
+
+
+def _fork_listener(path: str, connection: socket.socket, alive: tuple[int, int]) -> None:
+    """A process of its own: it also imports what most runs do without. It ends with this one."""
+    with socket.create_server(path, family=socket.AF_UNIX) as listener:
+        pid = os.fork()
+        if pid == 0:
+            connection.close()
+            os.close(alive[1])
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who serve a program
+            while alive[0] not in select.select([listener, alive[0]], [], [])[0]:
+                _start_program(listener.accept()[0], listener)
+            os._exit(0)
+    connection.sendall(pid.to_bytes(8, "big"))
+
+
+def _start_program(connection: socket.socket, listener: socket.socket) -> None:
+    with connection:
+        order, descriptors = _receive(connection)
+        if order["arguments"][0] == "mcp":
+            importlib.import_module("kitbag.mcp_server.stdio")
+        if os.fork() == 0:
+            listener.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _attend_program(order, descriptors, connection)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _attend_program(order: dict[str, Any], descriptors: list[int], connection: socket.socket) -> None:
+    pid = _fork(order, descriptors, connection)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    connection.sendall(pid.to_bytes(8, "big"))
+    ended = os.pidfd_open(pid)
+    if ended not in select.select([ended, connection], [], [])[0]:
+        os.kill(pid, signal.SIGKILL)  # the process that stands for it was killed
+    _, status = os.waitpid(pid, 0)
+    with contextlib.suppress(BrokenPipeError):
+        connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(8, "big", signed=True))
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,14 @@ def chromium() -> None:
         missing("Chromium is not installed; scripts/system-packages installs it")
 
 
+def axe_core() -> Path:
+    """The path of its script; skips the test, or fails it in CI, where it is not installed."""
+    path = ROOT / ".cache/axe-core/node_modules/axe-core/axe.min.js"
+    if not path.exists():
+        missing("axe-core is not installed; scripts/axe-core installs it with npm")
+    return path
+
+
 def conformance_suite() -> str:
     """The path of its program; skips the test, or fails it in CI, where it is not installed."""
     path = ROOT / ".cache/mcp-conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js"

@@ -5,13 +5,18 @@ Only what is the same in every home and environment, but for the sandbox: `forge
 Used by forked and nursery.
 """
 
+import ctypes
 import gc
 import importlib
 import os
 import pkgutil
-from typing import Any
+from typing import Any, Final
 
 from support.disk import SKIPPED, skip_syncs
+
+_HUGE_PAGE: Final = 2 << 20
+_MADV_HUGEPAGE: Final = 14
+_MADV_COLLAPSE: Final = 25
 
 
 def warm_up() -> None:
@@ -20,6 +25,7 @@ def warm_up() -> None:
     _import_everything()
     _fill_caches()
     gc.freeze()
+    _use_huge_pages()
 
 
 def _import_everything() -> None:
@@ -56,6 +62,23 @@ def _fill_caches() -> None:
             Redactor().redact_text(shown)
     detect_sandbox()
     token_counter().count("zxqjvw")  # a word that is not in the vocabulary takes long the first time
+
+
+def _use_huge_pages() -> None:
+    """A fork copies an entry for each page of memory; with pages of 2 MB that takes a third of the time. Where the
+    kernel knows no such thing, nothing changes."""
+    if not os.path.exists("/proc/self/maps"):
+        return
+    advise = ctypes.CDLL(None).madvise
+    advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    with open("/proc/self/maps") as file:
+        ranges = [words[0] for line in file if (words := line.split())[1] == "rw-p" and words[4] == "0"]
+    for first, _, last in (one.partition("-") for one in ranges):
+        start = -(-int(first, 16) // _HUGE_PAGE) * _HUGE_PAGE
+        size = int(last, 16) // _HUGE_PAGE * _HUGE_PAGE - start
+        if size > 0:
+            for advice in (_MADV_HUGEPAGE, _MADV_COLLAPSE):
+                advise(start, size, advice)
 
 
 def _subclasses(kind: type[Any]) -> list[type[Any]]:

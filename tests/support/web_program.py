@@ -38,10 +38,17 @@ class WebProgram:
 
 
 @contextlib.contextmanager
-def web_program(world: World, *arguments: str, opens: bool = False) -> Iterator[WebProgram]:
+def web_program(
+    world: World, *arguments: str, opens: bool = False, changed: str = "", as_installed: bool = False
+) -> Iterator[WebProgram]:
+    """`changed`: statements that change something before Kitbag starts. `as_installed`: a process of its own kind, for a
+    test that kills it."""
+    words = ["web", *([] if opens else ["--no-open"]), *arguments]
+    code = f"{changed}\nfrom kitbag.__main__ import main\nmain()"
+    fresh = [sys.executable, *(["-c", code] if changed else ["-m", "kitbag"]), *words]
     process = subprocess.Popen(
-        [sys.executable, "-m", "kitbag", "web", *([] if opens else ["--no-open"]), *arguments],
-        cwd=world.workspace, env=world.env, text=True,
+        fresh if changed or as_installed else world.command(*words),
+        cwd=world.workspace, env={**world.env, "PYTHONUNBUFFERED": ""}, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:

@@ -1,5 +1,6 @@
 """The chat in a real browser, with a scripted model on loopback."""
 
+import base64
 import contextlib
 import json
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 from conftest import World
 from kitbag.testing import Fault, ModelServer, Step
 from support.headless import point, reads, script
+from support.waiting import wait_until
 from support.web_program import web_program
 
 if TYPE_CHECKING:
@@ -24,12 +26,15 @@ def calls(name: str, call_id: str = "c1", **arguments: Any) -> Step:
 
 
 @contextlib.contextmanager
-def browsing(world: World, chromium: "Chromium", *steps: Any) -> "Iterator[BrowserWindow]":
+def browsing(
+    world: World, chromium: "Chromium", *steps: Any, changed: str = "", as_installed: bool = False
+) -> "Iterator[BrowserWindow]":
     from support.browser import browser_window
 
     with ModelServer(script(*steps)) as server:
         point(world, server)
-        with web_program(world) as program, browser_window(chromium, program) as window:
+        served = web_program(world, changed=changed, as_installed=as_installed)
+        with served as program, browser_window(chromium, program) as window:
             yield window
 
 
@@ -98,7 +103,8 @@ def test_a_message_steers_and_the_work_can_be_stopped(world: World, chromium: "C
 
 
 def test_a_server_that_goes_away_costs_no_typed_text(world: World, chromium: "Chromium") -> None:
-    with browsing(world, chromium, Step(text="Partial", fault=Fault(kind="idle"))) as window:
+    partial = Step(text="Partial", fault=Fault(kind="idle"))
+    with browsing(world, chromium, partial, as_installed=True) as window:
         tab = window.tab()
         tab.say("begin")
         tab.page.locator(".block-user", has_text="begin").wait_for()
@@ -117,7 +123,84 @@ def test_a_server_that_goes_away_costs_no_typed_text(world: World, chromium: "Ch
             tab.page.locator(".block-user", has_text="begin").wait_for()
 
 
-def test_markup_from_anywhere_is_text_and_nothing_leaves_the_machine(world: World, chromium: "Chromium") -> None:
+def test_a_tab_that_was_offline_catches_up_and_opens_its_session_again(world: World, chromium: "Chromium") -> None:
+    """Without SharedWorkers. First in the middle of a reply; then until the server has ended the idle chat."""
+    changed = "import kitbag.web.hosted_chats as hosted\nhosted.IDLE_SECONDS = hosted._CHECK_SECONDS = 0.2"
+    partial = Step(text="First paragraph.\n\n" + "words of the second " * 40, fault=Fault(kind="idle"))
+    with browsing(world, chromium, partial, "And on.", changed=changed) as window:
+        tab = window.tab(can_go_offline=True)
+        tab.say("begin")
+        tail = tab.page.locator(".live-tail", has_text="words of the second")
+        tail.wait_for()
+        before = tail.inner_text()
+        tab.go_offline()
+        tab.go_online()
+        tail.wait_for()
+        assert tail.inner_text() == before
+        assert tab.page.get_by_text("First paragraph.").count() == 1
+        assert tab.page.locator(".block-user", has_text="begin").count() == 1
+        tab.page.get_by_role("combobox", name="Message").press("Escape")
+        tab.page.get_by_role("button", name="Send").wait_for()
+        message = tab.page.get_by_role("combobox", name="Message")
+        message.fill("half a thought")
+        path = tab.page.evaluate(
+            "performance.getEntriesByType('resource').map(e => e.name).findLast(n => n.includes('/messages'))"
+        )
+        tab.go_offline()
+        with tab.program.http() as client:
+            wait_until(
+                lambda: client.post(path, json={"text": " "}).json()["problem"].startswith("this chat is no longer")
+            )
+        tab.go_online()
+        tab.page.locator(".block-lines", has_text="resumed").wait_for()
+        assert message.input_value() == "half a thought"
+        tab.say("go on")
+        tab.until_seen("And on.")
+
+
+def test_images_are_attached_and_details_expanded_and_a_new_session_is_in_all_tabs(
+    world: World, chromium: "Chromium"
+) -> None:
+    world.write("a.txt", "line 17\n")
+    png = base64.b64decode(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    )
+    with browsing(world, chromium, reads(), "Seen.") as window:
+        tab = window.tab()
+        image = {"name": "a.png", "mimeType": "image/png", "buffer": png}
+        tab.page.locator("input[type=file]").set_input_files([image])
+        tab.page.evaluate(
+            """data => {
+                const transfer = new DataTransfer();
+                transfer.items.add(new File([Uint8Array.from(atob(data), c => c.charCodeAt(0))], "b.png", {type: "image/png"}));
+                transfer.items.add(new File(["x"], "c.txt", {type: "text/plain"}));
+                for (const type of ["dragover", "drop"])
+                    document.querySelector(".chat").dispatchEvent(new DragEvent(type, {dataTransfer: transfer, bubbles: true, cancelable: true}));
+            }""",
+            base64.b64encode(png).decode(),
+        )
+        tab.page.locator(".attachment").nth(1).wait_for()
+        tab.until_seen("c.txt is no PNG")
+        tab.say("what is this?")
+        tab.until_seen("Seen.", "2 images")
+        tab.page.get_by_role("button", name="Expand all").click()
+        tab.page.get_by_text("line 17").wait_for(state="visible")
+        tab.page.get_by_role("combobox", name="Message").press("Control+o")
+        tab.page.get_by_text("line 17").wait_for(state="hidden")
+        first = tab.page.evaluate("location.pathname")
+        other = window.tab(first)
+        other.until_seen("Seen.")
+        tab.say("/clear")
+        for one in (tab, other):
+            one.until(f"location.pathname !== '{first}'")
+            one.page.get_by_text("Seen.").wait_for(state="detached")
+        assert tab.page.evaluate("location.pathname") == other.page.evaluate("location.pathname")
+        other.say("/exit")
+        for one in (tab, other):
+            one.until_seen("This chat was closed")
+
+
+def test_D43_markup_from_anywhere_is_text_and_nothing_leaves_the_machine(world: World, chromium: "Chromium") -> None:
     world.skill("~/.kitbag/skills", "deploy", f"Deploys. {HOSTILE}", "body")
     name = "<b onclick=alert(4)>.txt"
     world.write(name, f"{HOSTILE}\n")
@@ -166,5 +249,6 @@ def test_bad_requests_are_answered_and_change_nothing(world: World) -> None:
         assert send(f"/api/chats/{chat}/keys", {"key": "exit"}).status_code == 400
         assert send(f"/api/chats/{chat}/answers", {"question": "none"}).status_code == 409
         assert send("/api/chats/none/messages", {"text": "x"}).status_code == 404
+        assert send("/api/chats", {"directory": "/nowhere"}).status_code == 422
         assert client.get(f"/api/chats/{chat}/blocks?before=-1&limit=x").status_code == 200
         assert client.get("/api/sessions?offset=999999999999999999999&limit=-5").json()["sessions"] == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kitbag.web.event_stream import EventStreams
-from kitbag.web.topics import FIRST_ENTRIES, Topic, TopicCursor
+from kitbag.web.topics import FIRST_ENTRIES, MAX_BYTES, Topic, TopicCursor
 
 
 def read(events: list[bytes]) -> list[dict[str, Any]]:
@@ -34,8 +34,54 @@ def test_a_browser_that_starts_gets_the_last_entries_and_the_newest_state() -> N
     assert events[0] == {"topic": "t", "kind": "reset", "is_complete": False, "is_new": True}
     assert [event["number"] for event in events if event["kind"] == "block"] == list(range(50, FIRST_ENTRIES + 50))
     assert [event["html"] for event in events if event["kind"] == "live"] == [f"live {FIRST_ENTRIES + 49}"]
-    earlier = topic.entries_before(50, 20)
+    earlier, is_complete = topic.entries_before(50, 20)
+    assert not is_complete
     assert [one["number"] for one in earlier] == list(range(30, 50))
+
+
+def test_large_entries_are_sent_a_few_at_a_time() -> None:
+    topic = Topic("t")
+    for number in range(20):
+        topic.add("block", {"html": str(number) + "x" * (MAX_BYTES // 3)})
+    there = TopicCursor(number=-1, is_started=True)
+    sizes = []
+    has_more = True
+    while has_more:
+        events, has_more = topic.changes(there)
+        sizes.append(sum(map(len, events)))
+    assert len(sizes) > 4
+    assert max(sizes) < 2 * MAX_BYTES
+    numbers = [event["number"] for event in take(topic, TopicCursor()) if event["kind"] == "block"]
+    assert 0 < len(numbers) < 6
+    assert numbers[-1] == 19
+    earlier, is_complete = topic.entries_before(numbers[0], 100)
+    assert [one["number"] for one in earlier] == list(range(numbers[0] - len(earlier), numbers[0]))
+    assert 0 < len(earlier) < 6
+    assert not is_complete
+
+
+def test_a_browser_that_is_far_behind_starts_again() -> None:
+    """It follows a chat before its session is replayed."""
+    topic = Topic("t")
+    there = TopicCursor()
+    take(topic, there)
+    for number in range(5_000):
+        topic.add("block", {"html": str(number)})
+    found = take(topic, there)
+    assert found[0] == {"topic": "t", "kind": "reset", "is_complete": False, "is_new": False}
+    assert [event["number"] for event in found[1:]] == list(range(5_000 - FIRST_ENTRIES, 5_000))
+
+
+def test_a_tab_that_comes_back_learns_that_its_chat_has_ended() -> None:
+    async def first_events() -> list[dict[str, Any]]:
+        streams = EventStreams({"a": Topic("a")}.get)
+        stream = streams.serve({"a": -1, "chat:ended": 7}, streams.server_id)
+        await anext(stream)
+        events = read([await anext(stream)])
+        await stream.aclose()
+        return events
+
+    assert {"topic": "chat:ended", "kind": "gone"} in asyncio.run(first_events())
 
 
 def test_hints_are_for_those_who_were_there() -> None:
@@ -57,7 +103,7 @@ def test_what_was_cleared_is_not_sent_again() -> None:
     topic.add("block", {"html": "after"})
     assert [event["kind"] for event in take(topic, there)] == ["clear", "block"]
     assert "before" not in json.dumps(take(topic, TopicCursor()))
-    assert topic.entries_before(1, 10) == []
+    assert topic.entries_before(1, 10) == ([], True)
 
 
 def test_a_browser_that_was_away_while_the_topic_was_cleared_starts_again() -> None:

@@ -131,14 +131,13 @@ async def compact_session(
     ]
     if all(seq == 0 for seq, _ in compacted):  # only the last summary, or nothing
         return False
+    max_output, max_transcript = _summary_limits(model_config, conversation_budget)
+    system, messages = summary_request([message for _, message in compacted], max_transcript, request.instructions)
+    model_request = ModelRequest(
+        model=model_config.model, system=system, messages=messages, tools=(), max_output=max_output
+    )
     summary, usage, cost = await _summarize(
-        [message for _, message in compacted],
-        model_config,
-        conversation_budget,
-        emit,
-        retry_policy,
-        budget,
-        request.instructions,
+        model_request, [message for _, message in compacted], model_config, emit, retry_policy, budget
     )
     text = f"<conversation-summary>\n{summary.strip().replace(_SUMMARY_END, '')}\n{_SUMMARY_END}"
     if kept.last_prompt_start:
@@ -175,6 +174,8 @@ async def compact_session(
         after=tokens_after,
         usage=usage,
         cost=cost,
+        instructions=request.instructions,
+        max_transcript=max_transcript,
     )
     await session.record_compaction(compaction)
     emit(Compacted(before=tokens_before, after=tokens_after))
@@ -218,30 +219,34 @@ def _first_kept_index(messages: Sequence[Message], max_tokens: int) -> int:
     return first
 
 
+def _summary_limits(model_config: ModelConfig, conversation_budget: int) -> tuple[int, int]:
+    """Tokens of the summary, and of the messages that its request carries."""
+    window = model_config.context_window
+    max_output = max(min(_MAX_SUMMARY_TOKENS, conversation_budget // 8, window.max_output), 100)
+    return max_output, int((window.size - max_output) * 0.7)
+
+
+def summary_request(
+    old: Sequence[Message], max_transcript: int, user_instructions: str
+) -> tuple[tuple[SystemBlock, ...], tuple[Message, ...]]:
+    """The system prompt and the messages. `max_transcript`: tokens."""
+    with open(os.path.join(os.path.dirname(__file__), "compact.md"), encoding="utf-8") as file:
+        instructions = file.read().strip() + _render_instructions(user_instructions)
+    return (SystemBlock(text=instructions),), (user_message(_render_messages(old, max_transcript)),)
+
+
 async def _summarize(
+    request: ModelRequest,
     old: Sequence[Message],
     model_config: ModelConfig,
-    conversation_budget: int,
     emit: Emit,
     retry_policy: RetryPolicy,
     budget: Budget,
-    user_instructions: str,
 ) -> tuple[str, Usage, float | None]:
-    with open(os.path.join(os.path.dirname(__file__), "compact.md"), encoding="utf-8") as file:
-        instructions = file.read().strip() + _render_instructions(user_instructions)
-    window = model_config.context_window
-    max_output = max(min(_MAX_SUMMARY_TOKENS, conversation_budget // 8, window.max_output), 100)
-    transcript = _render_messages(old, int((window.size - max_output) * 0.7))
-    request = ModelRequest(
-        model=model_config.model,
-        system=(SystemBlock(text=instructions),),
-        messages=(user_message(transcript),),
-        tools=(),
-        max_output=max_output,
-    )
     usage, cost = Usage(), 0.0
     try:
-        expected = Usage(input=estimate_tokens(instructions) + estimate_tokens(transcript))
+        texts = [*(block.text for block in request.system), *(message.text for message in request.messages)]
+        expected = Usage(input=sum(map(estimate_tokens, texts)))
         retry_policy = msgspec.structs.replace(retry_policy, attempts=3)
         reply, _ = await ask_within_budget(budget, model_config, request, expected, lambda _: None, retry_policy)
         usage, cost = reply.usage, model_config.price(reply.usage)
@@ -256,7 +261,7 @@ async def _summarize(
             text=f"could not write a summary ({problem}); the session was reduced to an excerpt",
         )
     )
-    return "Could not write a summary. Excerpt:\n" + _render_messages(old, max_output), usage, cost
+    return "Could not write a summary. Excerpt:\n" + _render_messages(old, request.max_output), usage, cost
 
 
 def _render_instructions(instructions: str) -> str:

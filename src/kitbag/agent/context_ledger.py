@@ -53,6 +53,30 @@ class ContextPiece(msgspec.Struct, frozen=True, kw_only=True):
         return {"kind": self.kind, "name": self.name, "turn": self.turn, "tokens": self.tokens, "bytes": self.bytes}
 
 
+class RequestPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece with its text."""
+
+    kind: str
+    """As in ContextPiece."""
+    name: str
+    text: str
+    tokens: int
+    turn: int = 0
+    message: int = -1
+    """The index of its message; -1: before the conversation."""
+    call_id: str = ""
+    """The call that a result answers."""
+    is_signed: bool = True
+    """False for reasoning that its provider does not accept back."""
+
+    @property
+    def bytes(self) -> int:
+        return utf8_size(self.text)
+
+    def without_text(self) -> ContextPiece:
+        return ContextPiece(kind=self.kind, name=self.name, turn=self.turn, tokens=self.tokens, bytes=self.bytes)
+
+
 class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     model: str
@@ -96,46 +120,73 @@ class ContextSnapshot:
 
 
 def list_context_pieces(source: ContextSource, tools: Sequence[ToolSpec], first_turn: int = 1) -> list[ContextPiece]:
-    """In request order. `first_turn`: the number of the first reply in the request."""
-    pieces: list[ContextPiece] = []
-    for entry in source.prompt:
-        text = str(entry["text"])
-        pieces.append(
-            ContextPiece(
-                kind=str(entry["kind"]),
-                name=str(entry["source"]),
-                turn=0,
-                tokens=int(entry["tokens"]),
-                bytes=utf8_size(text),
-            )
-        )
-    for spec in tools:
-        text = tool_text(spec)
-        pieces.append(
-            ContextPiece(kind="tool", name=spec.name, turn=0, tokens=estimate_tokens(text), bytes=utf8_size(text))
-        )
-    pieces += _list_message_pieces(source, first_turn)
-    return pieces
+    """`first_turn`: the number of the first reply in the request."""
+    pieces = (*prompt_pieces(source.prompt), *tool_pieces(tools), *MessagePieces().list(source, first_turn))
+    return [piece.without_text() for piece in pieces]
 
 
-def _list_message_pieces(source: ContextSource, first_turn: int) -> Iterator[ContextPiece]:
-    calls: dict[str, ToolCall] = {}
-    skills_by_call = {use.call_id: use.name for use in source.skills.values() if use.call_id}
-    turn = first_turn - 1
-    for message in source.messages():
-        turn += message.role == "assistant"
-        image_names: list[str] = []
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                calls[part.id] = part
-            elif isinstance(part, Text):
-                image_names = _list_image_names(part.text) if message.role == "user" else []
-            is_own_turn = message.role == "assistant" or isinstance(part, ToolResult)
-            for kind, name, text in _split_part(message, part, calls, skills_by_call, image_names):
-                tokens = _IMAGE_TOKENS if isinstance(part, Image) else estimate_tokens(text)
-                yield ContextPiece(
-                    kind=kind, name=name, turn=turn if is_own_turn else turn + 1, tokens=tokens, bytes=utf8_size(text)
-                )
+def prompt_pieces(entries: Iterable[Mapping[str, Any]]) -> list[RequestPiece]:
+    return [
+        RequestPiece(
+            kind=str(entry["kind"]), name=str(entry["source"]), text=str(entry["text"]), tokens=int(entry["tokens"])
+        )
+        for entry in entries
+    ]
+
+
+def tool_pieces(tools: Iterable[ToolSpec]) -> list[RequestPiece]:
+    texts = [(spec.name, tool_text(spec)) for spec in tools]
+    return [RequestPiece(kind="tool", name=name, text=text, tokens=estimate_tokens(text)) for name, text in texts]
+
+
+class MessagePieces:
+    """Lists the pieces of messages. A part is split and counted once, however many requests of a session carry it."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, tuple[Part, list[RequestPiece]]] = {}
+        """By the identity of the part, which the entry keeps alive."""
+
+    def list(self, source: ContextSource, first_turn: int = 1, start: int = 0) -> list[RequestPiece]:
+        """`first_turn`: the number of the first reply in the request. `start`: the index of the first message."""
+        return list(self._iterate(source, first_turn, start))
+
+    def _iterate(self, source: ContextSource, first_turn: int, start: int) -> Iterator[RequestPiece]:
+        messages = source.messages()
+        calls = {call.id: call for call in messages[start - 1].calls} if start else dict[str, ToolCall]()
+        skills_by_call = {use.call_id: use.name for use in source.skills.values() if use.call_id}
+        turn = first_turn - 1 + start // 2  # roles alternate, and the user begins
+        for number, message in enumerate(messages[start:], start):
+            turn += message.role == "assistant"
+            image_names: list[str] = []
+            has_images = message.role == "user" and any(isinstance(part, Image) for part in message.parts)
+            for part in message.parts:
+                if isinstance(part, ToolCall):
+                    calls[part.id] = part
+                elif isinstance(part, Text) and has_images:
+                    image_names = _list_image_names(part.text)
+                is_own_turn = message.role == "assistant" or isinstance(part, ToolResult)
+                place = (turn if is_own_turn else turn + 1, number)
+                known = self._parts.get(id(part))
+                if known is not None and (not known[1] or (known[1][0].turn, known[1][0].message) == place):
+                    yield from known[1]
+                    continue
+                texts = _split_part(message, part, calls, skills_by_call, image_names)
+                pieces = [_make_piece(part, *text, *place) for text in texts]
+                self._parts[id(part)] = part, pieces
+                yield from pieces
+
+
+def _make_piece(part: Part, kind: str, name: str, text: str, turn: int, message: int) -> RequestPiece:
+    return RequestPiece(
+        kind=kind,
+        name=name,
+        text=text,
+        tokens=_IMAGE_TOKENS if isinstance(part, Image) else estimate_tokens(text),
+        turn=turn,
+        message=message,
+        call_id=part.call_id if isinstance(part, ToolResult) else "",
+        is_signed=not isinstance(part, Thinking) or bool(part.opaque),
+    )
 
 
 def _split_part(
@@ -255,13 +306,17 @@ def _json(value: object) -> str:
 
 
 def utf8_size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def count_request_bytes(system: Iterable[str], tools: Iterable[ToolSpec], messages: Iterable[Message]) -> int:
     """Counts the same bytes from the request itself; the pieces must add up to this."""
     whole = sum(map(utf8_size, system)) + sum(utf8_size(tool_text(spec)) for spec in tools)
-    return whole + sum(utf8_size(part_text(part)) for message in messages for part in message.parts)
+    return whole + count_message_bytes(messages)
+
+
+def count_message_bytes(messages: Iterable[Message]) -> int:
+    return sum(utf8_size(part_text(part)) for message in messages for part in message.parts)
 
 
 def read_turn_usage(session: Session) -> list[TurnUsage]:

@@ -26,6 +26,7 @@ from kitbag.agent.reply_checks import (
     normalize_call_ids,
     refuse_calls,
 )
+from kitbag.agent.sent_requests import RequestRecorder
 from kitbag.agent.session import CONTINUATION_PREFIX, Session
 from kitbag.agent.shield import run_to_completion
 from kitbag.agent.turn_limits import Limits
@@ -74,12 +75,10 @@ class Loop:
         self.renew_prompt = renew_prompt
         self.receive = receive
         self.budget = budget or Budget(session.journal)
-        self.meter = ContextMeter()
+        self.meter, self._recorder = ContextMeter(), RequestRecorder(session.journal)
         self._prefix_tokens = self._estimate_prefix_tokens()
         self._first_turn = session.totals.turns
-        self._last_text = ""
-        self._last_usage = Usage()
-        self._is_reply_shortened = False
+        self._last_text, self._last_usage, self._is_reply_shortened = "", Usage(), False
 
     async def run(self) -> RunEnded:
         """Runs from the last user message to the answer. After a cancellation the session can be resumed."""
@@ -184,6 +183,7 @@ class Loop:
             max_output=config.context_window.max_output,
             effort=config.effort,
         )
+        sent = await self._recorder.record(request)
         try:
             reply, self._is_reply_shortened = await ask_within_budget(
                 self.budget, config, request, self._expected_input(), self.emit, self.retry_policy, text_parts
@@ -196,10 +196,9 @@ class Loop:
         message = refuse_calls_over_limit(message, self.limits.calls, self.emit)
         text, message = message.text, mark_cut(message, reply)
         cost = config.price(reply.usage)
-        message = await self.session.add_reply(message, reply.usage, cost, reply.model or config.model)
+        message = await self.session.add_reply(message, reply.usage, cost, reply.model or config.model, sent=sent)
         self.meter.record_usage(reply.usage, len(messages))
-        self._last_usage = reply.usage
-        self._last_text = text or self._last_text
+        self._last_usage, self._last_text = reply.usage, text or self._last_text
         self.emit(MessageAdded(message))
         self.emit(TurnEnded(turn=self.session.totals.turns, usage=reply.usage, cost=cost))
         if notice := cut_off_notice(reply):
@@ -207,15 +206,16 @@ class Loop:
         return msgspec.structs.replace(reply, message=message)
 
     def _expected_input(self) -> Usage:
-        tokens = self._context_tokens()
-        cached = min(tokens, self._last_usage.cache_read + self._last_usage.cache_write)
+        tokens, last = self._context_tokens(), self._last_usage
+        cached = min(tokens, last.cache_read + last.cache_write)
         return Usage(input=tokens - cached, cache_read=cached)
 
     async def _record_partial_reply(self, partial: str, reason: str) -> None:
         """Records the text of a cut-off reply with a marker; its calls never run."""
         if partial.strip():
             message = Message("assistant", (Text(f"{partial}\n\n{CUT_OFF_MARKER}"),))
-            message = await self.session.add_reply(message, Usage(), 0.0, self.model_config.model, incomplete=reason)
+            model, sent = self.model_config.model, self._recorder.last
+            message = await self.session.add_reply(message, Usage(), 0.0, model, incomplete=reason, sent=sent)
             self.emit(MessageAdded(message))
 
     # Ending a run

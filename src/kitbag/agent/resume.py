@@ -15,6 +15,12 @@ from kitbag.errors import KitbagError, NotFoundError
 from kitbag.store.journal import Journal, JournalRecord
 from kitbag.store.private_files import StoreError
 
+DAMAGE_ERRORS = (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
+
+
+def _damage_warning(number: int, session_id: str) -> str:
+    return f"record {number} of session {session_id} is damaged; later records are ignored but kept"
+
 
 def resume(journal: Journal, session_id: str, until: int | None = None) -> Session:
     """Reads as many records as are readable. Raises NotFoundError, and StoreError if none is readable."""
@@ -28,16 +34,44 @@ def resume(journal: Journal, session_id: str, until: int | None = None) -> Sessi
             else:
                 session.apply_dropped(record)
             count += 1
-    except (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+    except DAMAGE_ERRORS as error:
         if not count and isinstance(error, StoreError):
             raise
-        warning = f"record {count + 1} of session {session_id} is damaged; later records are ignored but kept"
-        session.warnings.append(warning)
+        session.warnings.append(_damage_warning(count + 1, session_id))
         count += 1
     if not count:
         raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list --all`")
     session.messages()
     return session
+
+
+class SessionReplay:
+    """Goes through the records of a session. For a fork, first those of the original."""
+
+    def __init__(self, journal: Journal, session_id: str) -> None:
+        self.session = Session(journal, session_id)
+        """As it was before the current record; after the last one, as it is now."""
+        self.is_damaged = False
+        """The last record could not be read."""
+
+    def records(self) -> Iterator[JournalRecord]:
+        """Also those that a later rewind dropped. Ends at a damaged record with a warning in the session."""
+        count = 0
+        try:
+            for record in _read_all_records(self.session.journal, self.session.id):
+                count += 1
+                yield record
+                if record.kind == REWOUND:
+                    session_id = self.session.id
+                    self.session = resume(self.session.journal, record.stream.removeprefix(STREAM_PREFIX), record.seq)
+                    self.session.id = session_id
+                else:
+                    self.session.apply(record)
+        except DAMAGE_ERRORS as error:
+            if not count and isinstance(error, StoreError):
+                raise
+            self.is_damaged = True
+            self.session.warnings.append(_damage_warning(count + (not count), self.session.id))
 
 
 def read_session_records(journal: Journal, session_id: str) -> Iterator[JournalRecord]:

@@ -230,9 +230,16 @@ class Session:
         await self._write("note", body, lambda seq: self._append(RecordedMessage(message=message, seq=seq)))
 
     async def add_reply(
-        self, message: Message, usage: Usage, cost: float | None, model: str, *, incomplete: str = ""
+        self,
+        message: Message,
+        usage: Usage,
+        cost: float | None,
+        model: str,
+        *,
+        incomplete: str = "",
+        sent: Mapping[str, Any] | None = None,
     ) -> Message:
-        """Returns the message as recorded: without lone surrogates."""
+        """Returns the message as recorded: without lone surrogates. `sent`: about the request (sent_requests)."""
         recorded = Message(message.role, tuple(replace_part_surrogates(part) for part in message.parts))
         body = {
             "message": message_to_json(recorded),
@@ -240,6 +247,7 @@ class Session:
             "cost": cost,
             "model": replace_surrogates(model),
             "incomplete": incomplete,
+            **({"sent": dict(sent)} if sent is not None else {}),
         }
         await self._write("reply", body, lambda seq: self._apply_reply(recorded, seq, usage, cost, bool(incomplete)))
         return recorded

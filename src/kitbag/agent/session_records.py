@@ -143,8 +143,13 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     cost: float | None = 0.0
     """Of the summary request."""
+    instructions: str = ""
+    """What to keep, in the user's words."""
+    max_transcript: int = 0
+    """Tokens of the messages that the summary request carried; 0 in records of earlier versions."""
 
 
 COMPACTION_FIELDS: Final = RecordFields(
-    Compaction, "summary", "keep_from", "keep_also", "attached", "skills", "before", "after", "usage", "cost"
-)
+    Compaction, "summary", "keep_from", "keep_also", "attached", "skills", "before", "after", "usage", "cost",
+    "instructions", "max_transcript",
+)  # fmt: skip

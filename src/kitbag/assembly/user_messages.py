@@ -18,6 +18,7 @@ from kitbag.assembly.switch_notices import render_switches
 from kitbag.errors import NotFoundError
 from kitbag.events import Notice, SkillLoaded, Switched
 from kitbag.messages import Image, Part, Text
+from kitbag.packing.routing_explanation import RoutingState
 from kitbag.packing.session_skills import SessionSkills, SkillDelivery, SkillFork
 from kitbag.packing.suggestions import library_changes_notice, list_suggested, suggest_skills
 from kitbag.text.hidden_characters import reveal_hidden
@@ -128,9 +129,18 @@ class UserMessages:
         changes = "\n\n".join(notice for notice in notices if notice)
         if not self.can_suggest:
             return [changes]
-        loaded = [skill.name for skill in self.skills.loaded()]
-        learn_from_sessions(library, self.session.journal)
-        suggested = suggest_skills(library, text, catalog + self._suggested, loaded)
+        suggested = self.suggest(text, catalog)
         self._suggested += f"\n{suggested}"
         self.skills.note_found(list_suggested(suggested), "suggestion")
         return [changes, suggested]
+
+    def suggest(self, text: str, catalog: str) -> str:
+        """The block of suggestions for a message, or an empty string."""
+        learn_from_sessions(self.skills.library, self.session.journal)
+        loaded = [skill.name for skill in self.skills.loaded()]
+        return suggest_skills(self.skills.library, text, catalog + self._suggested, loaded) if self.can_suggest else ""
+
+    def routing_state(self, catalog: str) -> RoutingState:
+        """What the model knows before the next message."""
+        loaded = frozenset(skill.name for skill in self.skills.loaded())
+        return RoutingState(catalog=catalog, known=loaded, suggested_before=self._suggested)

@@ -151,8 +151,8 @@ class Chat:
         self._set_agent(agent)
         await pending.move_to(self.pending, before.inbox, agent.inbox)
         self.view.details_open = is_open
+        await self.show_welcome()
         self._start_watching()
-        self.show_welcome()
         await before.close()
 
     async def run_activity(self, activity: str, work: Coroutine[Any, Any, None]) -> None:
@@ -200,7 +200,7 @@ class Chat:
 
     async def run(self) -> int:
         """Returns the exit code."""
-        self.show_welcome()
+        await self.show_welcome()
         preloading = asyncio.create_task(self._preload_renderer())
         reading = asyncio.create_task(self._read_actions())
         self._start_watching()
@@ -217,16 +217,16 @@ class Chat:
         self._show_goodbye()
         return self._exit.exit_code
 
-    def show_welcome(self) -> None:
+    async def show_welcome(self) -> None:
         """Shows what the user must know before the first message, and the end of a resumed session."""
         from kitbag.chat.welcome import welcome_blocks
 
         notices, self.agent.notices = self.agent.notices, []
         self.show(*welcome_blocks(self.agent), *map(notice_block, notices))
         if self.ui.keeps_everything:
-            self.view.replay(self.agent.session, exchanges=_ALL_EXCHANGES)
+            await self.view.replay(self.agent.session, exchanges=_ALL_EXCHANGES)
         else:
-            self.view.replay(self.agent.session)
+            await self.view.replay(self.agent.session)
         self.view.used_tokens = self.view.used_tokens or estimate_used_tokens(self.agent)
         self.refresh()
 

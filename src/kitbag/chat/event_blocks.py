@@ -3,6 +3,7 @@
 Used by chat, one EventView per session. Independent of the UI: passes its output to `show` and `draw`.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
@@ -90,11 +91,11 @@ class EventView:
         """Thinking and tool results, expanded."""
         return list(self._details)
 
-    def replay(self, session: Session, exchanges: int = 3) -> None:
-        """Shows the last exchanges of a resumed session."""
+    async def replay(self, session: Session, exchanges: int = 3) -> None:
+        """Shows the last exchanges of a resumed session, which nothing may change meanwhile."""
         from kitbag.chat.replay import replay_session
 
-        replay = replay_session(session, exchanges)
+        replay = await asyncio.to_thread(replay_session, session, exchanges)
         self.used_tokens, self._todos = replay.used_tokens, replay.todos
         if replay.blocks:
             self._show(*replay.blocks)

@@ -48,7 +48,7 @@ MAX_ROWS: Final = 200
 COLUMNS: Final = "tokens, cost, time, activity"
 _HEADERS: Final = ("ID", "AGENT", "STATUS", "TURNS", "TOKENS", "COST", "TIME", "ACTIVITY")
 _SHORT_ID: Final = 8
-_STATUS_TONES: Final[dict[str, Tone]] = {
+STATUS_TONES: Final[dict[str, Tone]] = {
     "completed": "good",
     "empty": "good",
     "failed": "bad",
@@ -62,7 +62,7 @@ _STATUS_TONES: Final[dict[str, Tone]] = {
     "running": "accent",
     "waiting-approval": "warning",
 }
-_STATUS_LABELS: Final = {"waiting-approval": "needs approval"}
+STATUS_LABELS: Final = {"waiting-approval": "needs approval"}
 
 
 class ListedTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,19 +70,24 @@ class ListedTask(msgspec.Struct, frozen=True, kw_only=True):
     report: TaskReport
     activity: str
     in_this_session: bool
+    version: int = 0
+    """Changes with its session's records, or with a command's output."""
 
 
 class TaskList:
     """The tasks of a board, refreshed repeatedly. Thread-safe."""
 
-    def __init__(self, board: Board, session: str, directory: str) -> None:
-        """`directory`: only tasks of this directory or session; empty: all tasks."""
+    def __init__(self, board: Board, session: str, directory: str, max_rows: int = MAX_ROWS) -> None:
+        """`directory`: only tasks of this directory or session; empty: all tasks. `session`: empty: none."""
         self.omitted = 0
         """Number of older tasks without a row."""
         self._board = board
         self._session = session
         self._directory = directory
+        self._max_rows = max_rows
         self._reports = ReportCache(board)
+        self._finished: dict[str, ListedTask] = {}
+        """What does not change any more."""
         self._lock = threading.Lock()
         self._listed: tuple[ListedTask, ...] = ()
 
@@ -90,26 +95,37 @@ class TaskList:
         """Tasks of this session first, then unfinished ones, then newest first. Raises StoreError."""
         with self._lock:
             board = self._board
-            newest = board.newest(self._directory, MAX_ROWS)
-            found = {task.id: task for task in (*newest, *board.unfinished(), *board.of_session(self._session))}
+            newest = board.newest(self._directory, self._max_rows)
+            ours = board.of_session(self._session) if self._session else []
+            found = {task.id: task for task in (*newest, *board.unfinished(), *ours)}
             tasks = [task for task in found.values() if self._belongs(task)]
             tasks.sort(key=lambda task: task.created, reverse=True)
-            tasks.sort(key=lambda task: (task.root != self._session, task.is_finished))
-            self.omitted = max(board.count(self._directory, self._session) - MAX_ROWS, 0)
-            self._listed = tuple(self._list_task(task) for task in tasks[:MAX_ROWS])
+            tasks.sort(key=lambda task: (not self._is_ours(task), task.is_finished))
+            self.omitted = max(board.count(self._directory, self._session) - self._max_rows, 0)
+            self._listed = tuple(self._list_task(task) for task in tasks[: self._max_rows])
             return self._listed
 
     def _belongs(self, task: Task) -> bool:
-        return not self._directory or task.directory == self._directory or task.root == self._session
+        return not self._directory or task.directory == self._directory or self._is_ours(task)
+
+    def _is_ours(self, task: Task) -> bool:
+        return bool(self._session) and task.root == self._session
 
     def _list_task(self, task: Task) -> ListedTask:
+        cached = self._finished.get(task.id)
+        if cached is not None and cached.task == task:
+            return cached
         report = self._reports.get(task)
-        return ListedTask(
+        listed = ListedTask(
             task=task,
             report=report,
             activity=describe_activity(self._board, task, report),
-            in_this_session=task.root == self._session,
+            in_this_session=self._is_ours(task),
+            version=report.output_size if report.is_command else self._reports.last_seq(task),
         )
+        if task.is_finished:
+            self._finished[task.id] = listed
+        return listed
 
     def rows(self) -> tuple[PanelRow, ...]:
         """As of the last refresh."""
@@ -123,7 +139,7 @@ def _cells(listed: ListedTask) -> PanelCells:
     spans = (
         Span(task.id[:_SHORT_ID], "dim"),
         Span(report.name, tone),
-        Span(_STATUS_LABELS.get(task.status, task.status), _STATUS_TONES.get(task.status, "plain")),
+        Span(STATUS_LABELS.get(task.status, task.status), STATUS_TONES.get(task.status, "plain")),
         Span(tokens, "dim"),
         Span(cost, "dim"),
         Span(time, "dim"),

@@ -140,6 +140,8 @@ class ChatUI(Protocol):
     """Holds the whole session and folds by itself: gets all earlier exchanges, and details in full."""
     can_ask: bool
     """A user can answer; otherwise every question is canceled."""
+    keys: tuple[tuple[str, str], ...]
+    """What each key does, for /help."""
     redact: Callable[[str], str]
     """Redacts secrets in a text. Set by the chat; applied where text is sanitized."""
 

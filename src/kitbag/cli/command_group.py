@@ -38,7 +38,9 @@ class CommandGroup(click.Group):
 
         if near := get_close_matches(name, self.list_commands(ctx), 1):
             return f" Did you mean {near[0]!r}?"
-        can_show = "show" in self.commands and not name.startswith("-")
+        show = self.commands.get("show")
+        takes_name = show is not None and any(isinstance(one, click.Argument) for one in show.params)
+        can_show = takes_name and not name.startswith("-")
         return f" To show one: {ctx.command_path} show {name}" if can_show else ""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:

@@ -191,6 +191,28 @@ def exact(text: str) -> None:
         _write_line(sys.stdout, text)
 
 
+def write_picture(file: str, text: str, what: str) -> None:
+    """To a new file, or to stdout (`-`)."""
+    if file == "-":
+        return exact(text.removesuffix("\n"))
+    write_new_file(file, text)
+    return echo(f"wrote {what} to {clean(shorten_path(file))}")
+
+
+def write_new_file(path: str, text: str) -> None:
+    """Readable only by the user. Raises InvalidError if it exists."""
+    from kitbag.errors import InvalidError
+
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise InvalidError(f"{path} already exists", "choose another file, or delete it first") from None
+    except OSError as error:
+        raise InvalidError(f"can't write {path}: {error.strerror}", "choose another file") from error
+    with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
+        stream.write(text)
+
+
 def diagnostic_json(diagnostic: "Diagnostic") -> dict[str, Any]:
     return diagnostic._asdict()
 

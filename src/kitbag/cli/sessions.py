@@ -10,7 +10,7 @@ import click
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import all_directories_option, json_option, limit_option
-from kitbag.errors import InvalidError, NotFoundError
+from kitbag.errors import NotFoundError
 from kitbag.library.scopes import find_places
 from kitbag.text.human_format import format_cost
 from kitbag.views.tasks import format_time
@@ -156,7 +156,7 @@ def export(session_id: str, form: str | None, file: str | None, as_json: bool) -
         text = (export_json if is_json else export_markdown)(journal, info)
     if file in (None, "-"):
         return output.exact(text.removesuffix("\n"))
-    _write_new_file(file, text)
+    output.write_new_file(file, text)
     return output.echo(f"exported session {info.session} to {output.clean(output.shorten_path(file))}")
 
 
@@ -169,17 +169,6 @@ def _export_info(journal: "Journal", session_id: str) -> "ExportInfo":
     board = Board(journal)
     reports = report_tasks(board, board.of_session(session_id))
     return collect_export_info(resume(journal, session_id), sum(report.cost or 0.0 for report in reports))
-
-
-def _write_new_file(path: str, text: str) -> None:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        raise InvalidError(f"{path} already exists", "choose another file, or delete it first") from None
-    except OSError as error:
-        raise InvalidError(f"can't write {path}: {error.strerror}", "choose another file") from error
-    with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
-        stream.write(text)
 
 
 @command.command()

@@ -10,7 +10,6 @@ from kitbag.cli.library_options import json_option, library_options, open_regist
 from kitbag.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from kitbag.library.registry import Registry
     from kitbag.packing.routing_explanation import RoutingExplanation
 
 MAX_INDEX_SECONDS: Final = 5.0
@@ -47,6 +46,7 @@ def explain(
 ) -> None:
     """Explain which skills a message gets, with the features of each and the rule that decides."""
     from kitbag.packing.routing_explanation import explain_routing, new_session_state
+    from kitbag.runtime.skill_history import use_history
 
     text = " ".join(message).strip()
     if bool(text) == bool(session_id):
@@ -63,21 +63,6 @@ def explain(
     _print(found, as_json)
 
 
-def use_history(registry: "Registry") -> None:
-    """Ranks with the past use of skills in this workspace, as a session does."""
-    from kitbag.agent.skill_usage import count_loads
-    from kitbag.assembly.open_store import has_journal, open_store
-    from kitbag.library.routing.usage_prior import set_load_counter
-    from kitbag.store.redaction import Redactor
-
-    home = registry.places.kitbag_home
-    if registry.settings.get("routing.learning") == "off" or not has_journal(home):
-        return
-    with open_store(home, Redactor.from_environment(os.environ)) as journal:
-        counts = count_loads(journal, registry.places.project)
-    set_load_counter(registry, lambda: counts)
-
-
 def _explain_session(
     name: str, turn: int, names: tuple[str, ...], most: int, dirs: tuple[str, ...]
 ) -> "RoutingExplanation":
@@ -88,6 +73,7 @@ def _explain_session(
     from kitbag.library.registry import Registry
     from kitbag.library.scopes import find_places
     from kitbag.packing.routing_explanation import explain_routing
+    from kitbag.runtime.skill_history import use_history
     from kitbag.store.redaction import Redactor
 
     home = find_places().kitbag_home

@@ -4,25 +4,24 @@ import os
 from typing import Any
 
 from kitbag.cli import output
-from kitbag.errors import Diagnostic, NotFoundError, UsageError
+from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.discover import scan_root
 from kitbag.library.names import normalize_name
 from kitbag.library.portability import check_portable
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import (
     Root,
-    boundary_for_directory,
     check_path_links,
     extra_roots,
     find_places,
     user_boundary,
 )
 from kitbag.library.skill_files import read_skill_details
-from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
+from kitbag.library.skills import COMMAND, FLAT, Skill
 from kitbag.library.skills_manifest import ManifestEntry, read_manifest
+from kitbag.packing.skill_checks import check_skill, explicit_root
 from kitbag.packing.skill_delivery import render_skill
 from kitbag.settings import load_settings
-from kitbag.text.tokens import estimate_tokens
 
 
 def validate(registry: Registry, targets: tuple[str, ...], portable: bool, as_json: bool) -> int:
@@ -45,7 +44,7 @@ def validate(registry: Registry, targets: tuple[str, ...], portable: bool, as_js
         else:
             _print_portable(verdicts)
         return 1 if bad else 0
-    results = {path: _check_skill(registry, path) for path in paths}
+    results = {path: check_skill(registry, path) for path in paths}
     failed = any(d.severity != "info" for diagnostics in results.values() for d in diagnostics)
     if as_json:
         output.as_json(
@@ -83,7 +82,7 @@ def _paths(registry: Registry, targets: tuple[str, ...]) -> list[str]:
             skill = registry.find_skill(target)
             paths.append(_checked_path(skill))
         elif os.path.isdir(target) and not _has_skill_file(target):
-            below = scan_root(_explicit_root(os.path.abspath(target))).skills
+            below = scan_root(explicit_root(os.path.abspath(target))).skills
             paths += [skill.directory for skill in below] or [target]
         else:
             paths.append(target)
@@ -92,10 +91,6 @@ def _paths(registry: Registry, targets: tuple[str, ...]) -> list[str]:
 
 def _checked_path(skill: Skill) -> str:
     return skill.path if skill.flags & (COMMAND | FLAT) else skill.directory
-
-
-def _explicit_root(directory: str) -> Root:
-    return Root(directory, "skills", "extra", "kitbag", (0, 0), boundary=boundary_for_directory(directory))
 
 
 def _has_skill_file(directory: str) -> bool:
@@ -111,97 +106,6 @@ def _print_portable(verdicts: dict[str, list[str]]) -> None:
         output.remark(f"Validation failed for {shown}:")
         for message in messages:
             output.remark(f"  - {output.clean(message)}")
-
-
-def _check_skill(registry: Registry, path: str) -> list[Diagnostic]:
-    """All diagnostics for one skill."""
-    path = os.path.abspath(path)
-    if os.path.isdir(path):
-        file = next((f for n in ("SKILL.md", "skill.md") if os.path.lexists(f := os.path.join(path, n))), None)
-        if file is None:
-            fix = "add SKILL.md with `name:` and `description:` in its frontmatter"
-            return [Diagnostic(severity="error", code="no-skill", file=path, line=0, problem="no SKILL.md", fix=fix)]
-    else:
-        file = path
-    try:
-        skill, diagnostics = _read_again(registry, file)
-    except OSError as error:
-        return [
-            Diagnostic(
-                severity="error",
-                code="unreadable",
-                file=file,
-                line=0,
-                problem=f"can't be read: {error.strerror}",
-                fix="check the path",
-            )
-        ]
-    if skill is None:
-        head = Diagnostic(
-            severity="error",
-            code="no-head",
-            file=file,
-            line=1,
-            problem="no frontmatter (`---`) at the start",
-            fix="add `name:` and `description:`",
-        )
-        return diagnostics or [head]
-    delivery = render_skill(skill)
-    known = registry.diagnostics(file)
-    return list(dict.fromkeys([*diagnostics, *delivery.problems, *known, *_check_size(skill, delivery.body)]))
-
-
-def _read_again(registry: Registry, file: str) -> tuple[Skill | None, list[Diagnostic]]:
-    """As the library reads it, if it is in there: a command needs no frontmatter and has no `name`."""
-    known = next((skill for skill in registry.skills if skill.path == file), None)
-    if known is not None:
-        flags = known.flags & (COMMAND | FLAT)
-        return read_skill(known.root, known.location, file, known.name, known.team, known.group, flags)
-    flat = os.path.basename(file).lower() != "skill.md"
-    folder = os.path.dirname(file)
-    name = os.path.splitext(os.path.basename(file))[0] if flat else os.path.basename(folder)
-    return read_skill(_explicit_root(folder), os.path.basename(file), file, name, flags=FLAT if flat else 0)
-
-
-def _check_size(skill: Skill, body: str) -> list[Diagnostic]:
-    diagnostics: list[Diagnostic] = []
-    tokens = estimate_tokens(body)
-    if not body.strip():
-        diagnostics.append(
-            Diagnostic(
-                severity="warning",
-                code="empty-body",
-                file=skill.path,
-                line=0,
-                problem="no instructions",
-                fix="write them below the frontmatter",
-            )
-        )
-    elif tokens > 5000 or body.count("\n") > 500:
-        what = f"{tokens:,} tokens in {body.count(chr(10)) + 1:,} lines; recommended: at most 5,000 and 500"
-        diagnostics.append(
-            Diagnostic(
-                severity="info",
-                code="long-body",
-                file=skill.path,
-                line=0,
-                problem=what,
-                fix="move details to references/",
-            )
-        )
-    if len(skill.description) > 1024:
-        what = f"the description has {len(skill.description):,} characters; other tools allow at most 1,024"
-        diagnostics.append(
-            Diagnostic(
-                severity="info",
-                code="long-description",
-                file=skill.path,
-                line=2,
-                problem=what,
-                fix="say briefly what the skill does and when to use it",
-            )
-        )
-    return diagnostics
 
 
 def write_index(root: str | None, target: str | None, as_json: bool) -> None:
@@ -228,14 +132,14 @@ def _index_root(root: str | None) -> Root:
         if not os.path.isdir(root):
             raise UsageError(f"{root}: not a directory", "pass a directory of skills")
         roots = extra_roots(root, "skills")
-        return roots[0] if roots else _explicit_root(os.path.abspath(root))
+        return roots[0] if roots else explicit_root(os.path.abspath(root))
     places = find_places()
     for directory in places.project_dirs:
         if os.path.isdir(path := os.path.join(directory, ".kitbag", "skills")):
-            return _explicit_root(path)
+            return explicit_root(path)
     if os.path.isdir(path := os.path.join(places.kitbag_home, "skills")):
         targets = load_settings(places.kitbag_home, ()).get("library.link_targets")
-        return _explicit_root(path)._replace(boundary=user_boundary(places, path, tuple(targets)))
+        return explicit_root(path)._replace(boundary=user_boundary(places, path, tuple(targets)))
     raise NotFoundError("no .kitbag/skills in this project", "pass a directory: kitbag skills index DIR")
 
 

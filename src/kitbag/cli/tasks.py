@@ -22,6 +22,7 @@ from kitbag.views.tasks import (
     compute_task_costs,
     cost_lines,
     describe_activity,
+    draw_tasks,
     output_title,
     report_tasks,
     request_sections,
@@ -61,14 +62,19 @@ def command() -> None:
 @all_directories_option
 @click.option("--running", is_flag=True, help="List only tasks that have not ended.")
 @limit_option
+@click.option(
+    "--svg", metavar="FILE", help="Draw them on a timeline to a new FILE; - is stdout.", show_default="no picture"
+)
 @json_option
-def list_(everything: bool, running: bool, limit: int, as_json: bool) -> None:
+def list_(everything: bool, running: bool, limit: int, svg: str | None, as_json: bool) -> None:
     """List tasks in this directory, newest first."""
     directory = "" if everything else find_places().cwd
     with contextlib.suppress(NotFoundError), open_board() as board:
         interruption.run_interruptible(_ensure_hosted(board))
         tasks = board.newest(directory, limit or -1, unfinished=running)
         omitted = board.count(directory) - len(tasks) if len(tasks) == limit and not running else 0
+        if svg:
+            return output.write_picture(svg, draw_tasks(board, tasks), "the tasks")
         views = report_tasks(board, tasks)
         output.report_omitted("task", omitted)
         if as_json:
@@ -96,6 +102,8 @@ def list_(everything: bool, running: bool, limit: int, as_json: bool) -> None:
         elsewhere = board.count() - board.count(directory) if directory else 0
         output.scope_footer("running task" if running else "task", len(tasks), directory, elsewhere)
         return None
+    if svg:
+        raise NotFoundError("no tasks yet", "start one: kitbag agents run Explore 'What is this?'")
     if as_json:
         return output.as_json([])
     output.scope_footer("task", 0, directory, 0)

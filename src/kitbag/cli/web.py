@@ -81,4 +81,8 @@ async def _serve(
             extra=tuple(os.path.abspath(one) for one in options["dirs"]),
         )
 
-    await serve_web(find_places(directory), run_options, port, output.echo, opens=opens)
+    def announce(url: str) -> None:
+        output.echo(url)
+        sys.stdout.flush()  # whoever reads it from a pipe waits for it
+
+    await serve_web(find_places(directory), run_options, port, announce, opens=opens)

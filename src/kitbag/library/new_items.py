@@ -101,4 +101,4 @@ def _check_name(kind: ItemKind, name: str) -> None:
         return
     usable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_MAX_NAME].strip("-")
     fix = f"for example: {usable}" if usable else f"for example: my-{kind}"
-    raise UsageError(f"{name[:80]!r} is no valid name: use lowercase letters, digits and hyphens", fix)
+    raise UsageError(f"{name[:80]!r} is not a valid name: use lowercase letters, digits and hyphens", fix)

@@ -19,6 +19,9 @@ MAX_OUTPUT: Final = 32_000
 """Upper limit for every request: a larger output would leave less of the window for input."""
 
 
+_ASSUMED: Final = "unknown model; assumed"
+
+
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     window: int = DEFAULT_WINDOW
     output: int = DEFAULT_OUTPUT
@@ -29,7 +32,12 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """`input`, `cached`, `written`, `said`: dollars per million tokens of input, cache reads, cache writes and
     output. The names are settings keys."""
     images: bool = False
-    source: str = "unknown model; assumed"
+    source: str = _ASSUMED
+
+    @property
+    def is_known(self) -> bool:
+        """It is in models.toml or the user's settings."""
+        return self.source != _ASSUMED
 
     @property
     def max_output(self) -> int:

@@ -92,6 +92,7 @@ class NoCommands(msgspec.Struct, frozen=True):
     """A policy that runs nothing: for showing a prompt, and for programs that only read skills."""
 
     policy: ReferencePolicy
+    reason: str = "commands run only when an agent uses the skill"
 
     def read(self, path: str, source: ReferenceSource) -> ReferenceDecision:
         return self.policy.read(path, source)
@@ -100,7 +101,7 @@ class NoCommands(msgspec.Struct, frozen=True):
         return self.policy.environment(name, source)
 
     def command(self, text: str, source: ReferenceSource) -> ReferenceDecision:
-        return ReferenceDecision("deny", "commands run only when an agent uses the skill")
+        return ReferenceDecision("deny", self.reason)
 
     def run(self, command: ShellCommand, tick: ProgressCallback | None, /) -> CommandResult:
         raise AssertionError(f"no command is allowed: {command.text}")

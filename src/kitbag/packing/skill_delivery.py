@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from kitbag.errors import Diagnostic
-from kitbag.library.skill_files import SkillResource, list_resources, read_skill_body
+from kitbag.library.skill_files import SkillBody, SkillResource, list_resources, read_skill_body
 from kitbag.library.skills import Skill
 from kitbag.text.hidden_characters import collapse_whitespace, find_disguises, format_code_points, reveal_hidden
 
@@ -32,10 +32,16 @@ class RenderedSkill(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Diagnostic, ...]
 
 
-def render_skill(skill: Skill, arguments: str = "", prepare: Callable[[str, int], str] | None = None) -> RenderedSkill:
-    """`prepare` gets the body and the line at which it starts, and returns the text to deliver. It also replaces path
-    variables, so that none are replaced in text it inserts."""
-    content = read_skill_body(skill)
+def render_skill(
+    skill: Skill,
+    arguments: str = "",
+    prepare: Callable[[str, int], str] | None = None,
+    content: SkillBody | None = None,
+) -> RenderedSkill:
+    """`content`: instead of what its file contains. `prepare` gets the body and the line at which it starts, and
+    returns the text to deliver. It also replaces path variables, so that none are replaced in text it inserts."""
+    if content is None:
+        content = read_skill_body(skill)
     problems = list(content.problems)
     hidden = find_disguises(content.text)
     if hidden:
@@ -62,12 +68,12 @@ def render_skill(skill: Skill, arguments: str = "", prepare: Callable[[str, int]
     if arguments:
         header.append(f"User arguments: {collapse_whitespace(reveal_hidden(arguments))}")
     header += _list_files(resources, more, _DELIVERED_GROUPS)
-    header_text, content = (_RESERVED_TAG.sub("&lt;", text) for text in ("\n".join(header), body))
+    header_text, escaped = (_RESERVED_TAG.sub("&lt;", text) for text in ("\n".join(header), body))
     return RenderedSkill(
-        text=f"{opening_tag(skill.full_name)}\n{header_text}\n\n{content}\n{CLOSING_TAG}",
+        text=f"{opening_tag(skill.full_name)}\n{header_text}\n\n{escaped}\n{CLOSING_TAG}",
         body=body,
         header=header_text,
-        content=content,
+        content=escaped,
         resources=tuple(resources),
         problems=tuple(problems),
     )

@@ -8,6 +8,7 @@ import fcntl
 import os
 import time
 from collections.abc import Generator
+from contextvars import ContextVar
 from typing import Final
 
 from kitbag.errors import InvalidError
@@ -46,15 +47,17 @@ def hold_session(kitbag_home: str, session_id: str) -> Generator[None, None, Non
             _release(_lock_path(kitbag_home, session_id), descriptor)
 
 
-_shared: dict[tuple[str, str], tuple[contextlib.ExitStack, int]] = {}
-"""The sessions that agents of this process hold, and how many agents each."""
+session_owner: ContextVar[str] = ContextVar("session_owner", default="")
+"""The chat whose agents share a session. A process with several chats, such as the web UI, gives each a name."""
+_shared: dict[tuple[str, str, str], tuple[contextlib.ExitStack, int]] = {}
+"""The sessions that agents of this process hold, by owner, and how many agents each."""
 
 
 @contextlib.contextmanager
 def share_session(kitbag_home: str, session_id: str) -> Generator[None, None, None]:
-    """As `hold_session`, but agents of this process hold it together: a chat opens a session anew before it closes the
-    old agent."""
-    key = (kitbag_home, session_id)
+    """As `hold_session`, but agents of one owner hold it together: a chat opens a session anew before it closes the old
+    agent."""
+    key = (kitbag_home, session_id, session_owner.get())
     lock, count = _shared.get(key, (contextlib.ExitStack(), 0))
     if not count:
         lock.enter_context(hold_session(kitbag_home, session_id))

@@ -57,6 +57,10 @@ class OnDemandTools:
         ordered = sorted(scores, key=lambda name: (-scores[name], name))
         return [name for name in ordered[:_PER_MESSAGE] if scores[name] > 0 and scores[name] >= _MIN_SHARE * best]
 
+    def list_new(self, message: str) -> list[ToolSpec]:
+        """Of the tools that a message needs, those that are not described yet."""
+        return [self._tools[name].spec for name in self.find(message) if name not in self._described]
+
     def describe(self, names: Iterable[str]) -> None:
         for name in names:
             if name in self._tools and name not in self._described:

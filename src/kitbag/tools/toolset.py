@@ -64,6 +64,10 @@ class Toolset:
             self._on_demand.describe(used)
             self._on_demand.describe(self._on_demand.find(message))
 
+    def list_described_for(self, message: str) -> list[ToolSpec]:
+        """What `describe_for` would add; changes nothing."""
+        return self._on_demand.list_new(message) if self._on_demand is not None else []
+
     def get(self, name: str) -> Tool[Any] | None:
         return self._tools.get(name)
 

@@ -18,7 +18,7 @@ from kitbag.tasks.board import Board
 from kitbag.tasks.reports import build_report
 from kitbag.tasks.task import Task, TaskRequest
 from kitbag.text.hidden_characters import collapse_whitespace
-from kitbag.text.human_format import format_cost, format_duration
+from kitbag.text.human_format import format_cost, format_count, format_duration
 from kitbag.tools.delegation import TaskReport
 
 COSTS_TITLE: Final = "Cost, including subtasks"
@@ -143,6 +143,69 @@ def seconds_since(at: str, until: str = "") -> float:
         return 0.0
 
 
+_BAR_STATUS: Final = {
+    "completed": "done",
+    "running": "running",
+    "queued": "waiting",
+    "waiting-approval": "waiting",
+    "cancelled": "stopped",
+    "interrupted": "stopped",
+}
+"""Every other status is a failure."""
+
+
+def draw_tasks(board: Board, tasks: Iterable[Task], title: str = "Tasks", *, with_style: bool = True) -> str:
+    """The tasks on a timeline, as SVG, each below the one that started it."""
+    from kitbag.views.pictures.task_timeline import TaskBar, draw_task_timeline
+
+    ordered = _order_as_tree(tasks)
+    bars: list[TaskBar] = []
+    reports = [build_report(board, task, 0, 0) for _, task in ordered]
+    for (depth, task), report in zip(ordered, reports, strict=True):
+        start = _timestamp(task.started or task.created)
+        about = collapse_whitespace(describe_activity(board, task, report))
+        figures = "" if report.is_command else f"{format_count(report.turns, 'turn')}, {format_cost(report.cost)}"
+        bars.append(
+            TaskBar(
+                key=task.id,
+                label=f"{report.name}: {about}" if about else report.name,
+                depth=depth,
+                status=_BAR_STATUS.get(task.status, "failed"),
+                start=start,
+                end=max(_timestamp(task.ended) if task.ended else time.time(), start),
+                summary=format_duration(task_seconds(task, report)),
+                detail=f"{task.id}, {figures}" if figures else task.id,
+            )
+        )
+    costs = [report.cost for report in reports if not report.is_command]
+    total = None if None in costs else sum(cost for cost in costs if cost is not None)
+    subtitle = f"{format_count(len(bars), 'task')} · {format_cost(total)}"
+    return draw_task_timeline(bars, title, subtitle, with_style=with_style)
+
+
+def _order_as_tree(tasks: Iterable[Task]) -> list[tuple[int, Task]]:
+    """(depth, task), oldest first; a task whose parent is not among them starts a tree."""
+    ordered = sorted(tasks, key=lambda task: (task.created, task.id))
+    known = {task.id for task in ordered}
+    children: dict[str, list[Task]] = {}
+    for task in ordered:
+        children.setdefault(task.parent if task.parent in known else "", []).append(task)
+    found: list[tuple[int, Task]] = []
+    waiting = [(0, task) for task in reversed(children.get("", []))]
+    while waiting:
+        depth, task = waiting.pop()
+        found.append((depth, task))
+        waiting += [(depth + 1, child) for child in reversed(children.get(task.id, []))]
+    return found
+
+
+def _timestamp(at: str) -> float:
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return time.time()
+
+
 class TaskStep(msgspec.Struct, frozen=True, kw_only=True):
     """A call that a task made."""
 
@@ -192,3 +255,8 @@ class ReportCache:
             cached = (task, seq, build_report(self._board, task))
             self._reports[task.id] = cached
         return cached[2]
+
+    def last_seq(self, task: Task) -> int:
+        """The last record of its session when its report was built; 0 for a finished task."""
+        cached = self._reports.get(task.id)
+        return cached[1] if cached is not None else 0

@@ -171,8 +171,8 @@ async def earlier_blocks(request: Request) -> Response:
     chat = state_of(request).chats.get(request.path_params["chat"])
     before = read_number(request, "before", 0, 1 << 40)
     limit = read_number(request, "limit", 100, _MAX_BLOCKS)
-    blocks = await asyncio.to_thread(chat.ui.topic.entries_before, before, limit)
-    return answer_json({"blocks": blocks, "is_complete": len(blocks) < limit})
+    blocks, is_complete = await asyncio.to_thread(chat.ui.topic.entries_before, before, limit)
+    return answer_json({"blocks": blocks, "is_complete": is_complete})
 
 
 def _open_chat(request: Request) -> HostedChat:

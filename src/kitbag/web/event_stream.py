@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from kitbag.web.topics import Topic, TopicCursor
+from kitbag.web.topics import Topic, TopicCursor, encode_event
 
 _HEARTBEAT_SECONDS: Final = 15.0
 _FRAME_SECONDS: Final = 0.03
@@ -25,6 +25,8 @@ class EventStream:
         self.id = secrets.token_urlsafe(9)
         self._find_topic = find_topic
         self._followed: dict[str, tuple[Topic, TopicCursor]] = {}
+        self._gone: set[str] = set()
+        """Topics that the browser wants and that exist no more, such as a chat that ended while it was away."""
         self._changed = asyncio.Event()
         self.is_closed = False
 
@@ -40,6 +42,8 @@ class EventStream:
             elif name not in self._followed and topic is not None:
                 self._followed[name] = (topic, TopicCursor(number=number))
                 topic.follow(self._changed.set)
+            elif topic is None and name not in self._followed:
+                self._gone.add(name)
         self._changed.set()
 
     def close(self) -> None:
@@ -47,7 +51,8 @@ class EventStream:
         self.follow({})
 
     def take_changes(self) -> list[bytes]:
-        events: list[bytes] = []
+        events = [encode_event(name, "gone", {}) for name in self._gone]
+        self._gone.clear()
         for topic, cursor in tuple(self._followed.values()):
             found, has_more = topic.changes(cursor)
             events += found

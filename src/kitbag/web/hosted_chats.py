@@ -10,18 +10,21 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from kitbag.errors import InvalidError, KitbagError, NotFoundError
 from kitbag.library.scopes import Places, find_places
+from kitbag.runtime.session_locks import session_owner
 from kitbag.web.topics import Topic
 
 if TYPE_CHECKING:
     from kitbag.assembly.run_options import Options
     from kitbag.chat.input.completion import ChatCompleter
     from kitbag.runtime.agent import Agent
+    from kitbag.runtime.message_preview import PreviewMessage
     from kitbag.web.web_ui import WebUI
 
 MAX_CHATS: Final = 100
@@ -39,8 +42,10 @@ class HostedChat:
         """The current one; None until it is open."""
         self.resumed = options.resume
         self.is_closed = False
+        self._close_reason = ""
         self._options = options
         self._completer: tuple[int, ChatCompleter] | None = None
+        self._preview: tuple[object, Callable[[], PreviewMessage]] | None = None
         self._unfollowed_at: float | None = time.monotonic()
         self._running: asyncio.Task[None] | None = None
         ui.topic.on_followed = self._on_followed
@@ -71,9 +76,23 @@ class HostedChat:
             self._completer = (id(self.agent), make_completer(self.agent))
         return self._completer[1]
 
-    async def close(self) -> None:
-        """Ends the chat and waits until its agent is closed."""
+    def message_preview(self) -> "Callable[[], PreviewMessage] | None":
+        """What would be sent now; None until there is an agent. Counts the session, in a thread, once for all that is
+        typed between two messages."""
+        if self.agent is None:
+            return None
+        session = self.agent.session
+        state = (session.id, session.recorded_messages()[-1:], len(session.skills), self.agent.system_blocks)
+        if self._preview is None or self._preview[0] != state:
+            from kitbag.runtime.message_preview import prepare_message_preview
+
+            self._preview = state, cache(prepare_message_preview(self.agent))
+        return self._preview[1]
+
+    async def close(self, reason: Literal["idle", "deleted", ""] = "") -> None:
+        """Ends the chat and waits until its agent is closed. `reason` is for the tabs that still show it."""
         if self._running is not None and not self._running.done():
+            self._close_reason = reason
             self.ui.leave()
             await asyncio.wait([self._running], timeout=5)
             self._running.cancel()
@@ -81,6 +100,7 @@ class HostedChat:
 
     async def _run(self) -> None:
         problem, fix = "", ""
+        session_owner.set(self.id)
         try:
             # In a thread, so that other chats go on meanwhile.
             start = await asyncio.to_thread(importlib.import_module, "kitbag.chat.start")
@@ -93,10 +113,13 @@ class HostedChat:
         finally:
             self.is_closed = True
             self._close_completer()
-            self.ui.topic.set("closed", {"problem": problem, "fix": fix, "session": self.session_id})
+            closed = {"problem": problem, "fix": fix, "session": self.session_id, "reason": self._close_reason}
+            self.ui.topic.set("closed", closed)
             await self.ui.close()
 
     def _set_agent(self, agent: "Agent") -> None:
+        if self.agent is not None and self.agent.session.id != agent.session.id:
+            self.ui.clear()  # the page shows one session, from its beginning
         self.agent = agent
         self.ui.has_agent = True
         self.ui.topic.set("session", {"session": agent.session.id, "directory": self.places.cwd})
@@ -157,9 +180,12 @@ class HostedChats:
         """Runs until cancelled."""
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
-            for chat in self:
-                if chat.is_idle and not chat.is_closed:
-                    await chat.close()
+            await self.close_idle_once()
+
+    async def close_idle_once(self) -> None:
+        for chat in self:
+            if chat.is_idle and not chat.is_closed:
+                await chat.close("idle")
 
     async def close(self) -> None:
         async with asyncio.TaskGroup() as group:

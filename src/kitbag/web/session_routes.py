@@ -96,7 +96,7 @@ async def delete(request: Request) -> Response:
     summary = await asyncio.to_thread(find_summary, state.places, session_id)
     hosted = state.chats.of_session(summary.id)
     if hosted is not None:
-        await hosted.close()
+        await hosted.close("deleted")
     report = await asyncio.to_thread(_delete, state.places, summary.id)
     return answer_json(report)
 

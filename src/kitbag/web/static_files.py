@@ -14,6 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from kitbag.views.pictures.svg import PAGE_CSS
+
 _ROOT: Final = os.path.join(os.path.dirname(__file__), "static")
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -21,7 +23,18 @@ _TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-PAGES: Final = ("/", "/chat", "/chat/{rest:path}")
+PAGES: Final = (
+    "/",
+    "/chat",
+    "/chat/{rest:path}",
+    "/context",
+    "/context/{rest:path}",
+    "/tasks",
+    "/tasks/{rest:path}",
+    "/library",
+    "/library/{rest:path}",
+    "/pack",
+)
 """Paths that all show index.html; the browser's modules choose the view."""
 
 
@@ -44,12 +57,14 @@ def _load_files() -> dict[str, _StaticFile]:
             path = os.path.join(directory, name)
             with open(path, "rb") as file:
                 content = file.read()
-            etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
-            relative = os.path.relpath(path, _ROOT).replace(os.sep, "/")
-            files[relative] = _StaticFile(
-                content=content, compressed=gzip.compress(content, 6, mtime=0), media_type=media_type, etag=etag
-            )
+            files[os.path.relpath(path, _ROOT).replace(os.sep, "/")] = _make_file(content, media_type)
+    files["css/pictures.css"] = _make_file(PAGE_CSS.encode(), _TYPES[".css"])
     return files
+
+
+def _make_file(content: bytes, media_type: str) -> _StaticFile:
+    etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
+    return _StaticFile(content=content, compressed=gzip.compress(content, 6, mtime=0), media_type=media_type, etag=etag)
 
 
 def _answer(request: Request, name: str) -> Response:

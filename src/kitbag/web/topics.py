@@ -12,6 +12,10 @@ import msgspec
 
 FIRST_ENTRIES: Final = 100
 """Entries sent to a browser that starts; it requests earlier ones when the user scrolls up."""
+MAX_BEHIND: Final = 3 * FIRST_ENTRIES
+"""A browser that is further behind, such as while a long session is replayed, starts again with the last entries."""
+MAX_BYTES: Final = 256 * 1024
+"""Of entries that are sent together: rendering more of them would keep other chats waiting."""
 Payload = dict[str, Any]
 
 
@@ -77,45 +81,55 @@ class Topic:
 
     def set(self, slot: str, payload: Payload) -> None:
         version, before = self._slots.get(slot, (0, b""))
-        encoded = _encode(self.name, slot, payload)
+        encoded = encode_event(self.name, slot, payload)
         if encoded != before:
             self._slots[slot] = (version + 1, encoded)
             self._notify()
+
+    def drop(self, slot: str) -> None:
+        """Not sent any more; browsers learn of it in another way."""
+        self._slots.pop(slot, None)
 
     def clear(self) -> None:
         """What was added so far is not sent again."""
         self._first = len(self._entries)
         self.add("clear", {})
 
-    def entries_before(self, number: int, limit: int) -> list[Payload]:
-        """Those just before `number` that are shown, oldest first."""
+    def entries_before(self, number: int, limit: int) -> tuple[list[Payload], bool]:
+        """Those just before `number` that are shown, oldest first, and whether they are the first ones."""
         found: list[Payload] = []
+        size = 0
         for at in range(min(number, len(self._entries)) - 1, self._first - 1, -1):
+            if len(found) >= limit or size > MAX_BYTES:
+                return found[::-1], False
             entry = self._entries[at]
             if entry.kind == "block":
-                found.append({"number": entry.number, **self._render(entry.kind, entry.value)})
-            if len(found) >= limit:
-                break
-        return found[::-1]
+                rendered = self._render(entry.kind, entry.value)
+                found.append({"number": entry.number, **rendered})
+                size += len(rendered.get("html", ""))
+        return found[::-1], True
 
     def changes(self, cursor: TopicCursor, most: int = 200) -> tuple[list[bytes], bool]:
         """Events since `cursor`, which is moved, and whether there are more."""
         events: list[bytes] = []
+        size = 0
         is_new = not cursor.is_started and cursor.number < 0
         cursor.is_started = True
-        if is_new or cursor.number < self._first - 1 or cursor.number > self.last_number:
+        is_behind = cursor.number < max(self._first - 1, self.last_number - MAX_BEHIND)
+        if is_new or is_behind or cursor.number > self.last_number:
             cursor.began_at = self.last_number
-            cursor.number = max(self._first, len(self._entries) - FIRST_ENTRIES) - 1
+            cursor.number = self._find_start() - 1
             cursor.versions.clear()
-            events.append(_encode(self.name, "reset", {"is_complete": cursor.number < self._first, "is_new": is_new}))
-        while cursor.number < self.last_number and len(events) < most:
+            events.append(
+                encode_event(self.name, "reset", {"is_complete": cursor.number < self._first, "is_new": is_new})
+            )
+        while cursor.number < self.last_number and len(events) < most and size <= MAX_BYTES:
             cursor.number += 1
             entry = self._entries[cursor.number]
             if entry.is_transient and entry.number <= cursor.began_at:
                 continue
-            if not entry.encoded:
-                entry.encoded = _encode(self.name, entry.kind, self._render(entry.kind, entry.value), entry.number)
-            events.append(entry.encoded)
+            events.append(self._encoded(entry))
+            size += len(entry.encoded)
         if cursor.number < self.last_number:
             return events, True
         for slot, (version, encoded) in self._slots.items():
@@ -124,12 +138,25 @@ class Topic:
                 events.append(encoded)
         return events, False
 
+    def _find_start(self) -> int:
+        """The first entry for a browser that starts."""
+        at, size = len(self._entries), 0
+        while at > max(self._first, len(self._entries) - FIRST_ENTRIES) and size <= MAX_BYTES:
+            at -= 1
+            size += len(self._encoded(self._entries[at]))
+        return at
+
+    def _encoded(self, entry: TopicEntry) -> bytes:
+        if not entry.encoded:
+            entry.encoded = encode_event(self.name, entry.kind, self._render(entry.kind, entry.value), entry.number)
+        return entry.encoded
+
     def _notify(self) -> None:
         for follower in tuple(self._followers):
             follower()
 
 
-def _encode(topic: str, kind: str, payload: Payload, number: int | None = None) -> bytes:
+def encode_event(topic: str, kind: str, payload: Payload, number: int | None = None) -> bytes:
     event = {"topic": topic, "kind": kind, **payload}
     if number is not None:
         event["number"] = number

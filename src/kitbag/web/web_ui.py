@@ -22,6 +22,19 @@ _MAX_ACTIONS: Final = 100
 _FRAME_SECONDS: Final = 0.03
 
 
+_KEYS: Final = (
+    ("Enter", "send; while the agent is working, steer it: it gets the message after its running tool calls"),
+    ("Alt-Enter", "while the agent is working: queue the message until the agent is done"),
+    ("Shift-Enter", "insert a line break"),
+    ("! prefix", "run a command in your shell, as in `!git status`"),
+    ("Esc", "interrupt the agent and send pending messages; changes so far are kept"),
+    ("Ctrl-B", "move the running command or agent to the background"),
+    ("Ctrl-O", "expand or collapse tool results and thinking"),
+    ("Up", "take back the last pending message, or recall earlier input"),
+    ("Ctrl-V", "paste an image; you can also drop one"),
+)
+
+
 class _OpenQuestion(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     form: Form
@@ -33,6 +46,7 @@ class WebUI:
 
     is_plain = False
     keeps_everything = True
+    keys: tuple[tuple[str, str], ...] = _KEYS
     can_ask = True
 
     def __init__(self, topic_name: str) -> None:
@@ -86,11 +100,10 @@ class WebUI:
         self.topic.add("hint", {"text": self.redact(text)}, transient=True)
 
     def unfold(self, expanded: Sequence[Block]) -> None:
+        """Each tab expands and collapses by itself."""
         del expanded
-        self.topic.add("fold", {"is_open": True}, transient=True)
 
-    def fold(self) -> None:
-        self.topic.add("fold", {"is_open": False}, transient=True)
+    def fold(self) -> None: ...
 
     def draw(self, live: LiveState, status: ChatStatus) -> None:
         """Renders at most once per turn of the event loop and frame, however often it is called."""
@@ -113,7 +126,8 @@ class WebUI:
                 "waiting": len(live.steering) + len(live.queued),
             },
         )
-        self.topic.set("status", {"html": render_status(status), "mode": status.mode, "model": status.model})
+        chosen = {"mode": status.mode, "model": status.model, "persona": status.persona}
+        self.topic.set("status", {"html": render_status(status), **chosen})
 
     async def next(self) -> UserAction:
         return await self._actions.get()

@@ -27,6 +27,20 @@ def test_every_command_is_told_once_and_every_key(at_home: World) -> None:
     asyncio.run(look())
 
 
+def test_configured_keys_are_listed_in_place_of_the_usual_ones(at_home: World) -> None:
+    at_home.write("~/.kitbag/settings.toml", '[chat]\nkeys = ["details=ctrl-t", "mode=f2"]\n')
+
+    async def look() -> None:
+        async with talking(at_home) as talk:
+            await talk.command("/help")
+            keys = next(table for table in talk.shown(TableBlock) if table.title == "Keys")
+            shown = {row[0] for row in keys.rows}
+            assert {"Ctrl-T", "F2", "Ctrl-B"} <= shown
+            assert not {"Ctrl-O", "Shift-Tab"} & shown
+
+    asyncio.run(look())
+
+
 def test_the_person_s_own_commands_and_the_number_of_skills_are_told(at_home: World) -> None:
     at_home.write("~/.claude/commands/ship.md", "---\ndescription: Ships it.\nargument-hint: VERSION\n---\nShip.\n")
     at_home.skill("~/.kitbag/skills", "deploy")

@@ -45,6 +45,25 @@ def test_models_of_a_key_are_offered_with_their_price_and_the_key_is_nowhere(
     asyncio.run(look())
 
 
+def test_a_model_unknown_to_the_catalog_is_used_with_a_warning_and_close_names(
+    at_home: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+
+    async def look() -> None:
+        async with talking(at_home, model="anthropic/claude-haiku-4-5") as talk:
+            shown = await talk.command("/model anthropic/claud-sonnet-4-5")
+            assert talk.agent.chosen.model == "claud-sonnet-4-5"
+            assert "unknown model 'claud-sonnet-4-5'" in shown
+            assert "did you mean claude-sonnet-4-5" in shown
+            shown = await talk.command("/model nosuch")
+            assert "unknown model 'nosuch'" in shown
+            assert "did you mean" not in shown
+            assert "unknown model" not in await talk.command("/model claude-haiku-4-5")
+
+    asyncio.run(look())
+
+
 def test_another_one_answers_from_now_on(at_home: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def look() -> None:
         with ModelServer(Script([Rule([Step(text="Hello from there.")])])) as server:

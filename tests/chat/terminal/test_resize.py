@@ -79,6 +79,8 @@ def test_a_resize_leaves_one_picture() -> None:
 
 _USED = -1
 """The key of a row's width among its cells."""
+_CONTINUES = -2
+"""The key of whether a row continues in the next one."""
 
 
 class RewrappingScreen(pyte.HistoryScreen):
@@ -96,6 +98,8 @@ class RewrappingScreen(pyte.HistoryScreen):
     def _use(self, row: int, width: int) -> None:
         cells: Any = self.buffer[row]
         cells[_USED] = width
+        if not width:
+            cells[_CONTINUES] = False
 
     def draw(self, data: str) -> None:
         for char in data:  # one may wrap or scroll
@@ -120,14 +124,24 @@ class RewrappingScreen(pyte.HistoryScreen):
         assert lines == self.lines
         assert columns is not None
         pieces: list[dict[int, Any]] = []
-        cursor = 0
+        cursor, at_column = 0, self.cursor.x
+        cells: list[Any] = []
         for row in range(self.lines):
             if row == self.cursor.y:
-                cursor = len(pieces) + self.cursor.x // columns
-            for start in range(0, max(self._used(row), 1), columns):
-                used = min(max(self._used(row) - start, 0), columns)
-                pieces.append({**{at: self.buffer[row][start + at] for at in range(columns)}, _USED: used})
-        while len(pieces) > self.lines and len(pieces) > cursor + 1 and not pieces[-1][_USED]:
+                cursor, at_column = (
+                    len(pieces) + (len(cells) + at_column) // columns,
+                    (len(cells) + at_column) % columns,
+                )
+            cells += [self.buffer[row][at] for at in range(self._used(row))]
+            if self.buffer[row].get(_CONTINUES) is True:
+                continue
+            starts = range(0, max(len(cells), 1), columns)
+            for start in starts:
+                piece = cells[start : start + columns]
+                pieces.append({**dict(enumerate(piece)), _USED: len(piece), _CONTINUES: start != starts[-1]})
+            cells = []
+        # tmux moves rows to its scrollback even above blank ones.
+        while not self._keeps_erased and len(pieces) > max(self.lines, cursor + 1) and not pieces[-1][_USED]:
             pieces.pop()
         super().resize(lines, columns)
         gone = max(len(pieces) - self.lines, 0)
@@ -135,7 +149,7 @@ class RewrappingScreen(pyte.HistoryScreen):
             self.history.top.append(self._line(cells))
         for row in range(self.lines):
             self.buffer[row] = self._line(pieces[gone + row] if gone + row < len(pieces) else {})
-        self.cursor.y, self.cursor.x = cursor - gone, self.cursor.x % columns
+        self.cursor.y, self.cursor.x = max(cursor - gone, 0), at_column
 
     def _line(self, cells: dict[int, Any]) -> Any:
         line: Any = type(self.buffer[0])(self.default_char)
@@ -157,7 +171,7 @@ TERMINALS = {
 }
 
 
-@pytest.mark.parametrize("above", [1, 30], ids=["top", "bottom"])
+@pytest.mark.parametrize("above", [8, 30], ids=["top", "bottom"])  # tmux moves the uppermost rows to its scrollback
 @pytest.mark.parametrize("terminal", TERMINALS)
 def test_a_terminal_that_narrows_while_text_streams_shows_nothing_twice(terminal: str, above: int) -> None:
     kind, environment, name = TERMINALS[terminal]
@@ -208,5 +222,25 @@ def test_a_size_that_tmux_passes_on_late_is_known_from_the_terminal_itself() -> 
         text = shown.all()
         assert re.findall("kept [0-9]+", text) == kept
         assert [text.count(one) for one in ("w000", "w050", "writing", "model-")] == [1] * 4
+
+    at_terminal(scene, columns=100, rows=40, environment={"TMUX": "x"})
+
+
+def test_a_drag_to_a_narrower_size_in_tmux_shows_nothing_twice() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.screen = RewrappingScreen(100, 40, keeps_erased=True)
+        shown.use_screen_anew()
+        words = [f"w{at:03}" for at in range(64)]
+        shown.terminal.show(VerbatimBlock("kept"))
+        shown.terminal.draw(LiveState(activity="writing", tail=" ".join(words[:30])), ChatStatus(model="model-x"))
+        await shown.until_seen(words[29])
+        for at, columns in enumerate(range(98, 58, -2)):
+            await shown.resize(columns, 40)
+            live = LiveState(activity="writing", tail=" ".join(words[: 31 + at]))
+            shown.terminal.draw(live, ChatStatus(model="model-x"))
+        shown.terminal.draw(LiveState(activity="writing", tail=" ".join(words)), ChatStatus(model="model-y"))
+        await shown.until_seen("model-y")
+        text = shown.all()
+        assert [text.count(one) for one in ("kept", "w000", "w020", "w063", "writing", "model-")] == [1] * 6
 
     at_terminal(scene, columns=100, rows=40, environment={"TMUX": "x"})

@@ -84,6 +84,8 @@ def test_keys_follow_the_settings_and_wrong_ones_are_reported() -> None:
         await shown.until_seen("unknown action in chat.keys: 'fly=ctrl-t'", "unusable key in chat.keys: 'edit=ctrl-c'")
         await shown.press("\x14", "\x0f", "\x1bOQ")
         assert [await shown.next(), await shown.next()] == [KeyPressed("details"), KeyPressed("mode")]
+        shown.terminal.show(ThinkingBlock("thought", 1.0))
+        await shown.until_seen("(Ctrl-T to expand)")
 
     at_terminal(scene, keys=["details=ctrl-t", "mode=f2", "fly=ctrl-t", "edit=ctrl-c"])
 
@@ -589,7 +591,9 @@ def test_a_stream_is_drawn_no_faster_than_an_eye_can_follow(monkeypatch: pytest.
 
 def test_a_block_that_cannot_be_drawn_is_not_lost() -> None:
     class Broken:
-        def render(self, block: object, width: int, *, color: bool, hide: Callable[[str], str]) -> str:
+        def render(
+            self, block: object, width: int, *, color: bool, hide: Callable[[str], str], details_key: str
+        ) -> str:
             raise ZeroDivisionError("oops")
 
         def render_tail(

@@ -25,9 +25,9 @@ def test_options_are_buttons_that_enter_in_a_field_cannot_press() -> None:
 
 def test_only_the_default_option_gets_the_focus() -> None:
     shown = _form(Form(prompt="Run it?", options=OPTIONS, default="n", free_text_hint="x"))
-    assert [attributes["value"] for _, attributes in shown.elements if "autofocus" in attributes] == ["n"]
+    assert [attributes["value"] for _, attributes in shown.elements if "data-default" in attributes] == ["n"]
     without = _form(Form(prompt="Run it?", options=OPTIONS, free_text_hint="x"))
-    assert not [attributes for _, attributes in without.elements if "autofocus" in attributes]
+    assert not [attributes for _, attributes in without.elements if "data-default" in attributes]
 
 
 def test_several_choices_are_checkboxes_and_none_is_checked() -> None:

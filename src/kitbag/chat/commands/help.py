@@ -13,26 +13,10 @@ from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, TableBlock, tex
 
 _GROUPS: Final = (
     ("Model and permissions", ("model", "mode", "persona", "permissions")),
-    ("Skills, agents and context", ("skills", "agents", "context", "env", "reload")),
-    ("Sessions", ("compact", "export", "undo", "rewind", "clear", "resume", "exit")),
+    ("Skills, agents and context", ("skills", "agents", "why", "mcp", "memory", "context", "env", "reload")),
+    ("Sessions", ("compact", "cost", "copy", "export", "undo", "rewind", "clear", "resume", "exit")),
     ("Background tasks", ("tasks", "stop")),
-    ("Help", ("help", "doctor")),
-)
-KEYS: Final = (
-    ("Enter", "send; while the agent is working, steer it: it gets the message after its running tool calls"),
-    ("Tab", "while the agent is working: queue the message until the agent is done"),
-    ("Alt-Enter", "insert a line break"),
-    ("! prefix", "run a command in your shell, as in `!git status`"),
-    ("Esc", "interrupt the agent and send pending messages; changes so far are kept"),
-    ("Esc Esc", "at an empty prompt: rewind to an earlier message"),
-    ("Ctrl-C", "interrupt the agent, or clear the input; press twice to exit"),
-    ("Shift-Tab", "cycle the permission mode: default, acceptEdits, plan"),
-    ("Ctrl-B", "move the running command or agent to the background"),
-    ("Ctrl-O", "expand or collapse tool results and thinking"),
-    ("Up", "take back the last pending message, or recall earlier input"),
-    ("Ctrl-R", "search the input history"),
-    ("Ctrl-V", "paste an image from the clipboard"),
-    ("Ctrl-G", "edit the message in $EDITOR"),
+    ("Setup and help", ("init", "config", "help", "doctor")),
 )
 _MAX_CUSTOM: Final = 20
 
@@ -43,7 +27,7 @@ async def help_command(chat: CommandContext, arguments: str) -> None:
         chat.show(*await asyncio.to_thread(_describe, chat.agent.environment.library, name))
         return
     chat.show(*(_group(title, names) for title, names in _groups()))
-    chat.show(TableBlock(headers=("KEY", "ACTION"), rows=KEYS, title="Keys"))
+    chat.show(TableBlock(headers=("KEY", "ACTION"), rows=chat.ui.keys, title="Keys"))
     chat.show(*await asyncio.to_thread(_custom_blocks, chat.agent.environment.library))
 
 

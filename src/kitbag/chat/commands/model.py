@@ -9,6 +9,7 @@ from kitbag.assembly.model_sources import load_model_sources
 from kitbag.chat.commands import CommandContext
 from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import UsageError
+from kitbag.models.catalog import known_model_names, model_aliases
 from kitbag.models.model_selection import BUILT_IN_MODELS, ModelSources, SelectedModel
 from kitbag.runtime.model_list import (
     AvailableModel,
@@ -18,7 +19,8 @@ from kitbag.runtime.model_list import (
     model_to_json,
 )
 from kitbag.settings import load_settings
-from kitbag.views.blocks import Block, FieldsBlock, TableBlock, text_block
+from kitbag.text.human_format import did_you_mean
+from kitbag.views.blocks import Block, FieldsBlock, NoticeBlock, TableBlock, text_block
 from kitbag.views.model import model_fields
 
 _CONNECT: Final = "c"
@@ -128,6 +130,16 @@ async def change_model(chat: CommandContext, name: str, effort: str | None = Non
     about = model_to_json(now)
     price = format_price(about["dollars_per_million"])
     chat.show(text_block(f"switched to {now.name}: context window {now.info.window:,} tokens, price {price}"))
+    if not now.info.is_known:
+        names = (*model_aliases(now.provider).values(), *known_model_names())
+        suggestion = did_you_mean(now.model, names)
+        chat.show(
+            NoticeBlock(
+                "warning",
+                f"unknown model {now.model!r}: its context window and output limit are assumed",
+                suggestion if suggestion.startswith("did you mean") else "",
+            )
+        )
     chat.refresh()
 
 

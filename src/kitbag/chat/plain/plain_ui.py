@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kitbag.chat.configured_keys import list_keys
 from kitbag.chat.forced_exit import cancel_forced_exit, force_exit_after
 from kitbag.chat.plain.forms import form_lines, parse_form_answer
 from kitbag.chat.plain.input import MAX_LINE_LENGTH, StdinReader
@@ -38,6 +39,7 @@ class PlainUI:
 
     is_plain = True
     keeps_everything = False
+    keys: tuple[tuple[str, str], ...] = list_keys()
 
     def __init__(self, stdin: Any, stdout: Any) -> None:
         """Streams with a file descriptor, or None."""

@@ -4,7 +4,9 @@ frame.
 Used by terminal_ui. Printed text is never redrawn, so it scrolls and can be selected like any text.
 """
 
+import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -26,6 +28,7 @@ QUERY_KEYBOARD: Final = "\x1b[?u"
 """Only terminals that distinguish Shift-Enter from Enter respond to this."""
 _KEYBOARD_ON: Final = "\x1b[>1u"
 _KEYBOARD_OFF: Final = "\x1b[<u"
+_STABLE_SECONDS: Final = 0.15
 _BEGIN_UPDATE: Final = "\x1b[?2026h"
 _END_UPDATE: Final = "\x1b[?2026l"
 """Between these (synchronized output) a terminal shows no partial frame; others ignore them."""
@@ -78,6 +81,9 @@ class InlineRenderer(Renderer):
     def cursor_row(self) -> int:
         """Within the last frame."""
         return self._cursor_pos.y
+
+    def is_outdated_in_tmux(self, size: Size) -> bool:
+        return self.reflow.is_tmux and self._last_size is not None and size != self._last_size
 
     def erase_if_resized(self) -> None:
         """A frame may be due before the signal of a new size arrives."""
@@ -155,6 +161,8 @@ class InlineApplication(Application[None]):
         """`take_printed` returns new text to print above, once; `on_terminal_gone` is called when writing fails."""
         self._take_printed = take_printed
         self._on_terminal_gone = on_terminal_gone
+        self._new_size = (Size(rows=0, columns=0), 0.0)
+        """A size that differs from the last frame's, and when it was first seen; 0: it does not differ."""
         super().__init__(
             layout=layout,
             style=style,
@@ -187,6 +195,8 @@ class InlineApplication(Application[None]):
         self._redraw()
 
     def _redraw(self, render_as_done: bool = False) -> None:
+        if not render_as_done and self._is_resizing():
+            return
         try:
             if self.can_draw:
                 self.inline_renderer.erase_if_resized()
@@ -200,6 +210,21 @@ class InlineApplication(Application[None]):
                     self.inline_renderer.end_update()
         except OSError:
             self._on_terminal_gone()
+
+    def _is_resizing(self) -> bool:
+        """A frame at every step of a drag would leave rows behind: tmux moves as many rows to its scrollback as a
+        narrower size adds, even above blank rows. So the last frame stays until the size is stable."""
+        size = self.output.get_size()
+        if not self.can_draw or not self.inline_renderer.is_outdated_in_tmux(size):
+            self._new_size = (size, 0.0)
+            return False
+        if self._new_size[0] != size or not self._new_size[1]:
+            self._new_size = (size, time.monotonic())
+        left = self._new_size[1] + _STABLE_SECONDS - time.monotonic()
+        if left <= 0:
+            return False
+        asyncio.get_running_loop().call_later(left, self.invalidate)
+        return True
 
     def _on_resize(self) -> None:
         if self.can_draw:

@@ -23,13 +23,13 @@ from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
+from kitbag.chat.configured_keys import key_label, list_keys, parse_keys
 from kitbag.chat.terminal.form_queue import FormQueue
 from kitbag.chat.terminal.inline_screen import QUERY_KEYBOARD, InlineApplication
 from kitbag.chat.terminal.input_line import InputLine, PasteHandler
 from kitbag.chat.terminal.key_bindings import (
     KeyActions,
     make_bindings,
-    parse_keys,
     register_basic_sequences,
     register_extended_keys,
 )
@@ -75,7 +75,7 @@ def _is_in_loop() -> bool:
 class BlockRenderer(Protocol):
     """The functions of views/rendering/render."""
 
-    def render(self, block: Block, width: int, *, color: bool, hide: Callable[[str], str]) -> str: ...
+    def render(self, block: Block, width: int, *, color: bool, hide: Callable[[str], str], details_key: str) -> str: ...
     def needs_gap(self, above: Block | None, block: Block) -> bool: ...
     def render_tail(
         self, markdown: str, width: int, height: int, *, color: bool, hide: Callable[[str], str]
@@ -128,6 +128,7 @@ class TerminalUI:
         self._forms = FormQueue(self.show, self._changed, clock, lambda: bool(self._line.buffer.text.strip()))
         self._panels = PanelRunner(self.show, self._changed)
         self._keys, key_problems = parse_keys(keys)
+        self.keys = list_keys(self._keys)
         self._unprinted += [NoticeBlock("warning", problem) for problem in key_problems]
         self._make_application(input, output, environment, vim)
         write = self._app.output.write_raw
@@ -224,7 +225,13 @@ class TerminalUI:
 
     def _render(self, block: Block, width: int) -> str:
         try:
-            text = self._get_renderer().render(block, width, color=self._theme.is_colored, hide=self.redact)
+            text = self._get_renderer().render(
+                block,
+                width,
+                color=self._theme.is_colored,
+                hide=self.redact,
+                details_key=key_label(self._keys["details"]),
+            )
             return self._theme.apply(text)
         except Exception as error:  # noqa: BLE001 - a block that fails to render must neither end the chat nor get lost
             return f"{self._cleaner.text(f'{block} (rendering failed: {error})')}\n"

@@ -46,9 +46,9 @@ _ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)]) ")
 _OWN_BLOCK = re.compile(r" {0,3}(?:#{1,6} |`{3}|~{3}|>|\|)")
 
 
-def render(block: Block, width: int, *, color: bool, hide: Hide) -> str:
-    """Ends with a newline; empty for an empty block."""
-    rows = _rows(block, max(width, 1), Cleaner(hide), color)
+def render(block: Block, width: int, *, color: bool, hide: Hide, details_key: str = "Ctrl-O") -> str:
+    """Ends with a newline; empty for an empty block. `details_key`: expands folded blocks."""
+    rows = _rows(block, max(width, 1), Cleaner(hide), color, details_key)
     return write_rows(rows, max(width, 1), color=color)
 
 
@@ -79,7 +79,7 @@ def _is_separate(above: str, block: ReplyBlock) -> bool:
     return items[0] != items[1] or (not items[0] and any(_OWN_BLOCK.match(text) for text in (above, block.text)))
 
 
-def _rows(block: Block, width: int, clean: Cleaner, color: bool) -> list[list[StyledRun]]:
+def _rows(block: Block, width: int, clean: Cleaner, color: bool, details_key: str) -> list[list[StyledRun]]:
     match block:
         case LinesBlock():
             return _line_rows(block, width, clean)
@@ -90,11 +90,11 @@ def _rows(block: Block, width: int, clean: Cleaner, color: bool) -> list[list[St
         case ThinkingBlock():
             from kitbag.views.rendering.tool_call import thought_rows
 
-            return thought_rows(block, width, clean)
+            return thought_rows(block, width, clean, details_key)
         case ToolBlock():
             from kitbag.views.rendering.tool_call import tool_rows
 
-            return tool_rows(block, width, clean)
+            return tool_rows(block, width, clean, details_key)
         case NoticeBlock():
             return _notice_rows(block, width, clean)
         case TableBlock():

@@ -20,7 +20,6 @@ _OPEN_LINES: Final = 400
 _OPEN_CHARACTERS: Final = 60_000
 _INDENT: Final = "  "
 _COMMANDS: Final = frozenset(("Bash",))
-_KEY: Final = "Ctrl-O"
 
 
 def format_seconds(seconds: float) -> str:
@@ -28,14 +27,14 @@ def format_seconds(seconds: float) -> str:
     return format_duration(seconds) if seconds >= 0.05 else ""
 
 
-def tool_rows(call: ToolBlock, width: int, clean: Cleaner) -> list[list[StyledRun]]:
+def tool_rows(call: ToolBlock, width: int, clean: Cleaner, details_key: str) -> list[list[StyledRun]]:
     title, summary = clean.line(call.title), clean.line(call.summary)
     name = clean.line(call.name)
     rows = [_summary_row(call, name, title, summary, width)]
     if call.is_error and not rows[0][-1].text.startswith(summary):  # show the whole error
         rows = [_summary_row(call, name, title, "", width)]
         rows += _truncate_rows(
-            wrap_row([StyledRun(summary, TONES["bad"])], width, [StyledRun(_INDENT)]), _ERROR_LINES, width
+            wrap_row([StyledRun(summary, TONES["bad"])], width, [StyledRun(_INDENT)]), _ERROR_LINES, width, details_key
         )
     if not call.details.strip():
         return rows
@@ -43,15 +42,15 @@ def tool_rows(call: ToolBlock, width: int, clean: Cleaner) -> list[list[StyledRu
     omitted_chars = len(call.details) - len(details)
     body = _detail_rows(clean.text(details), width)
     if call.is_open:
-        rows += _truncate_rows(body, _OPEN_LINES, width, key="")
+        rows += _truncate_rows(body, _OPEN_LINES, width)
         if omitted_chars:
             rows.append([StyledRun(f"{_INDENT}… {omitted_chars:,} more characters omitted", TONES["dim"])])
     elif is_diff(details):
-        rows += _truncate_rows(body, FOLDED_LINES, width)
+        rows += _truncate_rows(body, FOLDED_LINES, width, details_key)
     elif call.is_error or call.name in _COMMANDS:
         tail = clean.text(call.details[-_OPEN_CHARACTERS:])
         max_rows = _ERROR_LINES if call.is_error else _PRINTED_LINES
-        rows += _truncate_rows(_detail_rows(tail, width), max_rows, width, from_end=True)
+        rows += _truncate_rows(_detail_rows(tail, width), max_rows, width, details_key, from_end=True)
     return rows
 
 
@@ -84,7 +83,7 @@ def _detail_rows(text: str, width: int) -> list[list[StyledRun]]:
 
 
 def _truncate_rows(
-    rows: list[list[StyledRun]], max_rows: int, width: int, *, from_end: bool = False, key: str = _KEY
+    rows: list[list[StyledRun]], max_rows: int, width: int, key: str = "", *, from_end: bool = False
 ) -> list[list[StyledRun]]:
     """At most `max_rows`, and how many were omitted."""
     omitted = len(rows) - max_rows
@@ -95,11 +94,11 @@ def _truncate_rows(
     return [note_row, *rows[-max_rows:]] if from_end else [*rows[:max_rows], note_row]
 
 
-def thought_rows(thought: ThinkingBlock, width: int, clean: Cleaner) -> list[list[StyledRun]]:
+def thought_rows(thought: ThinkingBlock, width: int, clean: Cleaner, details_key: str) -> list[list[StyledRun]]:
     elapsed = f"{thought.seconds:.0f}s" if thought.seconds < 60 else format_seconds(thought.seconds)
     label = f"✻ thought for {elapsed}" if thought.seconds >= 0.5 else "✻ thought"
     if not thought.is_open:
-        return [[StyledRun(truncate_to_width(f"{label} ({_KEY} to expand)", width), TONES["dim"])]]
+        return [[StyledRun(truncate_to_width(f"{label} ({details_key} to expand)", width), TONES["dim"])]]
     text = clean.text(thought.text[:_OPEN_CHARACTERS]).strip("\n")
     rows = [[StyledRun(truncate_to_width(label, width), TONES["dim"])]]
     body = [
@@ -107,4 +106,4 @@ def thought_rows(thought: ThinkingBlock, width: int, clean: Cleaner) -> list[lis
         for line in text.split("\n")
         for row in wrap_row([StyledRun(line, TONES["dim"])], width, [StyledRun(_INDENT)])
     ]
-    return rows + _truncate_rows(body, _OPEN_LINES, width, key="")
+    return rows + _truncate_rows(body, _OPEN_LINES, width)

@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from kitbag.chat.ui import ChatStatus, LiveState, RunningCall
-from kitbag.text.human_format import format_count, format_thousands
+from kitbag.text.human_format import format_count, format_thousands, shorten_path
 from kitbag.views.blocks import ReplyBlock
 from kitbag.views.rendering.styled_text import Cleaner
 from kitbag.web.html.blocks import Redact, block_html
@@ -101,11 +101,11 @@ def render_status(status: ChatStatus, redact: Redact = str) -> str:
         _item("questions", questions),
         _choice("mode", mode, f"mode-{status.mode}" if status.mode.isalnum() and status.mode.isascii() else ""),
         _choice("model", model),
-        _choice("persona", persona or "no persona"),
+        _choice("persona", persona or ("no persona" if model else "")),
         _context(status),
         _item("cost", _cost(status.cost)),
         _item("tasks", format_count(status.tasks, "task") if status.tasks > 0 else ""),
-        _item("directory", clean.line(status.directory)),
+        _item("directory", clean.line(shorten_path(status.directory))),
     ]
     return "".join(items)
 

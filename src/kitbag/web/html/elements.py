@@ -16,7 +16,7 @@ _ELEMENTS: Final = frozenset((
     "ul",
 ))
 _ATTRIBUTES: Final = frozenset((
-    "aria-hidden", "aria-label", "autocomplete", "autofocus", "d", "data-form-id", "data-started-ago", "for",
+    "aria-hidden", "aria-label", "autocomplete", "d", "data-default", "data-form-id", "data-started-ago", "for",
     "height", "href", "id", "method", "name", "open", "preserveAspectRatio", "rel", "role", "rows", "scope",
     "spellcheck", "start", "tabindex", "target", "title", "type", "value", "viewBox", "width", "x", "y",
 ))

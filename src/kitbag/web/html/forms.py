@@ -19,7 +19,8 @@ _EXACT: Final = Cleaner(str, keeps_tabs=True)
 def render_form(form: Form, form_id: str, redact: Redact) -> str:
     clean = Cleaner(redact, keeps_tabs=True)
     form_id = _EXACT.line(form_id)
-    above = element("div", *(block_html(block, clean) for block in form.above), css="above") if form.above else EMPTY
+    scrolled: dict[str, Attribute] = {"tabindex": 0, "role": "group", "aria-label": "Details"}
+    above = element("div", *(block_html(block, clean) for block in form.above), css="above", attributes=scrolled)
     prompt = clean.text(limit_text(form.prompt, MAX_USER_CHARS))
     options = element(
         "div",
@@ -36,7 +37,11 @@ def render_form(form: Form, form_id: str, redact: Redact) -> str:
     # `dialog`: if no script handles the form, nothing is sent anywhere.
     attributes: dict[str, Attribute] = {"data-form-id": form_id, "method": "dialog", "autocomplete": "off"}
     return element(
-        "form", above, fields, css="question multiple" if form.multiple else "question", attributes=attributes
+        "form",
+        above if form.above else EMPTY,
+        fields,
+        css="question multiple" if form.multiple else "question",
+        attributes=attributes,
     )
 
 
@@ -54,7 +59,7 @@ def _option(option: FormOption, at: int, form: Form, form_id: str, clean: Cleane
     attributes: dict[str, Attribute] = {
         "name": "key",
         "value": _EXACT.line(option.key),
-        "autofocus": bool(form.default) and option.key == form.default,
+        "data-default": bool(form.default) and option.key == form.default,
     }
     if form.multiple:
         name = f"{form_id}-option-{at}"

@@ -8,6 +8,10 @@ import { Sidebar } from "./sidebar.js";
 // Path, module, name in the navigation. A view exports `show(root, context)`, which returns a function that ends it.
 const VIEWS = [
   { pattern: /^\/(?:chat(?:\/([^/]*))?)?$/, module: "./chat_view.js", label: "Chat", href: "/chat" },
+  { pattern: /^\/context(?:\/([^/]*))?$/, module: "./context_view.js", label: "Context", href: "/context" },
+  { pattern: /^\/tasks(?:\/([^/]*))?$/, module: "./task_view.js", label: "Tasks", href: "/tasks" },
+  { pattern: /^\/library(?:\/([^/]*)\/([^/]*))?$/, module: "./library_view.js", label: "Library", href: "/library" },
+  { pattern: /^\/pack$/, module: "./pack_view.js", label: "Pack", href: "/pack" },
 ];
 
 const CONNECTION_LABELS = {
@@ -68,7 +72,8 @@ async function showView() {
     if (current === shows) endView = end ?? (() => {});
     else end?.();
   } catch (error) {
-    if (current === shows) showError(main, error);
+    const retry = element("button", { type: "button", class: "button primary", onclick: () => location.reload() }, "Retry");
+    if (current === shows) showError(main, error, retry, element("a", { class: "button", href: "/chat/new" }, "New chat"));
   }
 }
 
@@ -81,6 +86,12 @@ function codeOf(button) {
     next = next.nextElementSibling;
   }
   return text;
+}
+
+/** Between the chat of a session and its context. */
+function ofSameSession(href) {
+  const shown = location.pathname.match(/^\/(?:chat|context)\/([^/]+)$/)?.[1];
+  return shown && shown !== "new" && (href === "/context" || href === "/chat") ? `${href}/${shown}` : href;
 }
 
 function closeDrawer() {
@@ -99,7 +110,7 @@ function showNavigation() {
     const link = event.target.closest?.("a[href^='/']");
     if (!link || link.target || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
     event.preventDefault();
-    navigate(link.getAttribute("href"));
+    navigate(ofSameSession(link.getAttribute("href")));
   });
   document.addEventListener("click", async (event) => {
     const button = event.target.closest?.(".copy-code");

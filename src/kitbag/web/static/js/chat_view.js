@@ -9,32 +9,48 @@ import { Scrollback } from "./scrollback.js";
 import { StartPanel } from "./start_panel.js";
 
 const client = crypto.randomUUID();
+const START_OPTIONS = ["team", "persona", "model", "mode", "agent"];
 
 export async function show(root, context) {
   const [session] = context.parameters;
   const isNew = !session || session === "new";
-  const wanted = isNew ? Object.fromEntries([...context.query].filter(([key]) => ["team", "persona", "model", "mode", "agent"].includes(key))) : { resume: session, fork: context.query.get("fork") === "1" };
-  const opened = await postJson("/api/chats", wanted);
-  const view = new ChatView(root, opened, context);
+  const options = Object.fromEntries([...context.query].filter(([key]) => START_OPTIONS.includes(key)));
+  const wanted = isNew ? options : { resume: session, fork: context.query.get("fork") === "1" };
+  const view = new ChatView(root, context);
+  view.open(await postJson("/api/chats", wanted));
   return () => view.end();
 }
 
 class ChatView {
-  constructor(root, opened, context) {
-    this.root = root;
-    this.chat = opened.chat;
+  constructor(root, context) {
     this.context = context;
+    this.session = "";
     this.wasWorking = false;
-    this.scrollback = new Scrollback(this.chat);
-    this.questions = new Questions(this.chat, client);
-    this.composer = new Composer(this.chat, client);
+    this.stop = () => {};
+    this.scrollback = new Scrollback();
+    this.composer = new Composer(client, { toggleDetails: () => this.toggleDetails(), onSend: () => this.scrollback.followEnd() });
+    this.questions = new Questions(client, () => this.composer.focus());
     this.status = element("div", { class: "statusbar", onclick: (event) => this.runCommand(event) });
-    this.start = new StartPanel(this.chat, client);
-    this.isNew = !opened.session;
+    this.start = new StartPanel(client);
+    this.ended = element("div", { class: "ended" });
+    this.announcement = element("div", { class: "visually-hidden", role: "status" });
     const title = element("h1", { class: "visually-hidden" }, "Chat");
-    root.append(element("section", { class: "chat", "aria-label": "Chat" }, title, this.scrollback.root, this.start.root, this.questions.root, this.composer.root, this.status));
-    this.stop = follow(opened.topic, (event) => this.receive(event));
+    const parts = [this.scrollback.root, this.start.root, this.questions.root, this.ended, this.composer.root, this.status];
+    this.root = element("section", { class: "chat", "aria-label": "Chat" }, title, ...parts, this.announcement);
+    this.composer.acceptDrops(this.root);
+    root.append(this.root);
     this.clock = setInterval(() => this.scrollback.tick(), 1000);
+  }
+
+  /** Shows a chat of the server, which replaces the one before: a session that was opened again. */
+  open({ chat, topic, session }) {
+    this.stop();
+    this.chat = chat;
+    this.isNew = !session;
+    for (const part of [this.scrollback, this.questions, this.composer, this.start]) part.chat = chat;
+    this.ended.replaceChildren();
+    this.composer.root.hidden = false;
+    this.stop = follow(topic, (event) => this.receive(event));
     this.composer.focus();
   }
 
@@ -43,10 +59,26 @@ class ChatView {
     this.stop();
   }
 
+  /** Opens the session again, after its chat has ended on the server. */
+  async reopen() {
+    this.stop();
+    try {
+      this.open(await postJson("/api/chats", { resume: this.session }));
+    } catch (error) {
+      if (error.status === 404) this.context.navigate("/chat/new");
+      else this.showEnded(pageState("error", error.problem, error.fix, this.button("Retry", () => this.reopen())));
+    }
+  }
+
   /** Mode, model and persona in the status bar open their choices. */
-  runCommand(event) {
+  async runCommand(event) {
     const command = event.target.closest("button[name=command]")?.value;
-    if (command) void postJson(`/api/chats/${this.chat}/messages`, { text: command, client });
+    if (!command) return;
+    try {
+      await postJson(`/api/chats/${this.chat}/messages`, { text: command, client });
+    } catch (error) {
+      showHint(error.problem);
+    }
   }
 
   receive(event) {
@@ -65,6 +97,7 @@ class ChatView {
         break;
       case "status":
         setHtml(this.status, event.html);
+        this.start.showCurrent(event);
         break;
       case "questions":
         this.questions.set(event.questions);
@@ -76,14 +109,14 @@ class ChatView {
       case "hint":
         showHint(event.text);
         break;
-      case "fold":
-        this.scrollback.setOpen(event.is_open);
-        break;
       case "insert":
         if (event.client === client) this.composer.insert(event.text);
         break;
       case "copy":
         if (event.client === client) void this.copy(event.text);
+        break;
+      case "gone":
+        void this.reopen();
         break;
       case "closed":
         this.showClosed(event);
@@ -95,15 +128,21 @@ class ChatView {
     this.scrollback.setLive(event.html);
     this.composer.setWorking(event.is_working);
     if (event.is_working) this.start.close();
+    if (this.wasWorking !== event.is_working) this.announcement.textContent = event.is_working ? "Working" : "Done";
     if (this.wasWorking && !event.is_working) this.context.sidebar.refresh();
     this.wasWorking = event.is_working;
   }
 
   showSession(session) {
-    const path = `/chat/${encodeURIComponent(session)}`;
-    this.context.replacePath(path);
+    if (this.session && this.session !== session) this.context.sidebar.refresh();
+    this.session = session;
+    this.context.replacePath(`/chat/${encodeURIComponent(session)}`);
     if (this.isNew) void this.start.open();
     this.isNew = false;
+  }
+
+  toggleDetails() {
+    this.composer.showDetailsState(this.scrollback.toggleDetails());
   }
 
   async copy(text) {
@@ -114,11 +153,23 @@ class ChatView {
     }
   }
 
-  showClosed({ problem, fix, session }) {
+  button(label, run) {
+    return element("button", { type: "button", class: "button primary", onclick: run }, label);
+  }
+
+  showClosed({ problem, fix, session, reason }) {
+    this.session = session;
+    if (reason === "idle") return void this.reopen();
+    const resume = this.button(problem ? "Retry" : "Resume", () => (session ? this.reopen() : location.reload()));
+    const start = this.button("New chat", () => this.context.navigate("/chat/new"));
+    if (reason === "deleted") this.showEnded(pageState("empty", "This session was deleted", "", start));
+    else this.showEnded(problem ? pageState("error", problem, fix, resume) : pageState("empty", "This chat was closed", "", resume));
+  }
+
+  showEnded(state) {
     this.composer.root.hidden = true;
     this.scrollback.setLive("");
-    const reopen = element("button", { type: "button", class: "button primary", onclick: () => location.reload() }, "Resume");
-    const state = problem ? pageState("error", problem, fix) : pageState("empty", "This chat was closed", "", session ? reopen : "");
-    this.questions.root.replaceChildren(state);
+    this.start.close();
+    this.ended.replaceChildren(state);
   }
 }

@@ -2,14 +2,18 @@
 
 import { postJson } from "./api.js";
 import { debounce, element, showHint } from "./dom.js";
+import { MessagePreview } from "./message_preview.js";
 
 const IMAGE_TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const MAX_IMAGE_BYTES = 8 * 1024 * 1024;
+const MAX_COMPLETED_CHARACTERS = 10000;
 
 export class Composer {
-  constructor(chat, client) {
-    this.chat = chat;
+  /** `toggleDetails()` expands or collapses tool results and thinking; `onSend()` is called for each message. */
+  constructor(client, { toggleDetails, onSend }) {
+    this.onSend = onSend;
     this.client = client;
+    this.toggleDetails = toggleDetails;
     this.images = [];
     this.isWorking = false;
     this.history = [];
@@ -17,6 +21,7 @@ export class Composer {
     this.warnedText = "";
     this.completions = [];
     this.marked = -1;
+    this.preview = new MessagePreview(chat);
     this.build();
     this.complete = debounce(() => void this.requestCompletions(), 60);
   }
@@ -37,6 +42,10 @@ export class Composer {
     });
     this.menu = element("ul", { class: "completions", id: "completions", role: "listbox", "aria-label": "Completions", hidden: true });
     this.attachments = element("div", { class: "attachments" });
+    this.files = element("input", { type: "file", accept: IMAGE_TYPES.join(), multiple: true, hidden: true, onchange: () => this.attachAll(this.files.files) });
+    const attach = element("button", { type: "button", class: "button ghost", title: "Attach images; you can also paste or drop them", onclick: () => this.files.click() }, "Attach");
+    this.detailsButton = element("button", { type: "button", class: "button ghost details-toggle", onclick: () => this.toggleDetails() });
+    this.showDetailsState(false);
     this.sendButton = element("button", { type: "submit", class: "button primary" }, "Send");
     this.queueButton = element("button", { type: "button", class: "button", hidden: true, title: "Send after the current work (Alt+Enter)", onclick: () => void this.send(true) }, "Queue");
     this.stopButton = element("button", { type: "button", class: "button danger", hidden: true, title: "Stop (Esc)", onclick: () => this.press("cancel") }, "Stop");
@@ -46,7 +55,9 @@ export class Composer {
       this.menu,
       this.attachments,
       this.input,
-      element("div", { class: "composer-actions" }, this.stopButton, this.queueButton, this.sendButton),
+      this.preview.root,
+      this.files,
+      element("div", { class: "composer-actions" }, attach, this.detailsButton, element("span", { class: "space" }), this.stopButton, this.queueButton, this.sendButton),
     );
   }
 
@@ -56,10 +67,16 @@ export class Composer {
 
   setWorking(isWorking) {
     this.isWorking = isWorking;
+    this.root.classList.toggle("working", isWorking);
     this.stopButton.hidden = !isWorking;
     this.queueButton.hidden = !isWorking;
     this.sendButton.textContent = isWorking ? "Steer" : "Send";
     this.sendButton.title = isWorking ? "Delivered after the running tool calls (Enter)" : "Send (Enter)";
+  }
+
+  showDetailsState(isOpen) {
+    this.detailsButton.textContent = isOpen ? "Collapse all" : "Expand all";
+    this.detailsButton.title = `${isOpen ? "Collapse" : "Expand"} tool results and thinking (Ctrl+O)`;
   }
 
   insert(text) {
@@ -75,6 +92,7 @@ export class Composer {
 
   onInput() {
     this.grow();
+    this.preview.update(this.isWorking ? "" : this.input.value);
     this.complete();
   }
 
@@ -101,14 +119,24 @@ export class Composer {
     } else if (event.key === "Escape") {
       event.preventDefault();
       this.press("cancel");
-    } else if (event.key === "ArrowUp" && !this.input.value) {
+    } else if (event.key === "ArrowUp" && !this.input.value && this.isWorking) {
       event.preventDefault();
-      if (this.isWorking) this.press("unqueue");
-      else this.recall(-1);
+      this.press("unqueue");
+    } else if (["ArrowUp", "ArrowDown"].includes(event.key) && this.isRecalling()) {
+      event.preventDefault();
+      this.recall(event.key === "ArrowUp" ? -1 : 1);
+    } else if (event.key === "o" && event.ctrlKey) {
+      event.preventDefault();
+      this.toggleDetails();
     } else if (event.key === "b" && event.ctrlKey && this.isWorking) {
       event.preventDefault();
       this.press("background");
     }
+  }
+
+  /** Whether the input is empty or an earlier message that was not edited. */
+  isRecalling() {
+    return this.input.value === (this.history[this.historyAt] ?? "");
   }
 
   recall(step) {
@@ -132,10 +160,14 @@ export class Composer {
     if (text.includes("@") && text !== this.warnedText && (await this.warnsOfMissing(text))) return;
     const images = this.images.map(({ media_type, data }) => ({ media_type, data }));
     this.sendButton.disabled = true;
+    this.onSend();
+    this.input.value = ""; // at once: a question that follows gets the focus unless the user types on
+    this.grow();
     try {
       await postJson(`/api/chats/${this.chat}/messages`, { text, client: this.client, images, waits });
     } catch (error) {
       showHint([error.problem, error.fix].filter(Boolean).join(": "));
+      this.insert(text);
       return;
     } finally {
       this.sendButton.disabled = false;
@@ -145,8 +177,7 @@ export class Composer {
     this.warnedText = "";
     this.images = [];
     this.showAttachments();
-    if (this.input.value === text) this.input.value = "";
-    this.grow();
+    this.preview.update("");
   }
 
   async warnsOfMissing(text) {
@@ -163,6 +194,7 @@ export class Composer {
 
   async requestCompletions() {
     const typed = this.input.value.slice(0, this.input.selectionStart);
+    if (typed.length > MAX_COMPLETED_CHARACTERS) return this.closeMenu();
     if (!/(^\/[^\n]*$)|(@\S*$)|(@["'][^"'\n]*$)/.test(typed)) return this.closeMenu();
     let found;
     try {
@@ -223,10 +255,36 @@ export class Composer {
   }
 
   onPaste(event) {
-    const files = [...(event.clipboardData?.files ?? [])].filter((file) => IMAGE_TYPES.includes(file.type));
-    if (!files.length) return;
+    const files = [...(event.clipboardData?.files ?? [])];
+    if (!files.some((file) => IMAGE_TYPES.includes(file.type))) return;
     event.preventDefault();
-    for (const file of files) void this.attach(file);
+    this.attachAll(files);
+  }
+
+  /** Attaches images that are dropped on `area`. */
+  acceptDrops(area) {
+    const mark = (isOver) => area.classList.toggle("drop-target", isOver);
+    area.addEventListener("dragover", (event) => {
+      if (!event.dataTransfer.types.includes("Files")) return;
+      event.preventDefault();
+      mark(true);
+    });
+    area.addEventListener("dragleave", (event) => mark(area.contains(event.relatedTarget)));
+    area.addEventListener("drop", (event) => {
+      mark(false);
+      if (!event.dataTransfer.files.length) return;
+      event.preventDefault();
+      this.attachAll(event.dataTransfer.files);
+    });
+  }
+
+  attachAll(files) {
+    for (const file of files) {
+      if (IMAGE_TYPES.includes(file.type)) void this.attach(file);
+      else showHint(`${file.name} is no PNG, JPEG, GIF or WebP image; mention a file of the workspace with @`);
+    }
+    this.files.value = "";
+    this.focus();
   }
 
   async attach(file) {

@@ -61,3 +61,10 @@ export function debounce(run, milliseconds) {
     timer = setTimeout(() => run(...values), milliseconds);
   };
 }
+
+/** Saves a text as a file. */
+export function downloadText(text, name) {
+  const url = URL.createObjectURL(new Blob([text]));
+  element("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}

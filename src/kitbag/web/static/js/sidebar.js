@@ -1,16 +1,17 @@
 // The list of sessions: newest first, searched on the server, loaded page by page.
 
 import { getJson, getText, postJson } from "./api.js";
-import { debounce, element, showHint } from "./dom.js";
+import { debounce, downloadText, element, showHint } from "./dom.js";
 
 const PAGE = 50;
+const MAX_REFRESHED = 200;
 const DOT_STATES = { open: "running", completed: "completed", interrupted: "waiting", cancelled: "waiting", empty: "waiting" };
 
 export class Sidebar {
   constructor(root, navigate) {
     this.root = root;
     this.navigate = navigate;
-    this.offset = 0;
+    this.loads = 0;
     this.path = "";
     this.search = element("input", {
       type: "search",
@@ -31,18 +32,18 @@ export class Sidebar {
     );
   }
 
-  async refresh() {
-    this.offset = 0;
-    await this.load(true);
+  /** Loads the list again, as long as it is. */
+  refresh() {
+    return this.load(true, 0, Math.min(Math.max(this.list.querySelectorAll("a").length, PAGE), MAX_REFRESHED));
   }
 
   loadMore() {
-    this.offset += PAGE;
-    return this.load(false);
+    return this.load(false, this.list.querySelectorAll("a").length, PAGE);
   }
 
-  async load(replaces) {
-    const query = new URLSearchParams({ q: this.search.value, all: this.all.checked ? "1" : "0", offset: this.offset, limit: PAGE });
+  async load(replaces, offset, limit) {
+    const current = ++this.loads;
+    const query = new URLSearchParams({ q: this.search.value, all: this.all.checked ? "1" : "0", offset, limit });
     let found;
     try {
       found = await getJson(`/api/sessions?${query}`);
@@ -50,6 +51,7 @@ export class Sidebar {
       if (replaces) this.list.replaceChildren(element("li", { class: "state state-error" }, error.problem ?? String(error)));
       return;
     }
+    if (current !== this.loads) return; // the user has typed on
     const items = found.sessions.map((session) => this.item(session));
     if (replaces) this.list.replaceChildren(...items);
     else this.list.append(...items);
@@ -57,7 +59,7 @@ export class Sidebar {
       const text = this.search.value ? "No session matches." : "No sessions yet.";
       this.list.replaceChildren(element("li", { class: "state state-empty" }, text));
     }
-    this.more.hidden = found.sessions.length < PAGE;
+    this.more.hidden = found.sessions.length < limit;
     this.mark(this.path);
   }
 
@@ -92,9 +94,10 @@ export class Sidebar {
       element(
         "div",
         { class: "menu-items" },
+        action("Context", () => this.navigate(`/context/${encodeURIComponent(session.id)}`)),
         action("Fork", () => this.navigate(`/chat/${encodeURIComponent(session.id)}?fork=1`)),
-        action("Export as Markdown", async () => download(await getText(`${path}/export`), `${session.id}.md`)),
-        action("Export as JSON", async () => download(await getText(`${path}/export?format=json`), `${session.id}.json`)),
+        action("Export as Markdown", async () => downloadText(await getText(`${path}/export`), `${session.id}.md`)),
+        action("Export as JSON", async () => downloadText(await getText(`${path}/export?format=json`), `${session.id}.json`)),
         action("Delete…", () => this.delete(session, path), "danger"),
       ),
     );
@@ -126,12 +129,6 @@ export class Sidebar {
       else link.removeAttribute("aria-current");
     }
   }
-}
-
-function download(text, name) {
-  const url = URL.createObjectURL(new Blob([text]));
-  element("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
 export function relativeTime(text) {

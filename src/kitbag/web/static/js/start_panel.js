@@ -10,9 +10,9 @@ const CHOICES = [
 ];
 
 export class StartPanel {
-  constructor(chat, client) {
-    this.chat = chat;
+  constructor(client) {
     this.client = client;
+    this.current = {};
     this.root = element("div", { class: "start-panel", hidden: true, role: "group", "aria-label": "Start with" });
   }
 
@@ -20,7 +20,19 @@ export class StartPanel {
     const lists = await Promise.all(CHOICES.map(({ command }) => this.choices(command)));
     const fields = CHOICES.map((choice, at) => this.field(choice, lists[at])).filter(Boolean);
     this.root.replaceChildren(...fields);
+    this.showCurrent(this.current);
     this.root.hidden = !fields.length;
+  }
+
+  /** Persona, model and mode as they are now. */
+  showCurrent(current) {
+    this.current = current;
+    for (const select of this.root.querySelectorAll("select")) {
+      const value = current[select.name] || "none";
+      select.options[0].textContent = value;
+      select.value = [...select.options].some((option) => option.value === value) ? value : "";
+      select.options[0].hidden = Boolean(select.value);
+    }
   }
 
   close() {
@@ -38,7 +50,7 @@ export class StartPanel {
   field({ label, command }, choices) {
     if (choices.length < 2) return null;
     const options = choices.map(({ text, description }) => element("option", { value: text, title: description }, text));
-    const select = element("select", { onchange: () => this.choose(command, select) }, element("option", { value: "" }, "default"), ...options);
+    const select = element("select", { name: command, onchange: () => this.choose(command, select) }, element("option", { value: "" }), ...options);
     return element("label", { class: "field start-choice" }, label, select);
   }
 

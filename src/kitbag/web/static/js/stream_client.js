@@ -16,6 +16,7 @@ export class StreamClient {
     this.failures = 0;
     this.isRunning = false;
     this.abort = null;
+    this.sending = Promise.resolve();
   }
 
   start(token) {
@@ -38,7 +39,13 @@ export class StreamClient {
     if (this.numbers.delete(topic)) void this.sendTopics();
   }
 
-  async sendTopics(restart = []) {
+  /** One request after another: an older one that arrives later would undo a newer one. */
+  sendTopics(restart = []) {
+    this.sending = this.sending.then(() => this.sendTopicsNow(restart));
+    return this.sending;
+  }
+
+  async sendTopicsNow(restart) {
     if (!this.stream) return;
     try {
       const response = await this.post(`/api/stream/${this.stream}`, { restart });
