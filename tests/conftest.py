@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from kitbag.assembly.open_store import DATABASE_URL_VARIABLE
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from support.disk import Disk, skip_syncs
 from support.forked import Forkserver
 from support.matrix import LONG, examples, leave_out_long
+from support.stores import choose_stores, use_postgres
 from support.waiting import TEST_TIMEOUT, wait_until
 
 if TYPE_CHECKING:
+    from support.fleets import Fleet
     from support.house import House
+    from support.postgres import Schema, Server
     from support.workshop import Nursery, Workshop
 
 
@@ -147,6 +151,38 @@ def forkserver() -> "Iterator[Forkserver]":
     made.close()
 
 
+@pytest.fixture(scope="session")
+def postgres() -> "Iterator[Server]":
+    from support.postgres import Server
+
+    made = Server()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def schema(postgres: "Server") -> "Iterator[Schema]":
+    from support.postgres import new_schema
+
+    with new_schema(postgres) as made:
+        yield made
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    choose_stores(metafunc)
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The kind of store that this test runs on."""
+    if request.param == "postgres":
+        schema = request.getfixturevalue("schema")
+        use_postgres(schema, monkeypatch)
+        if "world" in request.fixturenames:
+            request.getfixturevalue("world").env[DATABASE_URL_VARIABLE] = schema.url
+    return str(request.param)
+
+
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(monkeypatch)
@@ -231,3 +267,16 @@ def repository(world: World) -> World:
         "permission-mode: acceptEdits\n---\nWork.\n",
     )
     return world
+
+
+@pytest.fixture
+def fleet(
+    world: World, nursery: "Nursery", schema: "Schema", postgres: "Server", monkeypatch: pytest.MonkeyPatch
+) -> "Iterator[Fleet]":
+    from support.fleets import Fleet
+    from support.workshop import opened
+
+    use_postgres(schema, monkeypatch)
+    world.env[DATABASE_URL_VARIABLE] = schema.url
+    with opened(world, nursery) as workshop:
+        yield Fleet(workshop, schema, postgres)

@@ -150,6 +150,15 @@ SETTINGS: tuple[Setting, ...] = (
         description="default model (`--model`), as `provider/model`",
     ),
     Setting(
+        key="store.database_url",
+        kind="text",
+        default="",
+        description=(
+            "PostgreSQL database for sessions, tasks and approvals that several machines share "
+            "(`KITBAG_DATABASE_URL`); empty: a file on this machine"
+        ),
+    ),
+    Setting(
         key="limits.turns",
         kind="count",
         default=200,
@@ -284,6 +293,15 @@ SETTINGS: tuple[Setting, ...] = (
         kind="count",
         default=20,
         description="maximum number of concurrent background tasks per nesting level",
+    ),
+    Setting(
+        key="tasks.queue",
+        kind="text",
+        default="",
+        description=(
+            "queue of background agents that are started here, for workers of any machine that share the database "
+            "(`kitbag worker --queue`); empty: only this machine runs them"
+        ),
     ),
     Setting(
         key="tasks.idle",

@@ -10,6 +10,8 @@ from kitbag.messages import Usage
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
 
+pytestmark = pytest.mark.usefixtures("store")
+
 
 class Clock:
     def __init__(self) -> None:

@@ -11,6 +11,8 @@ from kitbag.messages import Image
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.redaction import Redactor
 
+pytestmark = pytest.mark.usefixtures("store")
+
 ENTRY = JournalEntry("session/one", "user", {})
 
 

@@ -25,6 +25,8 @@ from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 from support.matrix import examples
 
+pytestmark = pytest.mark.usefixtures("store")
+
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Any:
@@ -340,6 +342,7 @@ def _damage(path: str, choice: int, cut: int, garbage: str) -> None:
     connection.close()
 
 
+@pytest.mark.file_store
 @settings(max_examples=examples(150))
 @given(
     choice=st.integers(0, 50),

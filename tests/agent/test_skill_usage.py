@@ -17,6 +17,8 @@ from kitbag.testing import Step
 from support.house import House, load
 from support.routing_set import SKILLS
 
+pytestmark = pytest.mark.usefixtures("store")
+
 MESSAGE = "the users query is slow, which index do we need in postgres?"
 
 

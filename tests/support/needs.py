@@ -18,33 +18,33 @@ def bubblewrap() -> None:
     """Skips the test, or fails it in CI, where bubblewrap does not run."""
     found = detect_sandbox()
     if found.kind != "bubblewrap":
-        _missing(f"bubblewrap does not run here: {found.problem}; {HOW}")
+        missing(f"bubblewrap does not run here: {found.problem}; {HOW}")
 
 
 def sandlock() -> None:
     version, problem = detect_landlock()
     if not version:
-        _missing(f"sandlock does not run here: {problem}; it needs Linux 6.12 or newer")
+        missing(f"sandlock does not run here: {problem}; it needs Linux 6.12 or newer")
 
 
 def package(name: str) -> None:
     """One that the project's own `dev` extra installs."""
     if find_spec(name) is None:
-        _missing(f"{name} is not installed; pip install -e '.[dev]' brings it")
+        missing(f"{name} is not installed; pip install -e '.[dev]' brings it")
 
 
 def chromium() -> None:
     """Skips the test, or fails it in CI, where the browser or what drives it is missing."""
     package("playwright")
     if shutil.which("chromium") is None:
-        _missing("Chromium is not installed; scripts/system-packages installs it")
+        missing("Chromium is not installed; scripts/system-packages installs it")
 
 
 def axe_core() -> Path:
     """The path of its script; skips the test, or fails it in CI, where it is not installed."""
     path = ROOT / ".cache/axe-core/node_modules/axe-core/axe.min.js"
     if not path.exists():
-        _missing("axe-core is not installed; scripts/axe-core installs it with npm")
+        missing("axe-core is not installed; scripts/axe-core installs it with npm")
     return path
 
 
@@ -52,11 +52,11 @@ def conformance_suite() -> str:
     """The path of its program; skips the test, or fails it in CI, where it is not installed."""
     path = ROOT / ".cache/mcp-conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js"
     if shutil.which("node") is None or not path.exists():
-        _missing("the MCP conformance suite is not installed; scripts/conformance-suite installs it with npm")
+        missing("the MCP conformance suite is not installed; scripts/conformance-suite installs it with npm")
     return str(path)
 
 
-def _missing(reason: str) -> None:
+def missing(reason: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

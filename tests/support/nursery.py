@@ -14,8 +14,8 @@ if __name__ == "__main__":
     sys.path[0] = os.path.dirname(sys.path[0])  # the folder of this script was there
 
 from kitbag.agent.session import new_session_id
+from kitbag.assembly.open_store import open_store
 from kitbag.store import fault_points
-from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.task import TaskRequest
@@ -27,10 +27,14 @@ def _work(given: dict[str, Any]) -> None:
     home = given["environment"]["KITBAG_HOME"]
     if given["kind"] == "worker":
         run_worker(
-            home, idle_seconds=given["idle"], max_concurrent=given["at_once"], log=lambda text: print(text, flush=True)
+            home,
+            idle_seconds=given["idle"],
+            max_concurrent=given["at_once"],
+            queues=given.get("queues", ()),
+            log=lambda text: print(text, flush=True),
         )
         return
-    with Journal.open(journal_path(home), Redactor([])) as journal:
+    with open_store(home, Redactor([])) as journal:
         for wish in given["wishes"]:
             task = Board(journal).create(
                 new_session_id(),

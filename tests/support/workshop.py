@@ -81,9 +81,15 @@ class Workshop:
         self.nursery = nursery
         self.environment = {**world.env, "KITBAG_HOME": self.home}
         self.journal = Journal.open(journal_path(self.home), Redactor([]))
-        self.board = Board(self.journal)
+        self._board = Board(self.journal)
         self._workers: list[int] = []
         self.agent("doer")
+
+    @property
+    def board(self) -> Board:
+        """As of now."""
+        self.journal.catch_up()
+        return self._board
 
     def agent(self, name: str, **fields: str) -> None:
         given = {"tools": ", ".join(TOOLS), **fields}

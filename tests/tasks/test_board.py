@@ -25,6 +25,8 @@ from kitbag.tasks.task import Task, TaskRequest, TaskResult
 from kitbag.tasks.version import is_newer
 from support.waiting import TEST_TIMEOUT
 
+pytestmark = pytest.mark.usefixtures("store")
+
 DONE = TaskResult(status="completed", text="Done.")
 
 
@@ -100,6 +102,7 @@ def test_what_was_ended_is_begun_by_nobody_and_can_be_resumed_by_a_person(board:
     assert board.find(task.id).status == "completed"
 
 
+@pytest.mark.file_store
 def test_an_end_counts_also_when_somebody_came_too_late_right_after(board: Board, path: str) -> None:
     task = put(board)
     claim(board, task)
@@ -242,7 +245,7 @@ def test_who_is_alive_is_known_by_more_than_a_number() -> None:
     assert Owner(machine=f"elsewhere/{me.machine}", boot="before", pid=1, started="1").check_alive() is None
     in_another_container = msgspec.structs.replace(me, machine=f"{socket.gethostname()}/pid:[1]")
     assert in_another_container.check_alive() is None
-    assert msgspec.structs.replace(me, machine="elsewhere/pid:[1]").is_alive()
+    assert msgspec.structs.replace(me, machine="elsewhere/pid:[1]").check_alive() is None
 
 
 def test_versions_are_compared_by_their_numbers() -> None:
@@ -275,6 +278,7 @@ TWO_AT_WORK = textwrap.dedent("""
 """)
 
 
+@pytest.mark.file_store
 def test_of_fifty_tasks_that_two_processes_want_each_has_one_owner_and_one_end(board: Board, path: str) -> None:
     tasks = [put(board, f"{number:012x}") for number in range(50)]
     code = [sys.executable, "-c", TWO_AT_WORK, path]
@@ -296,6 +300,7 @@ def test_of_fifty_tasks_that_two_processes_want_each_has_one_owner_and_one_end(b
             assert found.text == name
 
 
+@pytest.mark.file_store
 class TestAStoreThatFails:
     def test_a_full_disk_and_a_newer_version_are_clear_errors_and_nothing_is_lost(
         self, board: Board, path: str, monkeypatch: pytest.MonkeyPatch

@@ -36,7 +36,7 @@ from support.delegating import AN_AGENT, results, script, task
 from support.house import House
 from support.waiting import TEST_TIMEOUT, until_true
 
-pytestmark = pytest.mark.usefixtures("kitbag_home", "explore_allowed")
+pytestmark = pytest.mark.usefixtures("store", "kitbag_home", "explore_allowed")
 
 
 def test_an_agent_works_in_a_context_of_its_own_and_only_its_answer_comes_back(world: World) -> None:

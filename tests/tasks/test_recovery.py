@@ -9,6 +9,8 @@ import pytest
 from kitbag.store.fault_points import TASK_POINTS
 from support.workshop import Workshop, call
 
+pytestmark = pytest.mark.usefixtures("store")
+
 UNKNOWN = "interrupted (unknown outcome)"
 STEPS = (
     call("Bash", "b1", command="echo one >> effects"),

@@ -32,6 +32,8 @@ from support.house import House
 from support.waiting import TEST_TIMEOUT
 from support.workshop import Workshop, call
 
+pytestmark = pytest.mark.usefixtures("store")
+
 
 @pytest.fixture
 def workshop(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:

@@ -31,6 +31,7 @@ from kitbag.assembly.environment import load_run_environment, trust_lost_notices
 from kitbag.assembly.mentions import MentionedContent, read_mentions
 from kitbag.assembly.model_sources import load_model_sources
 from kitbag.assembly.open_journal import journal_damage_notices, open_journal
+from kitbag.assembly.open_store import database_url
 from kitbag.assembly.skill_loading import find_unusable_skills, unusable_skill_notices
 from kitbag.assembly.switch_notices import list_switches, restored_tool_notices
 from kitbag.assembly.user_permissions import load_run_permissions
@@ -75,7 +76,7 @@ class BaseAgent(AgentResources):
         # Only the user's own settings decide where a model is.
         self.sources, problems = load_model_sources(load_settings(places.kitbag_home, ()))
         self._add_diagnostics(problems)
-        self.journal = self._journal_override or self._open_journal(places, self.sources)
+        self.journal = self._journal_override or await self._open_journal(places, self.sources)
         # In a thread: reading a long session must not stall the chat.
         self.session = await asyncio.to_thread(self._find_session, places)
         if not (self.options.resume and self.options.fork):
@@ -114,8 +115,11 @@ class BaseAgent(AgentResources):
             self.session, self.skills, self.toolset, self.delegation, self.server_prompt
         )
 
-    def _open_journal(self, places: Places, sources: ModelSources) -> Journal:
-        journal = open_journal(places.kitbag_home, sources)
+    async def _open_journal(self, places: Places, sources: ModelSources) -> Journal:
+        if database_url(places.kitbag_home):  # connects
+            journal = await asyncio.to_thread(open_journal, places.kitbag_home, sources)
+        else:
+            journal = open_journal(places.kitbag_home, sources)
         self._exit_stack.callback(journal.close)
         self.notices += journal_damage_notices(places.kitbag_home)
         return journal

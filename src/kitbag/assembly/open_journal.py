@@ -7,11 +7,12 @@ import os
 from typing import cast
 
 from kitbag.assembly.model_sources import list_key_values, load_model_sources
+from kitbag.assembly.open_store import open_store
 from kitbag.events import Notice
 from kitbag.models.model_selection import ModelSources
 from kitbag.settings import load_settings
 from kitbag.store import damage_notices
-from kitbag.store.journal import Journal, journal_path
+from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
 from kitbag.store.secret_names import has_secret_value
 
@@ -22,7 +23,10 @@ def open_journal(kitbag_home: str, sources: ModelSources | None = None) -> Journ
         sources, _ = load_model_sources(load_settings(kitbag_home, ()))
     secrets = [value for name, value in os.environ.items() if has_secret_value(name)]
     secrets += [*list_key_values(sources), *_server_secrets(kitbag_home)]
-    return Journal.open(journal_path(kitbag_home), Redactor(secrets))
+    journal = open_store(kitbag_home, Redactor(secrets))
+    if journal.is_shared:
+        journal.queue = str(load_settings(kitbag_home, ()).get("tasks.queue")) or journal.home_queue
+    return journal
 
 
 def _server_secrets(kitbag_home: str) -> list[str]:

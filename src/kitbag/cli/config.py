@@ -21,6 +21,7 @@ from kitbag.settings import (
     parse_value,
     write_setting,
 )
+from kitbag.store.database_url import hide_password
 
 if TYPE_CHECKING:
     from kitbag.permissions.model import Effect
@@ -81,13 +82,18 @@ class _SettingRow(NamedTuple):
 
 
 def _rows(settings: Settings) -> list[_SettingRow]:
-    rows = [_SettingRow(one.key, settings.get_sourced(one.key), one.description) for one in SETTINGS]
+    rows = [_SettingRow(one.key, _without_password(settings.get_sourced(one.key)), one.description) for one in SETTINGS]
     for group in STATE_GROUPS:
         rows += [
             _SettingRow(f"{group}.{name}", state, "state") for name, state in sorted(settings.states(group).items())
         ]
     variables = sorted(settings.sourced_variables().items())
     return rows + [_SettingRow(f"{VARIABLES_GROUP}.{name}", value, "a value") for name, value in variables]
+
+
+def _without_password(setting: SourcedValue) -> SourcedValue:
+    value = setting.value
+    return setting._replace(value=hide_password(value)) if isinstance(value, str) and "://" in value else setting
 
 
 def _print_json(rows: list[_SettingRow]) -> None:
@@ -115,6 +121,7 @@ def set_(key: str, value: str, project: bool, as_json: bool) -> None:
     path = _settings_file(project=project)
     write_setting(path, key, parsed)
     warnings = _check_persona(key, str(parsed)) if key in ("team", "persona") and parsed else []
+    parsed = _without_password(SourcedValue(parsed, path)).value
     if as_json:
         return output.as_json({"key": key, "value": parsed, "file": path, "warnings": warnings})
     for warning in warnings:

@@ -8,6 +8,7 @@ import sys
 import click
 import msgspec
 
+from kitbag.assembly.open_store import database_url
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, open_registry
 from kitbag.library.scopes import find_places
@@ -38,7 +39,7 @@ def command(dirs: tuple[str, ...], team: str, persona: str, details: bool, as_js
                 "counts": diagnosis.counts,
                 "roots": [root.to_json() for root in diagnosis.roots],
                 "protection": _protection_json(diagnosis.protection),
-                "store": read_status(home).to_json(),
+                "store": read_status(home, database_url(home)).to_json(),
                 "diagnostics": [output.diagnostic_json(d) for d in diagnosis.diagnostics],
             }
         )
@@ -46,7 +47,9 @@ def command(dirs: tuple[str, ...], team: str, persona: str, details: bool, as_js
         roots = root_table(diagnosis, path_first=True)
         output.table(roots.headers, roots.rows)
         output.echo()
-        output.fields([*sandbox_fields(diagnosis).pairs, ("stored", describe_store(read_status(home)))])
+        output.fields(
+            [*sandbox_fields(diagnosis).pairs, ("stored", describe_store(read_status(home, database_url(home))))]
+        )
         output.echo()
         groups = group_diagnostics(diagnosis.diagnostics, details)
         for group in groups:

@@ -1,13 +1,13 @@
 """`kitbag permissions pending` and `answer`: shows and answers approval questions of background tasks."""
 
 import contextlib
-import os
 from collections.abc import Generator, Iterator
 from typing import Any
 
 import click
 
 from kitbag.assembly.open_journal import open_journal
+from kitbag.assembly.open_store import has_journal
 from kitbag.cli import output
 from kitbag.cli.block_lines import block_lines
 from kitbag.cli.library_options import json_option
@@ -18,14 +18,13 @@ from kitbag.library.scopes import find_places
 from kitbag.permissions.approvals.approval import ApprovalAnswer
 from kitbag.permissions.approvals.question_view import GUTTER, visible_lines
 from kitbag.permissions.approvals.queue import CONTAINS_CREDENTIALS, ApprovalQueue, PendingApproval, require_person
-from kitbag.store.journal import journal_path
 
 
 @contextlib.contextmanager
 def _open_queue() -> Generator[ApprovalQueue | None, None, None]:
     """None if there is no journal: reading questions creates none."""
     home = find_places().kitbag_home
-    if not os.path.lexists(journal_path(home)):
+    if not has_journal(home):
         yield None
         return
     with open_journal(home) as journal:

@@ -32,6 +32,7 @@ _COMMAND_GROUPS = {
         "web": "Open the web UI in a browser.",
         "undo": "Undo file changes made by an agent.",
         "worker": "Run background tasks; starts automatically when needed.",
+        "fleet": "Show workers and queues, drain workers, retry failed tasks.",
     },
     "Connect models and tools": {
         "setup": "Choose a model, store its API key and test it.",

@@ -34,16 +34,15 @@ def command() -> None:
 def list_(everything: bool, here: bool, limit: int, as_json: bool) -> None:
     """List sessions in this directory, newest first. To resume one: kitbag --resume ID."""
     from kitbag.agent.session_list import count_sessions, list_sessions
-    from kitbag.store.journal import Journal, journal_path
+    from kitbag.assembly.open_store import has_journal, open_store
     from kitbag.store.redaction import Redactor
 
     places = find_places()
-    path = journal_path(places.kitbag_home)
     directory = "" if everything and not here else places.cwd
     rows: list[Any] = []
     elsewhere = 0
-    if os.path.lexists(path):  # reading creates no journal
-        with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
+    if has_journal(places.kitbag_home):
+        with open_store(places.kitbag_home, Redactor.from_environment(os.environ)) as journal:
             rows = list_sessions(journal, directory, limit or -1)
             count = count_sessions(journal, directory)
             elsewhere = count_sessions(journal) - count
@@ -194,10 +193,10 @@ def delete(session_id: str, as_json: bool) -> None:
 def _open_journal(session_id: str) -> "Generator[Journal, None, None]":
     """Raises NotFoundError if there is no journal: reading creates none."""
     from kitbag.assembly.open_journal import open_journal
-    from kitbag.store.journal import journal_path
+    from kitbag.assembly.open_store import has_journal
 
     home = find_places().kitbag_home
-    if not os.path.lexists(journal_path(home)):
+    if not has_journal(home):
         wanted = f"no session named {session_id[:80]!r}" if session_id else "no sessions yet"
         raise NotFoundError(wanted, "there are no sessions yet" if session_id else "start one with `kitbag`")
     with open_journal(home) as journal:

@@ -69,17 +69,17 @@ def _explain_session(
     from kitbag.agent.resume import resume
     from kitbag.agent.session_list import find_session, named_sessions
     from kitbag.agent.session_routing import read_routing
+    from kitbag.assembly.open_store import has_journal, open_store
     from kitbag.library.registry import Registry
     from kitbag.library.scopes import find_places
     from kitbag.packing.routing_explanation import explain_routing
     from kitbag.runtime.skill_history import use_history
-    from kitbag.store.journal import Journal, journal_path
     from kitbag.store.redaction import Redactor
 
-    path = journal_path(find_places().kitbag_home)
-    if not os.path.lexists(path):
+    home = find_places().kitbag_home
+    if not has_journal(home):
         raise NotFoundError(f"no session named {name[:80]!r}", "there are no sessions yet")
-    with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
+    with open_store(home, Redactor.from_environment(os.environ)) as journal:
         session_id = find_session(named_sessions(journal, name), name).id
         header = resume(journal, session_id).header
         text, state, number = read_routing(journal, session_id, turn)

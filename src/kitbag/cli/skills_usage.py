@@ -1,6 +1,5 @@
 """`kitbag skills usage`: how skills were used in this workspace."""
 
-import os
 from typing import Any
 
 import click
@@ -17,13 +16,13 @@ def usage(reset: bool, as_json: bool) -> None:
     """Show how often skills were suggested, loaded, found by search and invoked in this workspace."""
     from kitbag.agent.skill_usage import read_usage, reset_usage
     from kitbag.assembly.open_journal import open_journal
+    from kitbag.assembly.open_store import has_journal
     from kitbag.library.routing.usage_prior import weigh_loads
     from kitbag.settings import load_settings
-    from kitbag.store.journal import journal_path
 
     places = find_places()
     rows: list[Any] = []
-    if os.path.lexists(journal_path(places.kitbag_home)):  # reading creates no journal
+    if has_journal(places.kitbag_home):
         with open_journal(places.kitbag_home) as journal:
             if reset:
                 reset_usage(journal, places.project)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import sys
 from collections.abc import Generator
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import click
 
 from kitbag.assembly.open_journal import open_journal
+from kitbag.assembly.open_store import has_journal
 from kitbag.cli import interruption, output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import all_directories_option, json_option, limit_option
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import find_places
-from kitbag.store.journal import journal_path
 from kitbag.tasks.board import Board
 from kitbag.text.human_format import format_cost
 from kitbag.views.tasks import (
@@ -35,7 +34,7 @@ from kitbag.views.tasks import (
 def open_board(*, create: bool = False) -> Generator[Board, None, None]:
     """Reading creates no journal: without one there are no tasks."""
     kitbag_home = find_places().kitbag_home
-    if not create and not os.path.lexists(journal_path(kitbag_home)):
+    if not create and not has_journal(kitbag_home):
         raise NotFoundError("no tasks yet", "start one: kitbag agents run Explore 'What is this?'")
     with open_journal(kitbag_home) as journal:
         board = Board(journal)

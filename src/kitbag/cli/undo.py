@@ -71,17 +71,16 @@ def command(
         raise UsageError("--list can't be combined with other options", "remove the other options")
     if show and yes:
         raise UsageError("--show and --yes can't be combined", "remove one of them")
+    from kitbag.assembly.open_store import has_journal, open_store
     from kitbag.runtime.undo import INTERRUPTED_NOTICE, SessionUndo
-    from kitbag.store.journal import Journal, journal_path
     from kitbag.store.redaction import Redactor
 
     places = find_places()
-    path = journal_path(places.kitbag_home)
-    if not os.path.lexists(path):  # reading creates no journal
+    if not has_journal(places.kitbag_home):
         raise NotFoundError(
             "no sessions yet, so there is nothing to undo", 'start one with `kitbag` or `kitbag -p "PROMPT"`'
         )
-    with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
+    with open_store(places.kitbag_home, Redactor.from_environment(os.environ)) as journal:
         undo = SessionUndo(journal, places, session_id)
         if undo.recovered:
             output.remark(INTERRUPTED_NOTICE)

@@ -22,6 +22,7 @@ from kitbag.mcp_server.skill_uris import SkillUris
 
 if TYPE_CHECKING:
     from kitbag.assembly.parent_context import ParentContext
+    from kitbag.store.journal import Journal
     from kitbag.tasks.task_host import TaskHost
     from kitbag.tasks.worker_environments import SetupCache
 
@@ -53,6 +54,7 @@ class ServerState:
         self._reload_lock = asyncio.Lock()
         self._exit_stack = contextlib.AsyncExitStack()
         self._task_hosting: tuple[SetupCache, TaskHost] | None = None
+        self._hosting_lock = asyncio.Lock()
 
     @property
     def skill_uris(self) -> SkillUris:
@@ -114,27 +116,32 @@ class ServerState:
         """By the current rules, trust and files. Raises KitbagError."""
         from kitbag.tasks.task import TaskRequest
 
-        if self._task_hosting is None:
-            self._task_hosting = self._open_task_hosting()
+        async with self._hosting_lock:
+            if self._task_hosting is None:
+                journal = await asyncio.to_thread(self._open_journal)  # may connect to a database
+                self._task_hosting = self._open_task_hosting(journal)
         setups, host = self._task_hosting
         async with setups.acquire(
             TaskRequest(agent="", prompt="", directory=self.served.environment.places.cwd)
         ) as inherited:
             yield inherited, host
 
-    def _open_task_hosting(self) -> "tuple[SetupCache, TaskHost]":
+    def _open_journal(self) -> "Journal":
         from kitbag.assembly.model_sources import load_model_sources
         from kitbag.assembly.open_journal import open_journal
-        from kitbag.events import Notice
         from kitbag.settings import load_settings
+
+        home = self.served.environment.places.kitbag_home
+        return open_journal(home, load_model_sources(load_settings(home, ()))[0])
+
+    def _open_task_hosting(self, journal: "Journal") -> "tuple[SetupCache, TaskHost]":
+        from kitbag.events import Notice
         from kitbag.tasks.board import Board
         from kitbag.tasks.standalone_setup import load_standalone_setup
         from kitbag.tasks.task import TaskRequest
         from kitbag.tasks.task_host import TaskHost
         from kitbag.tasks.worker_environments import SetupCache
 
-        home = self.served.environment.places.kitbag_home
-        journal = open_journal(home, load_model_sources(load_settings(home, ()))[0])
         self._exit_stack.callback(journal.close)
 
         def log_notice(notice: Notice) -> None:

@@ -15,6 +15,7 @@ from kitbag.agent.context_ledger import MessagePieces, RequestPiece, prompt_piec
 from kitbag.agent.model_calls import CallHistory, DroppedSkill, ModelCall, read_calls
 from kitbag.agent.session_list import newest_session
 from kitbag.assembly.model_sources import load_model_sources
+from kitbag.assembly.open_store import open_store
 from kitbag.assembly.tool_list import all_tools
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
@@ -23,7 +24,6 @@ from kitbag.messages import usage_to_json
 from kitbag.models.catalog import ModelInfo, look_up_model
 from kitbag.models.provider import ToolSpec
 from kitbag.packing.catalog import parse_catalog_lines
-from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.text.human_format import format_count
 from kitbag.text.tokens import estimate_tokens
@@ -276,7 +276,7 @@ class SessionContext:
 
 def load_session_context(places: Places, session_id: str = "") -> SessionContext:
     """For a stored session. Raises NotFoundError if it does not exist, or if this directory has none."""
-    with Journal.open(journal_path(places.kitbag_home), Redactor.from_environment(os.environ)) as journal:
+    with open_store(places.kitbag_home, Redactor.from_environment(os.environ)) as journal:
         history = read_calls(journal, session_id or newest_session(journal, places.cwd))
     return make_session_context(places, history)
 

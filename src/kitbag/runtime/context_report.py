@@ -25,6 +25,7 @@ from kitbag.agent.resume import resume
 from kitbag.agent.session import Session
 from kitbag.agent.session_list import newest_session
 from kitbag.assembly.model_sources import load_model_sources
+from kitbag.assembly.open_store import open_store
 from kitbag.assembly.switch_notices import header_persona_name
 from kitbag.assembly.tool_list import all_tools
 from kitbag.library.registry import Registry
@@ -33,7 +34,6 @@ from kitbag.library.skill_files import read_skill_body
 from kitbag.models.catalog import ModelInfo, look_up_model
 from kitbag.models.provider import ToolSpec
 from kitbag.packing.catalog import parse_catalog_lines
-from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.text.tokens import estimate_tokens
 
@@ -56,7 +56,7 @@ class ContextInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 def report_session_context(places: Places, session_id: str = "") -> dict[str, Any]:
     """For a stored session. Raises NotFoundError if it does not exist, or if this directory has none."""
-    with Journal.open(journal_path(places.kitbag_home), Redactor.from_environment(os.environ)) as journal:
+    with open_store(places.kitbag_home, Redactor.from_environment(os.environ)) as journal:
         session = resume(journal, session_id or newest_session(journal, places.cwd))
         turns = read_turn_usage(session)
         before = session_before_last_reply(session)

@@ -6,16 +6,16 @@ Used by `kitbag skills explain` and by the web UI's library.
 import os
 
 from kitbag.agent.skill_usage import count_loads
+from kitbag.assembly.open_store import has_journal, open_store
 from kitbag.library.registry import Registry
 from kitbag.library.routing.usage_prior import set_load_counter
-from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 
 
 def use_history(registry: Registry) -> None:
-    path = journal_path(registry.places.kitbag_home)
-    if registry.settings.get("routing.learning") == "off" or not os.path.lexists(path):
+    home = registry.places.kitbag_home
+    if registry.settings.get("routing.learning") == "off" or not has_journal(home):
         return
-    with Journal.open(path, Redactor.from_environment(os.environ)) as journal:
+    with open_store(home, Redactor.from_environment(os.environ)) as journal:
         counts = count_loads(journal, registry.places.project)
     set_load_counter(registry, lambda: counts)

@@ -14,81 +14,26 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from kitbag.store import journal_file
+from kitbag.store.deleted_records import delete_rows, stream_seqs
 from kitbag.store.derived_tables import DerivedTable, JournalRecord, apply_rows, build_step
 from kitbag.store.fault_points import point
+from kitbag.store.fencing import FencedError, current_fences
 from kitbag.store.journal_file import JournalRecovery, store_error
 from kitbag.store.journal_integrity import checksum, last_used_seq, read_unchecked_until, row_problem
 from kitbag.store.journal_opening import open_journal_file
 from kitbag.store.journal_recovery import DAMAGE_STREAM
 from kitbag.store.journal_stamp import WalState, read_wal_salt, write_last_seq, write_stamp
+from kitbag.store.journal_watch import POLL_SECONDS, JournalWatch
 from kitbag.store.private_files import StoreError
 from kitbag.store.progress import report_progress
 from kitbag.store.redaction import Redactor
 
 __all__ = ["Journal", "JournalEntry", "JournalRecord", "journal_path"]
-POLL_SECONDS = 0.02
-"""The delay for records of another process; records of this process are noticed immediately."""
-
-
-class JournalWatch:
-    """Belongs to one event loop."""
-
-    __slots__ = ("_last_seq", "_loop", "_timer", "_waiters")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, last_seq: Callable[[], int]) -> None:
-        self._loop = loop
-        self._last_seq = last_seq
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._waiters
-
-    async def wait(self, after: int, timeout: float | None) -> bool:
-        """Whether a record after `after` appears within the timeout."""
-        waiter = (after, self._loop.create_future())
-        self._waiters.append(waiter)
-        try:
-            self.check()
-            async with asyncio.timeout(timeout):
-                await waiter[1]
-            return True
-        except TimeoutError:
-            return False
-        finally:
-            self._waiters.remove(waiter)
-            if not self._waiters and self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-
-    def check(self, written: int | None = None) -> None:
-        """`written`: the number of a record known to exist, which saves a query."""
-        open_waiters = [(after, future) for after, future in self._waiters if not future.done()]
-        if not open_waiters:
-            return
-        try:
-            last = self._last_seq() if written is None else written
-        except StoreError as error:
-            for _, future in open_waiters:
-                future.set_exception(StoreError(error.problem, error.fix))
-            return
-        for after, future in open_waiters:
-            if last > after:
-                future.set_result(None)
-        if self._timer is None:
-            self._timer = self._loop.call_later(POLL_SECONDS, self._poll)
-
-    def _poll(self) -> None:
-        self._timer = None
-        self.check()
-
-
 _PAGE_SIZE = 100
 _PROGRESS_STEP = 100_000
 _CHECKPOINT_BYTES = 4_000_000
@@ -124,13 +69,14 @@ def journal_path(kitbag_home: str) -> str:
     return os.path.join(kitbag_home, "state", "journal.db")
 
 
-class _Batch:
+class Batch:
     """The records of one caller, and the result of writing them."""
 
-    __slots__ = ("done", "error", "future", "rows", "seqs")
+    __slots__ = ("done", "error", "fences", "future", "rows", "seqs")
 
     def __init__(self, rows: list[tuple[str, str, str, str, str | None]]) -> None:
         self.rows = rows
+        self.fences = current_fences()
         self.seqs: list[int | None] = []
         self.error: StoreError | None = None
         self.done = False
@@ -139,19 +85,28 @@ class _Batch:
     def result(self) -> list[int | None]:
         if self.error is not None:
             # A new exception each time: the same failure is raised in several tasks.
-            raise StoreError(self.error.problem, self.error.fix) from self.error
+            raise type(self.error)(self.error.problem, self.error.fix) from self.error
         return self.seqs
 
 
 class Journal:
     """Safe to use from several threads and event loops at once. After a fork, the child opens its own."""
 
+    is_shared = False
+    """Whether processes of other machines use it too."""
+    home_queue = ""
+    """The queue of tasks that only workers of this Kitbag home run."""
+    queue = ""
+    """The queue of background agents that are started through this journal."""
+
     def __init__(self, file: journal_file.JournalFile, redactor: Redactor) -> None:
         self._file = file
         self._redactor = redactor
         self._process = os.getpid()
-        self._waiting: deque[_Batch] = deque()
+        self._waiting: deque[Batch] = deque()
         self._writing = threading.Lock()
+        self._file_lock = self._writing
+        """Held while the file is changed."""
         self._reading = threading.Lock()
         self._committed = threading.Condition()
         self._watches: dict[asyncio.AbstractEventLoop, JournalWatch] = {}
@@ -235,12 +190,12 @@ class Journal:
         """Writes all of them consecutively, or none if the key exists: then the list is empty."""
         return _written_seqs(await self._submit(self._batch(entries, key)))
 
-    def _batch(self, entries: Iterable[JournalEntry], key: str | None = None) -> _Batch:
+    def _batch(self, entries: Iterable[JournalEntry], key: str | None = None) -> Batch:
         """`key` belongs to the first entry."""
         at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         keys = itertools.chain([key], itertools.repeat(None))
         rows = zip(entries, keys, strict=False)
-        return _Batch(
+        return Batch(
             [
                 (_check_name(stream), at, _check_name(kind), self._encode_body(body), row_key)
                 for (stream, kind, body), row_key in rows
@@ -263,7 +218,7 @@ class Journal:
         if os.getpid() != self._process:
             raise StoreError(f"{self.path} was opened by another process", "open it after the fork")
 
-    def _commit_batch(self, batch: _Batch) -> list[int | None]:
+    def _commit_batch(self, batch: Batch) -> list[int | None]:
         """The caller that gets the lock writes for all waiting callers."""
         self._check_usable()
         if not batch.rows:
@@ -275,11 +230,16 @@ class Journal:
                 self._commit_waiting()
         return batch.result()
 
-    async def _submit(self, batch: _Batch) -> list[int | None]:
+    async def _submit(self, batch: Batch) -> list[int | None]:
         self._check_usable()
         if not batch.rows:
             return []
         batch.future = asyncio.get_running_loop().create_future()
+        self._give_to_thread(batch)
+        await batch.future
+        return batch.result()
+
+    def _give_to_thread(self, batch: Batch) -> None:
         if self._thread is None:
             with self._committed:
                 if self._thread is None:
@@ -287,10 +247,8 @@ class Journal:
                     self._thread.start()
         self._waiting.append(batch)
         self._wake.release()
-        if self._closed:  # closed since the check above
+        if self._closed:  # closed since the caller checked
             self._fail(self._take_waiting())
-        await batch.future
-        return batch.result()
 
     def _write_for_loops(self) -> None:
         while True:
@@ -301,8 +259,8 @@ class Journal:
                     return
                 self._commit_waiting()
 
-    def _take_waiting(self) -> list[_Batch]:
-        batches: list[_Batch] = []
+    def _take_waiting(self) -> list[Batch]:
+        batches: list[Batch] = []
         with contextlib.suppress(IndexError):
             while True:
                 batches.append(self._waiting.popleft())
@@ -332,14 +290,14 @@ class Journal:
         finally:
             self._finish([batch for batch in batches if batch.seqs or batch.error is not None])
 
-    def _commit(self, batches: list[_Batch]) -> "_CommitFailure | None":
+    def _commit(self, batches: list[Batch]) -> "CommitFailure | None":
         writer = self._file.writer
         written: list[list[int | None]] = []
         try:
             self._begin()
             last = 0
             for batch in batches:
-                last, seqs = self._insert_batch(batch.rows)
+                last, seqs = self._insert_batch(batch.rows, batch.fences)
                 written.append(seqs)
             point("table-applied")
             writer.execute("COMMIT")
@@ -348,14 +306,14 @@ class Journal:
             written.clear()
             self._roll_back()
             journal_file.flag_damage(self.path, error)
-            return _CommitFailure(store_error(self.path, error), journal_file.is_busy(error))
+            return CommitFailure(store_error(self.path, error), journal_file.is_busy(error))
         finally:
             if writer.in_transaction:  # interrupted
                 written.clear()
                 self._roll_back()
             if len(written) == len(batches):
                 for batch, seqs in zip(batches, written, strict=True):
-                    batch.seqs = seqs
+                    batch.seqs, batch.error = seqs, None if seqs else FencedError()
         self._checkpoint_if_large()
         return None
 
@@ -372,10 +330,14 @@ class Journal:
         if not row[0]:
             write_stamp(self._file.lock_fd, self.path, WalState(read_wal_salt(self.path), int(row[1]), int(row[2])))
 
-    def _insert_batch(self, rows: "list[tuple[str, str, str, str, str | None]]") -> tuple[int, list[int | None]]:
-        """Returns the number of the last record of the journal, and those of the rows."""
+    def _insert_batch(
+        self, rows: "list[tuple[str, str, str, str, str | None]]", fences: tuple[str, ...] = ()
+    ) -> tuple[int, list[int | None]]:
+        """Returns the number of the last record of the journal, and those of the rows; none if it is fenced."""
         writer = self._file.writer
         last = last_used_seq(writer)
+        if any(_has_key(writer, key) for key in fences):
+            return last, [None] * len(rows) if rows[0][4] and _has_key(writer, rows[0][4]) else []
         seqs = _insert(writer, rows, last)
         apply_rows(writer, [(seq, *row[:4]) for seq, row in zip(seqs, rows, strict=True) if seq])
         return max([last, *(seq or 0 for seq in seqs)]), seqs
@@ -383,7 +345,7 @@ class Journal:
     @contextlib.contextmanager
     def exclusive(self) -> Generator[sqlite3.Connection, None, None]:
         """For work on the file itself, outside a transaction. Raises StoreError."""
-        with self._writing:
+        with self._file_lock:
             self._check_usable()
             try:
                 yield self._file.writer
@@ -408,7 +370,7 @@ class Journal:
     def transaction(self, entries: Iterable[JournalEntry] = ()) -> Generator[sqlite3.Connection, None, None]:
         """For changes besides new records: all of them or none, with these records. Raises StoreError."""
         batch = self._batch(entries)
-        with self._writing:
+        with self._file_lock:
             self._check_usable()
             try:
                 self._begin()
@@ -422,6 +384,19 @@ class Journal:
             finally:
                 self._roll_back()
         self._checkpoint_if_large()
+
+    def delete(
+        self, streams: Iterable[str], seqs: Iterable[int], left: Iterable[JournalEntry], rows: Iterable[tuple[str, str]]
+    ) -> int:
+        """Deletes whole streams and single records, in one transaction with the records that are left instead. `rows`
+        of derived tables to delete, as (table, id). Returns how many records were deleted."""
+        with self.transaction(left) as writer:
+            deleted = [*seqs, *(seq for stream in streams for seq in stream_seqs(writer, stream))]
+            delete_rows(writer, deleted)
+            for table, key in rows:
+                writer.execute(f"DELETE FROM {table} WHERE id = ?", (key,))  # noqa: S608 - a name from our own code
+            point("prune-records")
+        return len(deleted)
 
     def ensure_table(self, table: DerivedTable) -> None:
         """Builds the table from the records if it is missing or of another version."""
@@ -447,12 +422,12 @@ class Journal:
             with contextlib.suppress(sqlite3.Error):
                 self._file.writer.execute("ROLLBACK")
 
-    def _fail(self, batches: list[_Batch]) -> None:
+    def _fail(self, batches: list[Batch]) -> None:
         for batch in batches:
             batch.error = StoreError(f"{self.path} is closed", "reopen it")
         self._finish(batches)
 
-    def _finish(self, batches: list[_Batch]) -> None:
+    def _finish(self, batches: list[Batch]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
         for batch in batches:
             batch.done = True
@@ -461,9 +436,12 @@ class Journal:
         for loop, futures in by_loop.items():
             with contextlib.suppress(RuntimeError):  # its event loop has ended
                 loop.call_soon_threadsafe(_settle, futures)
+        self._wake_waiters(max((seq for batch in batches for seq in batch.seqs if seq), default=None))
+
+    def _wake_waiters(self, last: int | None) -> None:
+        """`last`: a record that exists, if known."""
         with self._committed:
             self._committed.notify_all()
-        last = max((seq for batch in batches for seq in batch.seqs if seq), default=None)
         for loop, watch in list(self._watches.items()):
             if not watch.is_idle:
                 with contextlib.suppress(RuntimeError):
@@ -502,6 +480,16 @@ class Journal:
 
     def streams(self, prefix: str = "") -> list[str]:
         return [str(row[0]) for row in self._query(_STREAMS, {"prefix": prefix})]
+
+    def identify(self, process: str) -> None:
+        """The name of this process as an owner of tasks. Where processes of other machines write too, it holds a lease
+        under this name from its first write on."""
+
+    def is_process_alive(self, process: str) -> bool | None:
+        """Whether the lease of that process is valid; None if unknown, as always for a file."""
+
+    def catch_up(self) -> None:
+        """Afterwards, reads see what any process wrote before the call. A file always shows it."""
 
     def wait(self, after: int, timeout: float) -> bool:
         """Whether a record after `after` appears within the timeout, from any process."""
@@ -567,7 +555,11 @@ def _insert(
     return seqs
 
 
-class _CommitFailure(NamedTuple):
+def _has_key(writer: sqlite3.Connection, key: str) -> bool:
+    return writer.execute("SELECT 1 FROM records WHERE key = ?", (key,)).fetchone() is not None
+
+
+class CommitFailure(NamedTuple):
     error: StoreError
     busy: bool
 

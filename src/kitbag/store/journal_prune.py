@@ -8,7 +8,7 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from kitbag.store.fault_points import point
 from kitbag.store.journal import Journal, JournalEntry
@@ -44,38 +44,10 @@ def delete_records(
     left: Iterable[JournalEntry],
     tables: Iterable[tuple[str, str]],
 ) -> int:
-    """Deletes whole streams and single records, in one transaction with the records that are left instead. `tables`:
-    rows of derived tables to delete, as (table, id). Returns how many records were deleted."""
-    with journal.transaction(left) as writer:
-        writer.execute("INSERT INTO pruning VALUES (1)")
-        deleted = list(seqs)
-        for stream in streams:
-            deleted += [int(row[0]) for row in writer.execute("SELECT seq FROM records WHERE stream = ?", (stream,))]
-        for seq in deleted:
-            writer.execute("DELETE FROM records WHERE seq = ?", (seq,))
-        for table, key in tables:
-            writer.execute(f"DELETE FROM {table} WHERE id = ?", (key,))  # noqa: S608 - a name from our own code
-        _note_ranges(writer, sorted(deleted))
-        writer.execute("DELETE FROM pruning")
-        point("prune-records")
+    """As `Journal.delete`."""
+    deleted = journal.delete(streams, seqs, left, tables)
     point("prune-committed")
-    return len(deleted)
-
-
-def _note_ranges(writer: sqlite3.Connection, seqs: list[int]) -> None:
-    """Merges them with the ranges before and after them."""
-    runs: list[list[int]] = []
-    for seq in seqs:
-        if runs and runs[-1][1] == seq - 1:
-            runs[-1][1] = seq
-        else:
-            runs.append([seq, seq])
-    for start, end in runs:
-        before: Any = writer.execute("SELECT first FROM pruned_ranges WHERE last = ?", (start - 1,)).fetchone()
-        after: Any = writer.execute("SELECT last FROM pruned_ranges WHERE first = ?", (end + 1,)).fetchone()
-        first, last = before[0] if before else start, after[0] if after else end
-        writer.execute("DELETE FROM pruned_ranges WHERE first IN (?, ?)", (first, end + 1))
-        writer.execute("INSERT INTO pruned_ranges VALUES (?, ?)", (first, last))
+    return deleted
 
 
 def compact_file(journal: Journal) -> bool:

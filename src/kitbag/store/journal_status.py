@@ -11,6 +11,7 @@ import msgspec
 
 from kitbag.store import damage_notices, private_files
 from kitbag.store.damage_notices import DamageNotice
+from kitbag.store.database_url import describe_url
 from kitbag.store.journal_file import DamageError, JournalPath
 from kitbag.store.journal_opening import check_records, connect_read_only, journal_path_parts
 
@@ -24,6 +25,9 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
     damaged_bytes: int
     """Damaged journals that were set aside."""
     damage: tuple[DamageNotice, ...]
+    database: str = ""
+    """Where the records are, if not in the journal; `mirror_bytes` is the copy for reading."""
+    mirror_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -32,10 +36,13 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
             "output_bytes": self.output_bytes,
             "damaged_bytes": self.damaged_bytes,
             "damage": [notice._asdict() for notice in self.damage],
+            "database": self.database,
+            "mirror_bytes": self.mirror_bytes,
         }
 
 
-def read_status(kitbag_home: str) -> StoreStatus:
+def read_status(kitbag_home: str, database: str = "") -> StoreStatus:
+    """`database`: its URL, if the records are in one."""
     state = os.path.join(kitbag_home, "state")
     damaged = [name for name in _list(state) if name.startswith("journal.db.damaged-")]
     return StoreStatus(
@@ -44,6 +51,8 @@ def read_status(kitbag_home: str) -> StoreStatus:
         output_bytes=_tree_size(os.path.join(state, "output")),
         damaged_bytes=sum(_tree_size(os.path.join(state, name)) for name in damaged),
         damage=tuple(damage_notices.read_notices(kitbag_home)),
+        database=describe_url(database),
+        mirror_bytes=sum(_tree_size(os.path.join(state, name)) for name in _list(state) if name.startswith("mirror-")),
     )
 
 

@@ -19,6 +19,7 @@ from kitbag.errors import AmbiguousError, NotFoundError
 from kitbag.library.scopes import find_places
 from kitbag.permissions.workspace_identity import WorkspaceIdentity
 from kitbag.store.fault_points import point
+from kitbag.store.fencing import fenced_by
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.owner import Owner, this_process
@@ -49,6 +50,15 @@ _POLL_SECONDS = 1.0
 """How often the board checks for owners that have died."""
 
 
+def begin_key(task_id: str, run: int) -> str:
+    """Whoever writes the record with this key runs the task."""
+    return f"begun:{task_id}:{run}"
+
+
+def end_key(task_id: str, run: int) -> str:
+    return f"ended:{task_id}:{run}"
+
+
 class UnreadableRecord(NamedTuple):
     """A record that could not be applied: damaged, or written by another version."""
 
@@ -62,6 +72,7 @@ class Board:
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
+        journal.identify(this_process().name)
         self._last_applied_seq = -1
         self._unfinished: dict[str, Task] = {}
         """As of the last refresh."""
@@ -155,6 +166,11 @@ class Board:
     def changed_since(self, seq: int) -> list[Task]:
         """Tasks with a record after this one."""
         return self._decode([row[:3] for row in self._select_changed(seq)])
+
+    def ended_since(self, time: str, limit: int) -> list[Task]:
+        """Newest first."""
+        newest = self._select("WHERE finished = 1 ORDER BY changed DESC LIMIT ?", limit)
+        return [task for task in newest if task.ended >= time]
 
     def of_session(self, session_id: str) -> list[Task]:
         """All tasks of a session, including those that its agents started."""
@@ -291,11 +307,20 @@ class Board:
             "directory": request.directory,
             "version": kitbag_version(),
             "owner": [] if background else this_process().to_record(),
+            "queue": self._choose_queue(kind, parent),
         }
-        request = _with_workspace(request)
+        if body["queue"] == self.journal.home_queue:  # another machine has another directory there
+            request = _with_workspace(request)
         await self.journal.write_all([_request_entry(task_id, request), JournalEntry(TASKS_STREAM, "created", body)])
         point("task-created")
         return self.find(task_id)
+
+    def _choose_queue(self, kind: TaskKind, parent: str) -> str:
+        """A command runs where the agent that started it runs; an agent in the queue of its parent."""
+        starter = self.get(parent) if parent else None
+        if kind == "command":
+            return self.journal.home_queue
+        return starter.queue if starter is not None else self.journal.queue
 
     async def claim(
         self,
@@ -318,7 +343,7 @@ class Board:
             "recovered": recovered,
             "in_front": foreground,
         }
-        if await self.journal.write_once(f"begun:{task.id}:{run}", TASKS_STREAM, "begun", body) is None:
+        if await self.journal.write_once(begin_key(task.id, run), TASKS_STREAM, "begun", body) is None:
             return False
         point("task-claimed")
         claimed = self.find(task.id)
@@ -351,8 +376,9 @@ class Board:
         result = await self._store_long_answer(task_id, result)
         body = {"id": task_id, "run": run, **TASK_RESULT_FIELDS.write(result)}
         point("end-unwritten")
-        if await self.journal.write_once(f"ended:{task_id}:{run}", TASKS_STREAM, "ended", body) is None:
-            return False
+        with fenced_by(begin_key(task_id, run + 1)):
+            if await self.journal.write_once(end_key(task_id, run), TASKS_STREAM, "ended", body) is None:
+                return False
         point("end-written")
         finished = self.get(task_id)
         return finished is not None and finished.ended_run == run  # a claim that came too late has a later run number
@@ -396,7 +422,7 @@ class Board:
         """Ends foreground tasks whose process has died, and kills their leftover processes. A worker recovers
         background tasks."""
         self._dead_checked_at = time.monotonic()
-        dead = [task for task in self.unfinished() if not task.background and _is_owner_gone(task)]
+        dead = [task for task in self.unfinished() if not task.background and self._is_owner_gone(task)]
         if not dead:
             return []
         await asyncio.to_thread(kill_processes, *(task.id for task in dead))
@@ -409,14 +435,25 @@ class Board:
         return ended
 
     def unhosted_background_tasks(self) -> list[Task]:
-        """Background tasks that are queued or whose owner has died."""
+        """Background tasks of this machine's queues that are queued or whose owner has died."""
         return [
-            task for task in self.unfinished() if task.background and (task.status == "queued" or _is_owner_gone(task))
+            task
+            for task in self.unfinished()
+            if task.background
+            and task.queue in ("", self.journal.home_queue, self.journal.queue)
+            and (task.status == "queued" or self._is_owner_gone(task))
         ]
 
+    def check_alive(self, owner: Owner) -> bool | None:
+        """By its process if it is on this machine, and by its lease if it holds one; None if unknown."""
+        is_running = owner.check_alive()
+        if is_running is False:
+            return False
+        holds_lease = self.journal.is_process_alive(owner.name)
+        return is_running if holds_lease is None else holds_lease
 
-def _is_owner_gone(task: Task) -> bool:
-    return task.owner is not None and not task.owner.is_alive()
+    def _is_owner_gone(self, task: Task) -> bool:
+        return task.owner is not None and self.check_alive(task.owner) is False
 
 
 def _with_workspace(request: TaskRequest) -> TaskRequest:

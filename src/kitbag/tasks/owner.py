@@ -28,6 +28,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         """As it is stored: a list in this order, which `parse_owner` reads."""
         return [self.machine, self.boot, self.pid, self.started]
 
+    @property
+    def name(self) -> str:
+        """Identifies the process among all machines."""
+        return " ".join(str(part) for part in self.to_record())
+
     def check_alive(self) -> bool | None:
         """None if unknown: it belongs to another machine or container."""
         if not is_pid(self.pid):
@@ -38,10 +43,6 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
             return False
         info = process_info(self.pid)
         return info is None or (not info.has_ended and (not self.started or info.started == self.started))
-
-    def is_alive(self) -> bool:
-        """Unknown counts as alive."""
-        return self.check_alive() is not False
 
     def identity_problem(self) -> str:
         """Why the process with this pid may not be this owner; empty if it is, and belongs to this user. To be checked

@@ -21,8 +21,9 @@ from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import KitbagError
 from kitbag.events import Event, Notice, Retrying, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded, Waiting
 from kitbag.messages import message_from_json
+from kitbag.store.fencing import fenced_by
 from kitbag.tasks.agent_permissions import check_agent_unchanged, check_start_still_allowed
-from kitbag.tasks.board import Board
+from kitbag.tasks.board import Board, begin_key, end_key
 from kitbag.tasks.missing_needs import ResolvedNeeds, reported_needs, resolve_needs
 from kitbag.tasks.reports import earlier_spending, partial_result, session_ids
 from kitbag.tasks.stop_signals import StopSignals
@@ -70,7 +71,9 @@ class TaskRunner:
     async def run(self, request: TaskRequest, message: str = "", *, recovered: bool = False) -> TaskResult:
         """Runs it to its end; the result is recorded on return. `message`: the new message for a resumed agent."""
         with self._signals.watch(self.task.id, self.task.run) as stop_event:
-            work = asyncio.ensure_future(self._run_with_restarts(request, message, recovered))
+            # Nothing of this run is written once another process has taken the task over or ended it.
+            with fenced_by(begin_key(self.task.id, self.task.run + 1), end_key(self.task.id, self.task.run)):
+                work = asyncio.ensure_future(self._run_with_restarts(request, message, recovered))
             watch = asyncio.ensure_future(self._watch(work, stop_event))
             try:
                 await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)

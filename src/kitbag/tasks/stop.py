@@ -39,7 +39,7 @@ async def stop_task(board: Board, task: Task, by: str) -> TaskStopResult:
         if new:
             await board.request_stop(new, by)
         is_late = time.monotonic() >= deadline
-        ended = [await _finish_for_owner(board, one) for one in unfinished if is_late or _has_no_live_owner(one)]
+        ended = [await _finish_for_owner(board, one) for one in unfinished if is_late or _has_no_live_owner(board, one)]
         if not ended:
             await board.journal.wait_async(seen, min(_POLL_SECONDS, max(deadline - time.monotonic(), 0.01)))
     ids = {task.id, *requested}
@@ -66,9 +66,9 @@ def _unfinished_tasks(board: Board, task_id: str) -> list[Task]:
     return [one for one in (board.find(task_id), *board.descendants(task_id)) if not one.is_finished]
 
 
-def _has_no_live_owner(task: Task) -> bool:
+def _has_no_live_owner(board: Board, task: Task) -> bool:
     """It is queued, or its owner has died."""
-    return task.status == "queued" or task.owner is None or task.owner.check_alive() is False
+    return task.status == "queued" or task.owner is None or board.check_alive(task.owner) is False
 
 
 async def _finish_for_owner(board: Board, task: Task) -> None:

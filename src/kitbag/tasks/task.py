@@ -136,6 +136,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of questions that wait for an answer."""
     version: str = ""
     """The Kitbag version that created it or last resumed it."""
+    queue: str = ""
+    """Workers of this queue run it; empty: any worker that shares the journal's file."""
 
     @property
     def is_finished(self) -> bool:
@@ -160,6 +162,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             "depth": self.depth,
             "background": self.background,
             "directory": self.directory,
+            "queue": self.queue,
             "session": self.session,
             "created": self.created,
             "started": self.started,
@@ -222,10 +225,10 @@ def _create_task(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) ->
         raise TypeError("a field is neither text nor a number")
     parent = tasks.get(str(body["parent"]))
     stopped = parent is not None and (parent.stop_requested or parent.status == "cancelled")
-    version = str(body.get("version", ""))
+    version, queue = str(body.get("version", "")), str(body.get("queue", ""))
     owner, warnings = _parse_owner(body) if body.get("owner", []) != [] else (None, ())
     task = Task(created=at, session=str(body["id"]), stop_requested=stopped, version=version, owner=owner, **fields)
-    return msgspec.structs.replace(task, warnings=warnings)
+    return msgspec.structs.replace(task, warnings=warnings, queue=queue)
 
 
 def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
@@ -28,6 +28,7 @@ from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.command_task import CommandTask
 from kitbag.tasks.delegation import TaskDelegation
+from kitbag.tasks.fleet import announce_exit, announce_worker, is_drained
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.reports import partial_result
 from kitbag.tasks.runner import TaskRunner, request_for_messages
@@ -87,9 +88,11 @@ class Worker:
         *,
         idle_seconds: float = IDLE_SECONDS,
         max_concurrent: int = MAX_CONCURRENT,
+        queues: Iterable[str] = (),
         log: Callable[[str], None],
         heartbeat: Callable[[], None] = lambda: None,
     ) -> None:
+        """`queues`: in addition to that of this Kitbag home; without any, the one of the user's settings."""
         self.board = Board(journal)
         self._journal = journal
         self._queue = ApprovalQueue(journal)
@@ -101,6 +104,7 @@ class Worker:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._commands: dict[str, CommandTask] = {}
         self._lanes: Counter[int] = Counter()
+        self._queues = _served_queues(journal, queues)
         self._setups = SetupCache(self._load_setup)
         self._owner = this_process()
         self._last_scan = (-1, 0.0)
@@ -108,12 +112,21 @@ class Worker:
         """(task id, run) pairs whose processes were killed because their owner had died."""
         self._should_exit = False
         """A queued task needs a newer Kitbag."""
+        self._announced_at = journal.last_seq()
+        self.is_drained = False
+        """The user wants it to start nothing more."""
 
     async def serve(self) -> None:
         """Runs until idle."""
         heartbeats = asyncio.create_task(self._send_heartbeats())
         try:
+            if self._journal.is_shared:
+                self._announced_at = await announce_worker(
+                    self._journal, self._owner, self._queues, self._max_concurrent
+                )
             await self._serve()
+            if self._journal.is_shared:
+                await announce_exit(self._journal, self._owner)
         finally:
             heartbeats.cancel()
 
@@ -132,7 +145,11 @@ class Worker:
                 now = time.monotonic()
                 if self._running:
                     idle_since = now
-                elif self._should_exit or now - idle_since >= self._idle_seconds:
+                elif self._should_exit or self.is_drained:
+                    return
+                elif self._guards_others():
+                    idle_since = now
+                elif now - idle_since >= self._idle_seconds:
                     return
                 await self._journal.wait_async(seen, min(max(self._idle_seconds, 0.02), _POLL_SECONDS))
                 failures = 0
@@ -171,7 +188,10 @@ class Worker:
         else:
             now = self._last_scan[1]
         self._last_scan = (self.board.last_applied_seq, now)
-        waiting = [task for task in self.board.unfinished() if task.background and task.id not in self._running]
+        self.is_drained = self.is_drained or is_drained(self._journal, self._owner, self._announced_at)
+        if self.is_drained:
+            return
+        waiting = [task for task in self.board.unfinished() if task.background and self._may_run(task)]
         await self._take_over(task for task in waiting if task.status != "queued")
         for task in waiting:
             if task.status != "queued":
@@ -186,13 +206,14 @@ class Worker:
 
     async def _take_over(self, tasks: Iterable[Task]) -> None:
         """Recovers tasks whose owner has died, before new ones start."""
-        # Another worker's tasks are lost even if we can't see its processes: we hold the lock.
+        # Tasks of another worker that shares our file are lost even if we can't see its processes: we hold the lock.
         alive: dict[Owner | None, bool | None] = {self._owner: False, None: True}
         lost: list[Task] = []
         for task in tasks:
             if task.owner not in alive:
-                alive[task.owner] = task.owner.check_alive() if task.owner is not None else True
-            lost += [] if alive[task.owner] else [task]
+                alive[task.owner] = self.board.check_alive(task.owner) if task.owner is not None else True
+            is_lost = alive[task.owner] is False or (alive[task.owner] is None and not self._journal.is_shared)
+            lost += [task] if is_lost else []
         to_kill = {(task.id, task.run) for task in lost} - self._killed_runs
         if to_kill:
             # Nothing of a lost task keeps running while it is recovered, even if one of its processes started this
@@ -202,6 +223,15 @@ class Worker:
             await asyncio.to_thread(lambda: kill_processes(*ids, spare_ancestors=False))
         for task in lost:
             await self._recover(task)
+
+    def _guards_others(self) -> bool:
+        """Whether workers of other machines run tasks that only we could recover if they die."""
+        named = self._queues - {"", self._journal.home_queue}
+        running = (task for task in self.board.known_unfinished() if task.background and task.owner is not None)
+        return bool(named) and any(task.queue in named for task in running)
+
+    def _may_run(self, task: Task) -> bool:
+        return task.id not in self._running and _is_for_us(self._journal, self._queues, task)
 
     def _has_free_slot(self, task: Task) -> bool:
         return self._lanes[_lane(task)] < (MAX_CONCURRENT_COMMANDS if task.kind == "command" else self._max_concurrent)
@@ -330,26 +360,36 @@ def run_worker(
     *,
     idle_seconds: float = IDLE_SECONDS,
     max_concurrent: int = MAX_CONCURRENT,
+    queues: Iterable[str] = (),
     log: Callable[[str], None],
 ) -> bool:
     """False if another worker is running."""
+    queues = tuple(queues)
     while True:
         previous = read_lock(kitbag_home)
         try:
             with hold_worker_lock(kitbag_home) as lock:
                 if damage := damaged_lock_notice(kitbag_home, previous):
                     log(damage)
-                asyncio.run(_serve_home(kitbag_home, lock, idle_seconds, max_concurrent, log))
+                is_drained = asyncio.run(_serve_home(kitbag_home, lock, idle_seconds, max_concurrent, queues, log))
         except BlockingIOError:
             return False
+        if is_drained:
+            return True
         # A task may have been queued while we were exiting: its creator saw our lock and started no worker.
-        if not _has_work(kitbag_home):
+        if not _has_work(kitbag_home, queues):
             return True
 
 
 async def _serve_home(
-    kitbag_home: str, lock: int, idle_seconds: float, max_concurrent: int, log: Callable[[str], None]
-) -> None:
+    kitbag_home: str,
+    lock: int,
+    idle_seconds: float,
+    max_concurrent: int,
+    queues: Sequence[str],
+    log: Callable[[str], None],
+) -> bool:
+    """Whether it was drained."""
     log_checked_at = time.monotonic()
 
     def sign_of_life() -> None:
@@ -362,7 +402,12 @@ async def _serve_home(
     write_heartbeat(lock)
     with open_journal(kitbag_home) as journal:
         worker = Worker(
-            journal, idle_seconds=idle_seconds, max_concurrent=max_concurrent, log=log, heartbeat=sign_of_life
+            journal,
+            idle_seconds=idle_seconds,
+            max_concurrent=max_concurrent,
+            queues=queues,
+            log=log,
+            heartbeat=sign_of_life,
         )
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             # Not through the event loop, which may be blocked.
@@ -371,6 +416,7 @@ async def _serve_home(
             await worker.serve()
         finally:
             await worker.close()
+        return worker.is_drained
 
 
 def _exit_on_signal(worker: Worker, number: int) -> NoReturn:
@@ -385,7 +431,21 @@ def _exit_on_signal(worker: Worker, number: int) -> NoReturn:
     os._exit(128 + number)
 
 
-def _has_work(kitbag_home: str) -> bool:
+def _has_work(kitbag_home: str, queues: Iterable[str]) -> bool:
     with open_journal(kitbag_home) as journal:
-        tasks = Board(journal).unfinished()
-        return any(task.background and not is_newer(task.version, kitbag_version()) for task in tasks)
+        served = _served_queues(journal, queues)
+        tasks = [task for task in Board(journal).unfinished() if task.background and _is_for_us(journal, served, task)]
+        # A task that a worker on another machine runs is not ours to wait for.
+        free = [task for task in tasks if not journal.is_shared or task.status == "queued"]
+        return any(not is_newer(task.version, kitbag_version()) for task in free)
+
+
+def _served_queues(journal: Journal, queues: Iterable[str]) -> frozenset[str]:
+    return frozenset(("", journal.home_queue, *(tuple(queues) or (journal.queue,))))
+
+
+def _is_for_us(journal: Journal, queues: frozenset[str], task: Task) -> bool:
+    """Not if it belongs to other workers, or needs a directory that this machine lacks."""
+    if task.queue not in queues:
+        return False
+    return task.queue == journal.home_queue or not task.directory or os.path.isdir(task.directory)

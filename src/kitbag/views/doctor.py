@@ -68,4 +68,5 @@ def describe_store(status: StoreStatus) -> str:
         (status.output_bytes, "task output"),
         (status.damaged_bytes, "damaged journals"),
     )
-    return ", ".join(f"{format_bytes(size)} {what}" for size, what in parts if size) or "nothing"
+    stored = [f"{format_bytes(size)} {what}" for size, what in parts if size]
+    return ", ".join([*([f"sessions and tasks in {status.database}"] if status.database else []), *stored]) or "nothing"

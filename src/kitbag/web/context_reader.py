@@ -4,7 +4,6 @@ Used by context_routes, in a thread. The calls of a session are read again only 
 user are redacted and escaped here.
 """
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,13 +15,13 @@ from kitbag.agent.model_calls import CallHistory, ModelCall, read_calls
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.agent.session_list import find_session, named_sessions, newest_session
 from kitbag.assembly.open_journal import open_journal
+from kitbag.assembly.open_store import has_journal
 from kitbag.errors import NotFoundError
 from kitbag.library.scopes import Places
 from kitbag.runtime.context_calls import CallContext, CallPiece, SessionContext, make_session_context
 from kitbag.runtime.context_check import ContextCheck, check_calls, summarize_check
 from kitbag.runtime.context_costs import ContextCosts, compute_costs
 from kitbag.runtime.context_diff import diff_calls
-from kitbag.store.journal import journal_path
 from kitbag.text.hidden_characters import escape_for_terminal
 from kitbag.views.context_page import render_context_page
 from kitbag.views.context_pictures import draw_call, draw_costs, piece_group, piece_label
@@ -50,7 +49,7 @@ class ContextReader:
 
     def read(self, session_id: str) -> ReadContext:
         """Empty: the newest session of the directory. Raises NotFoundError."""
-        if not os.path.lexists(journal_path(self._places.kitbag_home)):
+        if not has_journal(self._places.kitbag_home):
             raise NotFoundError("no sessions yet", "send a message in the chat first")
         with self._lock, open_journal(self._places.kitbag_home) as journal:
             name = session_id or newest_session(journal, self._places.cwd)

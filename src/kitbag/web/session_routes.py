@@ -1,7 +1,6 @@
 """`/api/sessions`: lists, searches, exports and deletes sessions."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -11,10 +10,11 @@ from starlette.routing import Route
 
 from kitbag.agent.session_list import SessionSummary, count_sessions, find_session, list_sessions, named_sessions
 from kitbag.assembly.open_journal import open_journal
+from kitbag.assembly.open_store import has_journal
 from kitbag.errors import NotFoundError
 from kitbag.library.scopes import Places
 from kitbag.runtime.session_locks import is_session_open
-from kitbag.store.journal import Journal, journal_path
+from kitbag.store.journal import Journal
 from kitbag.web.requests import answer_json, handle_errors, read_number, state_of
 
 _MAX_LISTED: Final = 200
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 def with_journal(places: Places, read: Callable[[Journal], T], default: T) -> T:
     """Blocks. `default` if there is no journal yet: reading creates none."""
-    if not os.path.lexists(journal_path(places.kitbag_home)):
+    if not has_journal(places.kitbag_home):
         return default
     with open_journal(places.kitbag_home) as journal:
         return read(journal)

@@ -5,7 +5,6 @@ Used by task_feed in a thread, and by task_routes. Uses chat/task_blocks, which 
 
 import asyncio
 import contextlib
-import os
 from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import Any, Final
@@ -13,11 +12,12 @@ from typing import Any, Final
 from kitbag.agent.session_list import named_sessions
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.open_journal import open_journal
+from kitbag.assembly.open_store import has_journal
 from kitbag.chat.task_blocks import STATUS_LABELS, STATUS_TONES, ListedTask, TaskList
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.scopes import Places
 from kitbag.permissions.approvals.queue import ApprovalQueue, PendingApproval
-from kitbag.store.journal import Journal, journal_path
+from kitbag.store.journal import Journal
 from kitbag.tasks.board import Board
 from kitbag.tasks.resume import check_resumable
 from kitbag.tasks.task import Task
@@ -37,7 +37,7 @@ _MAX_TRIES: Final = 5
 @contextlib.asynccontextmanager
 async def open_board(places: Places) -> AsyncGenerator[Board, None]:
     """Raises NotFoundError if there is no journal yet: reading creates none."""
-    if not os.path.lexists(journal_path(places.kitbag_home)):
+    if not has_journal(places.kitbag_home):
         raise NotFoundError("no tasks yet", "start one: kitbag agents run Explore 'What is this?' --background")
     journal = await asyncio.to_thread(open_journal, places.kitbag_home)
     try:

@@ -30,6 +30,8 @@ from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from support.waiting import TEST_TIMEOUT, until_true
 
+pytestmark = pytest.mark.usefixtures("store")
+
 CANARY = "CANARY_SECRET_4f7a9c"
 
 
@@ -139,6 +141,7 @@ def test_the_first_answer_counts_of_many_at_once(journal: Journal, path: str) ->
     assert asyncio.run(ApprovalQueue(journal).wait("0badcafe")) == ApprovalAnswer(choice=winner)  # type: ignore[arg-type]
 
 
+@pytest.mark.file_store
 def test_a_question_outlives_the_one_who_asked_and_its_answer_is_used_once(path: str) -> None:
     ask(path)
     with Journal.open(path, Redactor()) as journal:
@@ -253,6 +256,7 @@ def test_a_question_is_found_by_what_its_id_begins_with(journal: Journal) -> Non
         asyncio.run(queue.put(question(question_id="aa11")))
 
 
+@pytest.mark.file_store
 def test_what_holds_a_secret_is_not_written_down_and_not_allowed_unseen(journal: Journal, path: str) -> None:
     secret = question(f"curl -H 'X-Key: {CANARY}' example.org")
     queue = ApprovalQueue(journal)

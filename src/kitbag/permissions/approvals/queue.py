@@ -201,9 +201,8 @@ class QueueApprover:
                 request_id = request.id
                 if not await self._queue.put(request):
                     with contextlib.suppress(InvalidError):  # already denied
-                        self._queue.answer(
-                            request_id, ApprovalAnswer(choice="deny", reason=CONTAINS_CREDENTIALS), "kitbag"
-                        )
+                        answer = ApprovalAnswer(choice="deny", reason=CONTAINS_CREDENTIALS)
+                        await asyncio.to_thread(self._queue.answer, request_id, answer, "kitbag")
                     raise InvalidError(CONTAINS_CREDENTIALS, "run it in an interactive session")
             answer = await self._queue.wait(request_id)
             if answer is not None and await self._queue.mark_used(request_id):

@@ -1,0 +1,143 @@
+"""`kitbag fleet`: shows the workers and queues that share a journal, drains workers and retries failed tasks."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.command_group import CommandGroup
+from kitbag.cli.library_options import json_option
+from kitbag.cli.tasks import open_board
+from kitbag.library.scopes import find_places
+
+if TYPE_CHECKING:
+    from kitbag.tasks.worker_lock import WorkerRecord
+
+
+class _FleetGroup(CommandGroup):
+    bare_command = "status"
+
+
+@click.group(cls=_FleetGroup)
+def command() -> None:
+    """Show workers and queues, drain workers, retry failed tasks."""
+
+
+@command.command()
+@json_option
+def status(as_json: bool) -> Any:
+    """Show workers, and what waits, runs and failed in each queue. Follow tasks with `kitbag tasks watch`."""
+    from kitbag.tasks.fleet import read_fleet
+
+    with open_board(create=True) as board:
+        found = read_fleet(board, _local_worker())
+    if as_json:
+        return output.as_json(found.to_json())
+    if not found.workers:
+        output.echo("no workers are running; start one with `kitbag worker`")
+    else:
+        rows = [
+            (
+                one.id,
+                f"{one.running} of {one.concurrency}" if one.concurrency else str(one.running),
+                ", ".join(_queue_label(name) for name in one.queues),
+                one.version,
+                "draining" if one.is_draining else "",
+            )
+            for one in found.workers
+        ]
+        output.table(("WORKER", "RUNNING", "QUEUES", "VERSION", ""), rows)
+    if found.queues:
+        output.echo()
+        headers = ("QUEUE", "QUEUED", "OLDEST", "RUNNING", "APPROVAL", "ENDED IN 1 H", "FAILED")
+        output.table(
+            headers,
+            [
+                (
+                    _queue_label(one.name),
+                    str(one.queued),
+                    f"{one.oldest_seconds} s" if one.queued else "",
+                    str(one.running),
+                    str(one.waiting),
+                    str(one.ended),
+                    str(one.failed),
+                )
+                for one in found.queues
+            ],
+        )
+    return None
+
+
+def _local_worker() -> "WorkerRecord | None":
+    """The last worker of this Kitbag home; it may have ended."""
+    from kitbag.tasks.worker_lock import read_worker_record
+
+    return read_worker_record(find_places().kitbag_home)
+
+
+def _queue_label(name: str) -> str:
+    """Of a Kitbag home: the machine and the directory."""
+    if not name:
+        return "this machine"
+    kind, _, rest = name.partition(":")
+    return output.clean(rest if kind == "home" else name)
+
+
+@command.command()
+@click.argument("workers", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Drain all workers.")
+@json_option
+def drain(workers: tuple[str, ...], everything: bool, as_json: bool) -> Any:
+    """Let workers finish what they run and exit. Queued tasks stay for other workers.
+
+    For an upgrade: drain the workers, install the new version, start them again.
+    """
+    from kitbag.errors import UsageError
+    from kitbag.permissions.approvals.queue import require_person
+    from kitbag.tasks.fleet import drain as drain_workers
+
+    require_person()
+    if bool(workers) == everything:
+        raise UsageError("name the workers to drain, or use --all", "list them with `kitbag fleet status`")
+    with open_board(create=True) as board:
+        drained = asyncio.run(drain_workers(board, workers, _local_worker()))
+    if as_json:
+        return output.as_json([{"worker": one.id, "running": one.running} for one in drained])
+    if not drained:
+        return output.echo("no workers are running")
+    for one in drained:
+        output.echo(output.clean(f"{one.id} exits when its {output.format_count(one.running, 'task')} have ended"))
+    return None
+
+
+@command.command()
+@click.argument("tasks", nargs=-1)
+@click.option("--failed", is_flag=True, help="Retry all background agents that failed.")
+@json_option
+def retry(tasks: tuple[str, ...], failed: bool, as_json: bool) -> Any:
+    """Queue failed tasks again; each continues where it stopped.
+
+    Steps with an unknown outcome are not repeated: resume such a task with `kitbag tasks resume`.
+    """
+    from kitbag.errors import UsageError
+    from kitbag.permissions.approvals.queue import require_person
+    from kitbag.tasks.resume import check_resumable, resume_task
+
+    require_person()
+    if bool(tasks) == failed:
+        raise UsageError("name the tasks to retry, or use --failed", "list them with `kitbag tasks list`")
+    home = find_places().kitbag_home
+    queued: list[str] = []
+    with open_board(create=True) as board:
+        chosen = [board.find(name) for name in tasks] or [
+            task for task in board.all() if task.status == "failed" and task.background and task.kind == "agent"
+        ]
+        for task in chosen:
+            check_resumable(task)
+        for task in chosen:
+            asyncio.run(resume_task(board, task, "", home))
+            queued.append(task.id)
+    if as_json:
+        return output.as_json({"queued": queued})
+    return output.echo(f"queued {output.format_count(len(queued), 'task')}")

@@ -1,0 +1,104 @@
+"""The tables and functions of a journal in PostgreSQL, as migrations.
+
+Used by postgres. Names start with `kitbag_`; everything is in the first schema of the connection's search path.
+"""
+
+from typing import Final, LiteralString
+
+MIN_SERVER_VERSION: Final = 140_000
+CHANNEL: Final = "kitbag"
+"""A notification is sent here for each commit; its payload is the schema."""
+MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
+    (
+        "CREATE TABLE kitbag_facts (name text PRIMARY KEY, value text NOT NULL)",
+        "INSERT INTO kitbag_facts VALUES ('store', gen_random_uuid()::text)",
+        # The one row that orders all commits: whoever appends holds its lock until the commit.
+        "CREATE TABLE kitbag_counter (last bigint NOT NULL, prunings bigint NOT NULL)",
+        "INSERT INTO kitbag_counter VALUES (0, 0)",
+        "CREATE TABLE kitbag_records (seq bigint PRIMARY KEY, stream text NOT NULL, at text NOT NULL,"
+        " kind text NOT NULL, body text NOT NULL, key text, checksum bigint NOT NULL)",
+        "CREATE INDEX kitbag_records_stream ON kitbag_records (stream, seq)",
+        "CREATE UNIQUE INDEX kitbag_records_key ON kitbag_records (key) WHERE key IS NOT NULL",
+        "CREATE TABLE kitbag_pruned (number bigint NOT NULL, first bigint NOT NULL, last bigint NOT NULL)",
+        "CREATE INDEX kitbag_pruned_number ON kitbag_pruned (number)",
+        "CREATE TABLE kitbag_writers (id text PRIMARY KEY, commit_number bigint NOT NULL, seqs bigint[] NOT NULL,"
+        " at timestamptz NOT NULL DEFAULT now(), process text)",
+        # How long a process that shows no sign of life still counts as alive, by the server's clock.
+        "INSERT INTO kitbag_facts VALUES ('lease_seconds', '30')",
+        """
+        CREATE FUNCTION kitbag_protect() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+          IF TG_OP = 'DELETE' AND current_setting('kitbag.pruning', true) = 'on' THEN
+            RETURN old;
+          END IF;
+          RAISE EXCEPTION 'records never change, and only pruning deletes them';
+        END $$
+        """,
+        "CREATE TRIGGER kitbag_records_stay BEFORE UPDATE OR DELETE ON kitbag_records"
+        " FOR EACH ROW EXECUTE FUNCTION kitbag_protect()",
+        # One statement, so no lock is held while the server waits for a client. `starts` marks the first row of each
+        # batch, whose key and fences (keys that must not exist, one per line) decide about the whole batch. Per row the
+        # result is its number, 0: the key exists, or -1: fenced. Sent again, it returns the first result.
+        """
+        CREATE FUNCTION kitbag_append(
+          writer text, owner text, number bigint, starts boolean[], streams text[], times text[], kinds text[],
+          bodies text[], keys text[], checksums bigint[], fences text[]
+        ) RETURNS bigint[] LANGUAGE plpgsql AS $$
+        DECLARE
+          latest bigint;
+          written bigint[];
+          outcome bigint := 1;
+        BEGIN
+          SELECT last INTO STRICT latest FROM kitbag_counter FOR UPDATE;
+          SELECT seqs INTO written FROM kitbag_writers WHERE id = writer AND commit_number = number;
+          IF FOUND THEN
+            RETURN written;
+          END IF;
+          FOR i IN 1 .. cardinality(streams) LOOP
+            IF starts[i] THEN
+              outcome := 1;
+              IF keys[i] IS NOT NULL AND EXISTS (SELECT FROM kitbag_records WHERE key = keys[i]) THEN
+                outcome := 0;
+              ELSIF fences[i] IS NOT NULL AND EXISTS (
+                SELECT FROM kitbag_records WHERE key = ANY (string_to_array(fences[i], E'\\n'))
+              ) THEN
+                outcome := -1;
+              END IF;
+            END IF;
+            IF outcome = 1 THEN
+              latest := latest + 1;
+              INSERT INTO kitbag_records
+                VALUES (latest, streams[i], times[i], kinds[i], bodies[i], keys[i], checksums[i]);
+              written[i] := latest;
+            ELSE
+              written[i] := outcome;
+            END IF;
+          END LOOP;
+          UPDATE kitbag_counter SET last = latest;
+          INSERT INTO kitbag_writers VALUES (writer, number, written, clock_timestamp(), owner)
+            ON CONFLICT (id) DO UPDATE
+            SET commit_number = number, seqs = written, at = clock_timestamp(), process = owner;
+          PERFORM pg_notify('kitbag', current_schema());
+          RETURN written;
+        END $$
+        """,
+        # Deletes records in the transaction that appends what is left of them.
+        """
+        CREATE FUNCTION kitbag_prune(deleted bigint[], firsts bigint[], lasts bigint[]) RETURNS void
+        LANGUAGE plpgsql AS $$
+        DECLARE
+          pruning bigint;
+        BEGIN
+          UPDATE kitbag_counter SET prunings = prunings + 1 RETURNING prunings INTO pruning;
+          PERFORM set_config('kitbag.pruning', 'on', true);
+          DELETE FROM kitbag_records WHERE seq = ANY (deleted);
+          PERFORM set_config('kitbag.pruning', 'off', true);
+          INSERT INTO kitbag_pruned SELECT pruning, * FROM unnest(firsts, lasts);
+          PERFORM pg_notify('kitbag', current_schema());
+        END $$
+        """,
+    ),
+)
+"""Each migrates a database to the next format; its format is the number of migrations applied. Only additions: an
+earlier Kitbag may be connected."""
+FORMAT: Final = len(MIGRATIONS)

@@ -1,0 +1,96 @@
+"""Several workers, one database: who runs what, who is there, and how they leave."""
+
+import asyncio
+import json
+from collections import Counter
+
+import msgspec
+
+from conftest import World
+from kitbag.tasks.fleet import read_fleet
+from support.fleets import Fleet
+from support.matrix import rounds
+from support.workshop import call
+
+
+def test_tasks_of_a_shared_queue_run_once_whoever_is_killed(fleet: Fleet) -> None:
+    workshop = fleet.workshop
+    count = rounds(60, 9)
+    workshop.script(call("Bash", "b1", command="echo $KITBAG_SESSION_ID >> effects"), {"text": "Done."})
+    tasks = [workshop.put() for _ in range(count)]
+    first = fleet.worker("one", at_once=2)
+    fleet.worker("two", at_once=2)
+    workshop.until(lambda: any(workshop.task(one).is_finished for one in tasks))
+    workshop.nursery.kill(first)
+    fleet.worker("three", at_once=2)
+    workshop.until(lambda: all(workshop.task(one).is_finished for one in tasks), "some did not end")
+    ended = Counter(workshop.task(one).status for one in tasks)
+    effects = Counter((workshop.world.workspace / "effects").read_text().split())
+    # A step that the killed worker had begun may have happened, and is reported instead of being repeated.
+    assert set(ended) <= {"completed", "interrupted"}
+    assert all(number == 1 for number in effects.values())
+    assert ended["completed"] <= len(effects) <= count
+    assert len({workshop.task(one).owner for one in tasks}) > 1
+
+
+def test_a_worker_leaves_alone_what_belongs_to_another_machine_or_needs_a_directory_it_lacks(fleet: Fleet) -> None:
+    workshop = fleet.workshop
+    workshop.script({"text": "Done."})
+    shared = workshop.put()
+    workshop.journal.queue = workshop.journal.home_queue
+    local = workshop.put()
+    workshop.journal.queue = "fleet"
+    wish = msgspec.structs.replace(workshop.wish(), directory=str(workshop.world.outside / "missing"))
+    made = workshop.board.create("aaaa00000001", "agent", wish, root="r", parent="", depth=1, background=True)
+    missing = asyncio.run(made).id
+    assert [workshop.task(one).queue[:5] for one in (shared, local, missing)] == ["fleet", "home:", "fleet"]
+    assert workshop.nursery.wait(fleet.worker("one", idle=0)) == 0
+    assert [workshop.task(one).status for one in (shared, local, missing)] == ["completed", "queued", "queued"]
+    workshop.work()
+    assert [workshop.task(one).status for one in (shared, local, missing)] == ["completed", "completed", "queued"]
+
+
+def test_status_shows_workers_and_queues_and_drained_workers_finish_and_leave(fleet: Fleet) -> None:
+    workshop = fleet.workshop
+    effects = workshop.world.workspace / "effects"
+    workshop.script(
+        call("Bash", "b1", command="echo x >> effects; while [ ! -e go ]; do sleep 0.02; done"), {"text": "Done."}
+    )
+    running = workshop.put()
+    worker = fleet.worker("one", at_once=1)
+    workshop.until(effects.exists)
+    waiting = workshop.put()
+    [shown] = read_fleet(workshop.board).workers
+    assert (shown.pid, shown.running, shown.concurrency, "fleet" in shown.queues) == (worker, 1, 1, True)
+    status = workshop.world.json("fleet", "status")
+    [queue] = [one for one in status["queues"] if one["name"] == "fleet"]
+    assert (queue["queued"], queue["running"], queue["failed"]) == (1, 1, 0)
+    assert shown.id in workshop.world.ok("fleet", "status")
+    assert "no worker named" in workshop.world.run("fleet", "drain", "nobody:1").stderr
+    assert workshop.world.run("fleet", "drain").returncode == 2
+    assert json.loads(workshop.world.ok("fleet", "drain", shown.id, "--json")) == [{"worker": shown.id, "running": 1}]
+    (workshop.world.workspace / "go").touch()
+    assert workshop.nursery.wait(worker) == 0
+    assert [workshop.task(one).status for one in (running, waiting)] == ["completed", "queued"]
+    assert workshop.world.json("fleet", "status")["workers"] == []
+    fleet.worker("two", idle=0)
+    workshop.until(lambda: workshop.task(waiting).is_finished, "drained work was left behind")
+
+
+def test_failed_tasks_are_retried(fleet: Fleet) -> None:
+    workshop = fleet.workshop
+    workshop.script({"error": "the provider is down"})
+    task_id = workshop.put()
+    workshop.nursery.wait(fleet.worker("one", idle=0))
+    assert workshop.task(task_id).status == "failed"
+    workshop.script({"text": "Done."})
+    assert workshop.world.run("fleet", "retry").returncode == 2
+    assert workshop.world.json("fleet", "retry", "--failed") == {"queued": [task_id]}
+    workshop.nursery.wait(fleet.worker("one", idle=0))
+    assert workshop.task(task_id).status == "completed"
+
+
+def test_without_a_database_there_is_one_queue_and_no_named_one(world: World) -> None:
+    assert world.json("fleet", "status") == {"workers": [], "queues": []}
+    refused = world.run("worker", "--queue", "x")
+    assert (refused.returncode, "needs a shared database" in refused.stderr) == (2, True)
