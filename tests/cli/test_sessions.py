@@ -9,14 +9,14 @@ import pytest
 from conftest import World
 from support.driving import Driven
 
-HELLO = ("-p", "hello", "--model", "offline")
+HELLO = ("-p", "@agent-Explore hello", "--model", "offline")
 
 
 @pytest.fixture
 def two_places(world: World) -> World:
     """A session here and one outside."""
     world.ok(*HELLO)
-    world.ok("-p", "elsewhere", "--model", "offline", cwd=world.outside)
+    world.ok("-p", "@agent-Explore elsewhere", "--model", "offline", cwd=world.outside)
     return world
 
 
@@ -50,9 +50,10 @@ def test_a_session_is_shown_by_the_start_of_its_id_or_the_newest(two_places: Wor
     shown = world.ok("sessions", "show", one["id"][:6])
     assert shown == world.ok("sessions", "show")
     assert f"kitbag --resume {one['id']}" in shown
-    assert "Last message\nhello\n" in shown
+    assert "Last message\n@agent-Explore hello\n" in shown
     found = world.json("sessions", "show")
-    assert (found["id"], found["last_message"], len(found["tasks"])) == (one["id"], "hello", 1)
+    assert (found["id"], len(found["tasks"])) == (one["id"], 1)
+    assert found["last_message"].startswith("@agent-Explore hello")
     assert world.run("sessions", "show", "nosuch").returncode == 4
 
 
@@ -61,7 +62,7 @@ def test_a_session_is_exported_and_no_file_is_overwritten(two_places: World, tmp
     [one] = world.json("sessions", "list")
     text = world.ok("sessions", "export", one["id"])
     assert text.startswith(f"# Session {one['id']}\n")
-    assert "\n> hello\n" in text
+    assert "\n> @agent-Explore hello\n" in text
     assert world.json("sessions", "export")["session"] == one["id"]
     file = tmp_path / "export.json"
     world.ok("sessions", "export", "--output", str(file))

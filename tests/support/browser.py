@@ -1,5 +1,6 @@
 """A real Chromium that uses the real `kitbag web`."""
 
+import asyncio
 import contextlib
 import re
 import shutil
@@ -37,13 +38,13 @@ globalThis.fetch = (url, options) => {
 
 
 class Chromium:
-    """One process for all tests of a worker; each test has a context of its own.
-
-    The driver that Playwright starts takes longer than most tests do, and nothing in this thread can run an event loop
-    while there is one: the tests of a module share it."""
+    """One process for all tests of a worker, as is the driver that Playwright starts, which takes longer than most tests
+    do; each test has a context of its own."""
 
     def __init__(self) -> None:
         self._driver: Playwright | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The driver's, while no test uses it."""
         self._profile = tempfile.mkdtemp(prefix="kitbag-chromium-")
         program = shutil.which("chromium") or "chromium"
         self._process = subprocess.Popen(
@@ -57,17 +58,24 @@ class Chromium:
                 return
         raise RuntimeError("Chromium did not start")
 
-    def connect(self) -> Browser:
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[Browser]:
+        """Only meanwhile is this a thread with a running event loop, so that a test can run its own before or after."""
+        outer = asyncio._get_running_loop()  # with two windows
+        asyncio._set_running_loop(outer or self._loop)
         self._driver = self._driver or sync_playwright().start()
-        return self._driver.chromium.connect_over_cdp(self.address)
-
-    def stop_driver(self) -> None:
-        if self._driver is not None:
-            self._driver.stop()
-            self._driver = None
+        try:
+            browser = self._driver.chromium.connect_over_cdp(self.address)
+            yield browser
+            browser.close()
+        finally:
+            self._loop = asyncio._get_running_loop()
+            asyncio._set_running_loop(outer)
 
     def close(self) -> None:
-        self.stop_driver()
+        if self._driver is not None:
+            asyncio._set_running_loop(self._loop)
+            self._driver.stop()
         self._process.kill()
         self._process.wait()
         if self._process.stderr is not None:
@@ -158,13 +166,12 @@ class BrowserWindow:
 def browser_window(
     chromium: Chromium, program: WebProgram, size: tuple[int, int] = WIDE, theme: Theme = "light"
 ) -> Iterator[BrowserWindow]:
-    browser = chromium.connect()
-    window = BrowserWindow(browser, program, size, theme)
-    try:
-        yield window
-    finally:
-        window.close()
-        browser.close()
+    with chromium.connected() as browser:
+        window = BrowserWindow(browser, program, size, theme)
+        try:
+            yield window
+        finally:
+            window.close()
 
 
 __all__ = ["NARROW", "WIDE", "Chromium", "browser_window", "web_program"]

@@ -12,16 +12,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def running_chromium() -> "Iterator[Chromium]":
+def chromium() -> "Iterator[Chromium]":
     needs.chromium()
     from support.browser import Chromium
 
     running = Chromium()
     yield running
     running.close()
-
-
-@pytest.fixture(scope="module")
-def chromium(running_chromium: "Chromium") -> "Iterator[Chromium]":
-    yield running_chromium
-    running_chromium.stop_driver()

@@ -54,6 +54,7 @@ _FEW_FILES: Final = 12
 _MAX_HITS: Final = 600
 _FIXTURES = load_expression("examine_item.fixtures")
 _WORTH_HIDING: Final = frozenset(load_words("examine_item.worth_hiding"))
+_EXAMPLE_RULES: Final = frozenset(load_words("examine_item.example_rules"))
 _DOCUMENTS = load_expression("examine_item.documents")
 _RUNS_FILE = load_expression("examine_item.runs_file")
 _ABOUT_SECURITY = load_expression("examine_item.about_security")
@@ -289,7 +290,7 @@ class _Examination:
         file = self._location(source.content.entry.relative)
         rated = [finding for hit in [*hits, *suppressions.hits] if (finding := rate_hit(source, hit, file)) is not None]
         findings, unused = apply_suppressions(
-            _distinct([self._adjust_for_security_text(finding) for finding in rated]), suppressions.valid
+            _distinct([self._adjust_for_example(finding) for finding in rated]), suppressions.valid
         )
         self.findings += findings
         for suppression in unused:
@@ -305,19 +306,25 @@ class _Examination:
             finding = rate_hit(source, hit, file)
             self.findings += [finding.finding] if finding else []
 
-    def _adjust_for_security_text(self, rated: RatedFinding) -> AuditFinding:
-        """A security guide quotes attacks; unless its text says to run one, that is not a use of it."""
+    def _adjust_for_example(self, rated: RatedFinding) -> AuditFinding:
+        """Security guides and references quote commands; unless the text says to run one, that is not a use of it."""
         finding, context = rated.finding, rated.context
         is_quotable = context.role in ("shell", "code", "inline", "prose", "table")
+        is_example = finding.rule in _EXAMPLE_RULES and context.role in ("shell", "code", "inline", "table")
+        relative = self._relative(finding.file)
         if (
             finding.severity == "high"
-            and (self.is_about_security or _ABOUT_SECURITY.search(self._relative(finding.file)))
+            and (
+                self.is_about_security
+                or _ABOUT_SECURITY.search(relative)
+                or (is_example and relative != self.item.main_file)
+            )
             and is_quotable
             and finding.rule != "hidden-characters"
             and not instructs_to_act(context)
         ):
             return msgspec.structs.replace(
-                finding, severity="medium", confidence="low", note=finding.note or "in a text about security"
+                finding, severity="medium", confidence="low", note=finding.note or "an example, not an instruction"
             )
         return finding
 
@@ -336,10 +343,11 @@ class _Examination:
                 else f"{pair.send.file}:{self._sign_line(pair.send)[1]}"
             )
             note = f"{pair.secret.text}; sent: {location}"
+            severity = "medium" if self.is_about_security and not pair.secret.runs else pair.severity
             self._add_remarks(
                 pair.secret.file,
                 line,
-                [FileRemark(rule="secret-exfiltration", severity=pair.severity, excerpt=row, note=note)],
+                [FileRemark(rule="secret-exfiltration", severity=severity, excerpt=row, note=note)],
             )
         paired = {pair.secret.file for pair in pairs}
         for sign in self.signs:
@@ -386,16 +394,24 @@ class _Examination:
         return sorted(kept, key=finding_sort_key)
 
     def _raise_concealed(self, findings: list[AuditFinding]) -> list[AuditFinding]:
-        """To hide something from the user is worse in an item that does something worth hiding."""
+        """To hide something is worse in an item that does something worth hiding; so is an agent without prompts in a
+        file that names secrets."""
         active = {
             f
             for f in findings
             if f.severity in ("high", "medium") and f.confidence != "low" and not self._is_inert(self._relative(f.file))
         }
         acts = next((f.rule for f in findings if f in active and f.rule in _WORTH_HIDING), "")
+        reads = {f.file for f in findings if f.rule == "secret-access"}
+
+        def reason(finding: AuditFinding) -> str:
+            if finding.rule == "safety-off":
+                return "secret-access" if finding.file in reads else ""
+            return acts if finding.rule in ("concealment", "instruction-override") else ""
+
         return [
-            msgspec.structs.replace(f, severity="high", note=f.note or f"the item also has {acts}")
-            if acts and f in active and f.severity == "medium" and f.rule in ("concealment", "instruction-override")
+            msgspec.structs.replace(f, severity="high", note=f.note or f"the item also has {why}")
+            if f in active and f.severity == "medium" and (why := reason(f))
             else f
             for f in findings
         ]

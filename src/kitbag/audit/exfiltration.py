@@ -255,7 +255,7 @@ def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> l
             continue
         _, window = command_window(source, start)
         hosts = [host for host in find_hosts(window) if not is_local_host(host)]
-        if not hosts and role == "script" and sends:
+        if not hosts and role == "script" and sends and len(source.text) <= _MAX_SCRIPT:
             hosts = external_hosts
         if hosts and not any(owner in host for owner in owners for host in hosts):
             hits.append(

@@ -23,6 +23,7 @@ _DIRECTION_MARKS = frozenset((0x200E, 0x200F, 0x061C))
 _OVERRIDES = frozenset((0x202D, 0x202E))
 _ISOLATES = frozenset((0x202A, 0x202B, 0x202C, 0x2066, 0x2067, 0x2068, 0x2069))
 _ZERO_WIDTH = frozenset((0x200B, 0x200C, 0x200D, 0x2060, 0x2061, 0x2062, 0x2063, 0x2064, 0xFEFF))
+_INVISIBLE = re.compile("\u200b+")
 _ADDRESSED = load_expression("hidden_text.addressed")
 _ORDERED = load_expression("hidden_text.ordered")
 _ACTS = re.compile(
@@ -83,6 +84,7 @@ def rate_hidden_characters(line: str, found: list[tuple[int, int]]) -> Severity 
 
 def _rate_character(line: str, at: int, point: int, has_neighbor: bool) -> Severity:
     before, after = line[at - 1 : at], line[at + 1 : at + 2]
+    left, right = _INVISIBLE.sub("", line[:at][-9:])[-1:], _INVISIBLE.sub("", line[at + 1 : at + 10])[:1]
     if 0xE0000 <= point <= 0xE0FFF or point in _OVERRIDES:
         return "high"
     if point in _ISOLATES:
@@ -90,7 +92,8 @@ def _rate_character(line: str, at: int, point: int, has_neighbor: bool) -> Sever
     if point in _ZERO_WIDTH:
         if point == 0x200B and (_UNSPACED.match(before) or _UNSPACED.match(after)):
             return "info"  # a line-break opportunity in a script without spaces
-        return "high" if (_is_word(before) and _is_word(after)) or has_neighbor else "medium"
+        is_artifact = point == 0x200B and not (_is_word(left) and _is_word(right))  # of a translation, at a space
+        return "high" if (_is_word(before) and _is_word(after)) or (has_neighbor and not is_artifact) else "medium"
     if 0xFE00 <= point <= 0xFE0F:
         return "high" if has_neighbor else "low"
     if point == 0xAD or point in (0x0C, 0x0B):

@@ -17,7 +17,8 @@ _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 
 def find_imitated_packages(source: AuditedText) -> list[RuleHit]:
     hits: list[RuleHit] = []
-    for start, end, tool, package in find_installed_packages(source):
+    for start, end, tool, name in find_installed_packages(source):
+        package = name.rstrip(".")
         if tool.split()[0] in ("go", "cargo", "gem") or not package.replace("-", "").replace(".", "").isalnum():
             continue
         popular = _imitated("python" if "pip" in tool or tool.startswith("uv") else "node", package.lower())

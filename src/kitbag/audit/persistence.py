@@ -78,6 +78,7 @@ _PHONES_HOME = re.compile(
     re.IGNORECASE,
 )
 """What is written reaches out when it runs."""
+_REACHES_OUT = re.compile(r"\b(?:curl|wget|iwr)\s|\|\s*(?:ba|z)?sh\b|_BASE_URL\b|_PROXY\b|apiKeyHelper")
 _WEAKENS = load_expression("instructions.weakens")
 _WRITES = re.compile(r">>|\.write\(|write_(?:text|bytes)\(|(?:append|write)File|\.open\(\s*[\"']a")
 _ORDINARY = load_expression("persistence.ordinary")
@@ -160,5 +161,7 @@ def _severity(target: _WriteTarget, role: RegionRole, how: str, window: str, nea
     ):
         return "medium" if runs else "low"
     phones_home = _PHONES_HOME.search(window) or ("<<" in window and _PHONES_HOME.search(nearby))
-    weakens = target.rule == "agent-config-write" and _WEAKENS.search(nearby)
+    weakens = target.rule == "agent-config-write" and (_WEAKENS.search(nearby) or _REACHES_OUT.search(nearby))
+    if target.rule == "agent-config-write" and role != "command" and not (phones_home or weakens):
+        return "medium"
     return "high" if runs or phones_home or weakens else target.max_example_severity

@@ -92,6 +92,7 @@ _LISTED_AS_BAD = re.compile(
     r"\w*\s*(?::[^=\n]{1,40})?[:=]",
     re.IGNORECASE,
 )
+_DENIED = re.compile(r"[\"'](?:deny|denied|blocked|forbidden)\w*[\"']\s*:\s*\[[^\]]*$", re.IGNORECASE)
 _PLACEHOLDER_URL = re.compile(r"https?://(?:[<{\[$]|(?:your|my)[-_.]?\w|[\w.-]*\byour[-_]?\w)", re.IGNORECASE)
 
 
@@ -109,6 +110,8 @@ def rate_hit(source: AuditedText, hit: RuleHit, file: str) -> RatedFinding | Non
     severity: Severity = hit.severity or rule.severity
     confidence: Confidence = hit.confidence or rule.confidence
     note = hit.note
+    if hit.rule == "safety-off" and context.role not in ("command", "config"):
+        severity = cap_severity(severity, "medium")  # ordinary in programs that start agents
     if not hit.is_final:
         mitigation = _find_mitigation(source, hit, context, hit.start - begin)
         if mitigation == "none":
@@ -157,7 +160,9 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
             return ("low" if is_warned_about(context, column) else "medium"), "quoted"
     if is_warned_about(context, column):
         return "low", "described as harmful"
-    if hit.rule == "pipe-to-shell" and only_known_installers(command_window(source, hit.start)[1]):
+    if hit.rule == "pipe-to-shell" and only_known_installers(
+        _cell_at(line, column) if context.role == "table" else command_window(source, hit.start)[1]
+    ):
         return "medium", "installer of a well-known project, but its content can change at any time"
     if hit.rule in ("pipe-to-shell", "download-and-run") and _PLACEHOLDER_URL.search(
         command_window(source, hit.start)[1]
@@ -165,6 +170,10 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         return "medium", "placeholder host"
     if hit.rule == "safety-off" and context.role in ("inline", "prose", "table", "frontmatter"):
         return ("medium" if instructs_to_act(context) else "low"), "mentioned"
+    if hit.rule == "agent-config-write" and context.role == "frontmatter":
+        return "medium", "described"
+    if hit.rule in _SHELL_RULES and _is_listed_as_bad(source, hit, line[:column]):
+        return "low", "in a list of what is forbidden"
     if hit.rule in _SHELL_RULES and context.language == "shell" and is_printed(source, hit.start):
         return "low", "printed or searched for, not run"
     if (
@@ -177,6 +186,16 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
     if context.role == "config" and hit.rule in _SHELL_RULES and is_data and _is_listing(line):
         return "medium", "in a data file"
     return ""
+
+
+def _is_listed_as_bad(source: AuditedText, hit: RuleHit, before: str) -> bool:
+    """In a string such as `BLOCKED="rm -rf /"` or `"deny": ["Bash(rm -rf /)"]`, which nothing runs."""
+    quote = _open_quote(before)
+    if quote < 0 or "$(" in before:
+        return False
+    if _LISTED_AS_BAD.search(before[:quote]) and not _RUNS_TEXT.search(before):
+        return True
+    return _DENIED.search(source.text[max(0, hit.start - _LOOKBACK) : hit.start]) is not None
 
 
 def _is_quoted(before: str) -> bool:
@@ -203,11 +222,22 @@ def _mitigate_text_in_code(source: AuditedText, hit: RuleHit) -> _Mitigation:
         return "low", "in a list of what is forbidden"
     if runs_itself:
         return ""
+    before = source.text[hit.start - 200 if hit.start > 200 else 0 : hit.start].rpartition("\n")[2]
+    quote = _open_quote(before)
+    if quote >= 0 and _NEGATED.search(before[quote:]) and not any(word in line.lower() for word in _RUN_WORDS):
+        return "low", "described as harmful"
     if _RUNS_TEXT.search(nearby):
         return ""
     if any(source.has(word) for word in _RUN_WORDS):
         return "medium", "string in a program"
     return "low", "string in a program that runs no commands"
+
+
+def _cell_at(row: str, column: int) -> str:
+    """The cell of a table row around a column; `\\|` does not end it."""
+    ends = [match.start() for match in re.finditer(r"(?<!\\)\|", row)]
+    begin = max((at for at in ends if at < column), default=0)
+    return row[begin : min((at for at in ends if at > column), default=len(row))]
 
 
 def _is_listing(row: str) -> bool:

@@ -52,6 +52,7 @@ _INSTALLER_PATHS: Final = (
     "https://raw.githubusercontent.com/anchore/",
     "https://raw.githubusercontent.com/golangci/golangci-lint/",
 )
+_BARE_URL = re.compile(r"(\b(?:curl|wget|irm|iwr)\s(?:-\S+\s)*)(?=[\w-]+\.[\w.-]+/)", re.IGNORECASE)
 _KNOWN_HOSTS: Final = frozenset(load_words("urls.known"))
 _IMITATED: Final = load_words("urls.imitated")
 _IMITATED_NAMES: Final = frozenset(name.rsplit(".", 1)[0] for name in _IMITATED)
@@ -112,7 +113,7 @@ def find_hosts(text: str) -> tuple[str, ...]:
 
 def only_known_installers(text: str) -> bool:
     """Whether every URL in the text is the installer of a well-known project."""
-    urls, _ = find_urls(text)
+    urls, _ = find_urls(text if "://" in text else _BARE_URL.sub(r"\1https://", text))
     return bool(urls) and all(
         address.url.startswith("https://")
         and not address.user
@@ -149,6 +150,8 @@ def is_local_host(host: str) -> bool:
     )
 
 
+_SHARED_ADDRESSES: Final = ipaddress.ip_network("100.64.0.0/10")
+"""Of a provider's or a private network, such as a VPN."""
 _WELL_KNOWN_IPS: Final = frozenset(("1.2.3.4", "1.1.1.1", "8.8.8.8", "8.8.4.4", "9.9.9.9", "255.255.255.255"))
 """Public name servers, and placeholder addresses."""
 _DOCUMENTATION: Final = tuple(
@@ -246,10 +249,12 @@ def _classify_ip(host: str) -> tuple[str, Severity, str] | None:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        if _NUMBER_HOST.fullmatch(host) and not re.fullmatch(r"\d+\.\d+(?:\.\d+)?", host):
+        if _NUMBER_HOST.fullmatch(host) and not re.fullmatch(r"\d+\.\d+(?:\.\d+)?|\d{1,7}", host):
             return "address-url", "high", "obfuscated IP address"
         return None
-    if host == "169.254.169.254" or host == "fd00:ec2::254":
+    if address in _SHARED_ADDRESSES:
+        return "", "info", ""
+    if host in ("169.254.169.254", "169.254.170.2", "fd00:ec2::254"):
         return "address-url", "low", "cloud metadata service, which hands out credentials"
     if is_local_host(host) or host in _WELL_KNOWN_IPS:
         return "", "info", ""

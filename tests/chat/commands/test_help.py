@@ -6,9 +6,10 @@ import pytest
 
 from conftest import World
 from kitbag.chat.commands import COMMANDS
+from kitbag.chat.configured_keys import list_keys, parse_keys
 from kitbag.errors import NotFoundError
 from kitbag.views.blocks import FieldsBlock, TableBlock
-from support.talking_face import talking
+from support.talking_face import TalkingFace, talking
 
 
 def test_every_command_is_told_once_and_every_key(at_home: World) -> None:
@@ -28,10 +29,11 @@ def test_every_command_is_told_once_and_every_key(at_home: World) -> None:
 
 
 def test_configured_keys_are_listed_in_place_of_the_usual_ones(at_home: World) -> None:
-    at_home.write("~/.kitbag/settings.toml", '[chat]\nkeys = ["details=ctrl-t", "mode=f2"]\n')
+    face = TalkingFace()
+    face.keys = list_keys(parse_keys(["details=ctrl-t", "mode=f2"])[0])
 
     async def look() -> None:
-        async with talking(at_home) as talk:
+        async with talking(at_home, face=face) as talk:
             await talk.command("/help")
             keys = next(table for table in talk.shown(TableBlock) if table.title == "Keys")
             shown = {row[0] for row in keys.rows}

@@ -86,6 +86,7 @@ def test_keys_follow_the_settings_and_wrong_ones_are_reported() -> None:
         assert [await shown.next(), await shown.next()] == [KeyPressed("details"), KeyPressed("mode")]
         shown.terminal.show(ThinkingBlock("thought", 1.0))
         await shown.until_seen("(Ctrl-T to expand)")
+        assert {"Ctrl-T", "F2"} <= {key for key, _ in shown.terminal.keys}
 
     at_terminal(scene, keys=["details=ctrl-t", "mode=f2", "fly=ctrl-t", "edit=ctrl-c"])
 

@@ -47,7 +47,7 @@ class ChatView {
     this.stop();
     this.chat = chat;
     this.isNew = !session;
-    for (const part of [this.scrollback, this.questions, this.composer, this.start]) part.chat = chat;
+    for (const part of [this.scrollback, this.questions, this.composer, this.composer.preview, this.start]) part.chat = chat;
     this.ended.replaceChildren();
     this.composer.root.hidden = false;
     this.stop = follow(topic, (event) => this.receive(event));

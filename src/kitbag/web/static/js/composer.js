@@ -21,7 +21,7 @@ export class Composer {
     this.warnedText = "";
     this.completions = [];
     this.marked = -1;
-    this.preview = new MessagePreview(chat);
+    this.preview = new MessagePreview();
     this.build();
     this.complete = debounce(() => void this.requestCompletions(), 60);
   }
@@ -107,7 +107,7 @@ export class Composer {
     if (isMenuOpen && ["ArrowDown", "ArrowUp"].includes(event.key)) {
       event.preventDefault();
       this.mark(this.marked + (event.key === "ArrowDown" ? 1 : -1));
-    } else if (isMenuOpen && (event.key === "Tab" || (event.key === "Enter" && !event.shiftKey && this.marked >= 0))) {
+    } else if (isMenuOpen && (event.key === "Tab" || (event.key === "Enter" && !event.shiftKey && this.marked >= 0 && !this.isTyped(this.marked)))) {
       event.preventDefault();
       this.accept(Math.max(this.marked, 0));
     } else if (isMenuOpen && event.key === "Escape") {
@@ -232,6 +232,13 @@ export class Composer {
       if (index === this.marked) option.scrollIntoView({ block: "nearest" });
     });
     this.input.setAttribute("aria-activedescendant", `completion-${this.marked}`);
+  }
+
+  /** Whether the completion is there already, so that Enter sends. */
+  isTyped(at) {
+    const { text, start } = this.completions[at];
+    const cursor = this.input.selectionStart;
+    return this.input.value.slice(cursor + start, cursor) === text;
   }
 
   accept(at) {

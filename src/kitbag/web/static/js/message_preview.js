@@ -8,8 +8,7 @@ const MIN_LENGTH = 4;
 const MAX_SKILLS = 6;
 
 export class MessagePreview {
-  constructor(chat) {
-    this.chat = chat;
+  constructor() {
     this.requests = 0;
     this.summary = element("summary", {});
     this.list = element("ul", {});
