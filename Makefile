@@ -2,7 +2,7 @@
 PYTHON ?= python3
 # .venv is for the default interpreter; any other has an environment of its own, e.g. .venv-3.13.
 VENV := .venv$(if $(filter-out python3,$(PYTHON)),$(or $(shell $(PYTHON) -c 'import sys; print("-%d.%d" % sys.version_info[:2])'),$(error PYTHON=$(PYTHON) does not run)))
-WORKERS ?= 3
+WORKERS ?= 4
 BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 

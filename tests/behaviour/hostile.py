@@ -299,9 +299,9 @@ def hostile_world(request: pytest.FixtureRequest, patch: pytest.MonkeyPatch) -> 
 def end_worker(world: World) -> None:
     """The process that hosts background work would wait for more of it, in a home that is gone."""
     found = read_worker_record(str(world.home / ".kitbag"))
-    if found is not None and found.owner.is_alive():
+    if found is not None and found.owner.check_alive():
         os.kill(found.owner.pid, signal.SIGTERM)
-        wait_until(lambda: not found.owner.is_alive())
+        wait_until(lambda: not found.owner.check_alive())
 
 
 def furnish(world: World) -> None:

@@ -79,7 +79,7 @@ def test_the_groups_that_list_are_known() -> None:
 @pytest.mark.parametrize("path", [path for path in BARE if path != "kitbag trust"])
 def test_a_bare_group_lists(world: World, path: str) -> None:
     group = path.split()[1:]
-    bare_command = {"kitbag store": "status", "kitbag context": "show"}.get(path, "list")
+    bare_command = {"kitbag store": "status", "kitbag fleet": "status", "kitbag context": "show"}.get(path, "list")
     if path == "kitbag context":
         world.ok("-p", "Hi", "--model", "offline")
     assert world.ok(*group) == world.ok(*group, bare_command)

@@ -37,13 +37,23 @@ class Place(NamedTuple):
     def arguments(self) -> list[click.Argument]:
         return [one for one in self.command.params if isinstance(one, click.Argument)]
 
-    def needed(self) -> tuple[str, ...]:
-        """Words for its required arguments."""
-        return tuple(_valid(one) for one in self.arguments() if one.required)
+    def needed(self, besides: click.Option | None = None) -> tuple[str, ...]:
+        """Words for its required arguments, and for the required options other than this one."""
+        return (*self.needed_options(besides), *(_valid(one) for one in self.arguments() if one.required))
+
+    def needed_options(self, besides: click.Option | None = None) -> tuple[str, ...]:
+        required = [one for one in self.command.params if isinstance(one, click.Option) and one.required]
+        return tuple(word for one in required if one is not besides for word in (one.opts[-1], "word"))
 
 
 def _valid(argument: click.Argument) -> str:
+    if isinstance(argument.type, click.types.IntParamType):
+        return "1"
     return argument.type.choices[0] if isinstance(argument.type, click.Choice) else "word"
+
+
+def _takes_any_text(argument: click.Argument) -> bool:
+    return not isinstance(argument.type, click.Choice | click.types.IntParamType)
 
 
 def _places(path: tuple[str, ...] = (), command: click.Command = cli) -> Iterator[Place]:
@@ -102,8 +112,7 @@ def test_every_option_takes_exactly_its_text_and_nothing_else_changes(
     place: Place, option: click.Option, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert option.name is not None
-    needed = place.needed()
-    before = place.parsed(*needed)
+    before, needed = place.parsed(*place.needed()), place.needed(option)
     for text, name in itertools.product(TEXTS, option.opts):
         for form in _forms(name, text):
             found = _outcome(place, (*form, *needed))
@@ -120,12 +129,13 @@ def test_behind_two_dashes_every_word_is_an_argument(place: Place) -> None:
     before = place.parsed(*place.needed())
     arguments = place.arguments()
     for text in TEXTS:
-        words = [_valid(one) if isinstance(one.type, click.Choice) else text for one in arguments]
-        taken = {one.name: (word,) if one.nargs == -1 else word for one, word in zip(arguments, words, strict=True)}
-        assert place.parsed("--", *words) == {**before, **taken}, text
+        words = [text if _takes_any_text(one) else _valid(one) for one in arguments]
+        values = [one.type.convert(word, one, None) for one, word in zip(arguments, words, strict=True)]
+        taken = {one.name: (value,) if one.nargs == -1 else value for one, value in zip(arguments, values, strict=True)}
+        assert place.parsed(*place.needed_options(), "--", *words) == {**before, **taken}, text
         if not any(one.nargs == -1 for one in arguments):
             with pytest.raises(click.UsageError, match="unexpected extra argument"):
-                place.parsed("--", *words, text)
+                place.parsed(*place.needed_options(), "--", *words, text)
 
 
 @pytest.mark.parametrize("place", [place for place in GROUPS if place.path], ids=_name)  # of the root it is a message

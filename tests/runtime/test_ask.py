@@ -42,7 +42,7 @@ def test_ten_lines_are_enough(world: World) -> None:
     assert done.stderr == ""
     assert done.stdout.startswith("No language model is connected")
     assert "invoice.py:1: invoice_total = 3" in done.stdout
-    assert done.stdout.splitlines()[-2:] == ["completed", "2"]
+    assert done.stdout.splitlines()[-2:] == ["completed", "3"]
 
 
 @pytest.fixture

@@ -187,7 +187,7 @@ def test_the_calls_of_a_subagent(wire: Wire) -> None:
     glob = Step(calls=(("g1", "Glob", '{"pattern": "*.md"}'),))
     child = Rule([glob, Step(text="Found.")], system="## Your Task|Find it", first="Find it|.")
     rules = [Rule([task, Step(text="There.")], first="Where is it"), child]
-    session = wire.talk("Where is it?", steps=rules)
+    session = wire.talk("Where is it?", steps=rules, mode="plan")
     main = wire.history(session)
     main_requests = [one for one in wire.server.requests if "Where is it?" in json.dumps(one.body["messages"][0])]
     assert_exact([*main.calls], main_requests)

@@ -88,9 +88,12 @@ def listed(outcome: ToolOutput) -> list[str]:
     return [line for line in text_of(outcome).splitlines() if not line.startswith(("[", "No "))]
 
 
+_STAYING = ("kitbag.processes.supervisor", "chromium", "playwright", "postgres", "pgserver")
+
+
 def children() -> set[int]:
-    """Processes that this one has started and that still run, from all its threads. Without the server that forks
-    supervisors, which stays."""
+    """Processes that this one has started and that still run, from all its threads. Without those that stay: the
+    server that forks supervisors, and the browser and the database that tests share."""
     found: set[int] = set()
     for thread in os.listdir("/proc/self/task"):
         try:
@@ -98,7 +101,7 @@ def children() -> set[int]:
                 found.update(int(pid) for pid in file.read().split())
         except OSError:
             continue
-    return {pid for pid in found if _runs(pid) and "kitbag.processes.supervisor" not in _arguments(pid)}
+    return {pid for pid in found if _runs(pid) and not any(name in _arguments(pid) for name in _STAYING)}
 
 
 def _arguments(pid: int) -> str:

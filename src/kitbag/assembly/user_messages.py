@@ -7,6 +7,7 @@ Used by base_agent. Nothing before the message changes.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session, WriteUserRecord
@@ -18,10 +19,12 @@ from kitbag.assembly.switch_notices import render_switches
 from kitbag.errors import NotFoundError
 from kitbag.events import Notice, SkillLoaded, Switched
 from kitbag.messages import Image, Part, Text
-from kitbag.packing.routing_explanation import RoutingState
 from kitbag.packing.session_skills import SessionSkills, SkillDelivery, SkillFork
 from kitbag.packing.suggestions import library_changes_notice, list_suggested, suggest_skills
 from kitbag.text.hidden_characters import reveal_hidden
+
+if TYPE_CHECKING:
+    from kitbag.packing.routing_explanation import RoutingState
 
 RunFork = Callable[[SkillFork, Emit], Awaitable[str]]
 """Returns the text that reports the outcome to the conversation."""
@@ -140,7 +143,9 @@ class UserMessages:
         loaded = [skill.name for skill in self.skills.loaded()]
         return suggest_skills(self.skills.library, text, catalog + self._suggested, loaded) if self.can_suggest else ""
 
-    def routing_state(self, catalog: str) -> RoutingState:
+    def routing_state(self, catalog: str) -> "RoutingState":
         """What the model knows before the next message."""
         loaded = frozenset(skill.name for skill in self.skills.loaded())
+        from kitbag.packing.routing_explanation import RoutingState
+
         return RoutingState(catalog=catalog, known=loaded, suggested_before=self._suggested)
