@@ -3,13 +3,14 @@
 import re
 from xml.etree import ElementTree
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kitbag.views.pictures.cost_chart import CostPoint, draw_cost_chart
 from kitbag.views.pictures.svg import GROUPS, PICTURE_CSS, STATUSES
 from kitbag.views.pictures.task_timeline import TaskBar, draw_task_timeline
 from kitbag.views.pictures.treemap import TreemapItem, draw_treemap
+from support.matrix import examples
 
 _text = st.text(max_size=20) | st.sampled_from(
     ["</svg><script>", "a & b", "\x00\x1b[31m", "\u202eevil", "é" * 50, "'\"<"]
@@ -44,6 +45,7 @@ def assert_harmless(svg: str) -> None:
     assert not any(name.lower().startswith("on") for element in elements(svg) for name in element.attrib)
 
 
+@settings(max_examples=examples(10))
 @given(items=st.lists(_item, max_size=30), title=_text, width=st.integers(200, 1_400))
 def test_a_treemap_is_well_formed_and_its_cells_do_not_leave_it(
     items: list[TreemapItem], title: str, width: int
@@ -82,6 +84,7 @@ def test_many_small_pieces_are_one_cell() -> None:
     assert "500 more" in drawn
 
 
+@settings(max_examples=examples(10))
 @given(points=st.lists(_point, max_size=12))
 def test_a_chart_is_well_formed(points: list[CostPoint]) -> None:
     assert_harmless(draw_cost_chart(points, "t", "s"))
@@ -93,6 +96,7 @@ def test_a_chart_of_many_calls_joins_them() -> None:
     assert drawn.count("kb-item") <= 240
 
 
+@settings(max_examples=examples(10))
 @given(bars=st.lists(_bar, max_size=12))
 def test_a_timeline_is_well_formed(bars: list[TaskBar]) -> None:
     assert_harmless(draw_task_timeline(bars, "t", "s"))
