@@ -1,4 +1,4 @@
-"""What axe-core finds in the chat, in its states, light and dark, wide and narrow."""
+"""What axe-core finds in the chat, in its states, and in the other views, light and dark, wide and narrow."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ from conftest import World
 from kitbag.testing import ModelServer, Step
 from support import needs
 from support.headless import point, reads, script
+from support.matrix import long
 from support.web_program import web_program
 
 if TYPE_CHECKING:
@@ -69,3 +70,24 @@ def test_the_chat_has_no_serious_finding_and_can_be_used_with_the_keyboard(world
             tab.page.keyboard.press("Control+o")
             check(tab, axe, "reply")
             assert tab.page.locator("[role=log] .live").count() == 0
+
+
+@long
+def test_the_other_views_have_no_serious_finding(world: World, chromium: "Chromium") -> None:
+    from support.browser import browser_window
+
+    axe = needs.axe_core()
+    world.skill("~/.kitbag/skills", "deploy", "Deploys the thing.", "# Deploy\n\nBy hand.")
+    world.ok("-p", "@agent-Explore hello", "--model", "offline")
+    with web_program(world, "--model", "offline") as program, browser_window(chromium, program) as window:
+        for path, shown in (
+            ("/context", "Save picture"),
+            ("/tasks", "hello"),
+            ("/library", "deploy"),
+            ("/library/skill/deploy", "What the model gets"),
+            ("/pack", "Nothing to pack yet"),
+        ):
+            tab = window.tab(path)
+            tab.page.locator("main").get_by_text(shown).first.wait_for()
+            check(tab, axe, path)
+            tab.page.close()
