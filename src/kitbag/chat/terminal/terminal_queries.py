@@ -150,6 +150,10 @@ class TerminalQueries:
         self._asked_at = time.monotonic()
         self._output.write_raw("".join(queries.values()))
 
+    @property
+    def is_asking_size(self) -> bool:
+        return self._after_size is not None
+
     def ask_size(self, then: Callable[[], None]) -> None:
         """Calls `then` once the terminal has reported its size, or at once if it reports none."""
         if not self._can_ask or self._missing >= _MAX_MISSING:

@@ -187,6 +187,7 @@ class TerminalUI:
             input=input_,
             output=output,
             take_printed=self._take_printed,
+            draw_soon=self._draw_soon,
             on_terminal_gone=lambda: self._request_exit(_EXIT_HANGUP),
             environment=environment,
             vim=vim,
@@ -400,6 +401,8 @@ class TerminalUI:
     def _draw_now(self) -> None:
         self._next_frame = None
         if self._app.inline_renderer.reflow.is_tmux:
+            if not self._queries.is_asking_size:
+                self._app.reported_size.record_query()
             self._queries.ask_size(self._draw_frame)
         else:
             self._draw_frame()
