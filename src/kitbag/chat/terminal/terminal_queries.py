@@ -35,6 +35,8 @@ _START: Final = re.compile(
 """What may become a reply with more input."""
 _DAMAGED: Final = re.compile(rf"\x1b(?:\]11;r?g?b?a?:?[0-9a-fA-F/]*|P>\|{_TEXT})\x1b?")
 """The part of an unfinished reply that is not typed text."""
+_SEQUENCE: Final = re.compile(r"\x1b{1,2}(?:\[\[?[0-?]*[ -/]*[@-~]|O[ -~])")
+_PASTE: Final = "\x1b[200~"
 
 
 def is_remote(environment: Mapping[str, str]) -> bool:
@@ -107,9 +109,23 @@ class _FilteringParser(Vt100Parser):
     def _feed_filtered(self, keys: str) -> None:
         self._is_filtered = True
         try:
-            super().feed(keys)
+            super().feed(keys if self._in_bracketed_paste else self._without_unknown(keys))
         finally:
             self._is_filtered = False
+
+    def _without_unknown(self, keys: str) -> str:
+        """Without unknown sequences: Esc would interrupt the agent, and the rest would end up in the input line."""
+        keys, mark, pasted = keys.partition(_PASTE)
+        return _SEQUENCE.sub(self._keep_known, keys) + mark + pasted
+
+    def _keep_known(self, sequence: "re.Match[str]") -> str:
+        text = sequence[0]
+        known = any(
+            self._get_match(text[start:end])
+            for start in (0, text.rfind("\x1b"))
+            for end in range(start + 3, len(text) + 1)
+        )
+        return text if known else ""
 
 
 class TerminalQueries:
