@@ -148,6 +148,7 @@ class TerminalQueries:
         self._last_reply: asyncio.Future[None] | None = None
         self._asked_at = 0.0
         self._after_size: Callable[[], None] | None = None
+        self._size_waiters: list[asyncio.Future[None]] = []
         self._size_timer: asyncio.TimerHandle | None = None
         self._missing = 0
         self._cursor_row: int | None = None
@@ -201,12 +202,20 @@ class TerminalQueries:
             self._size_timer = None
         if then is not None:
             then()
+        for waiter in self._size_waiters:
+            waiter.set_result(None)
+        self._size_waiters = []
+
+    async def settle_size(self) -> None:
+        """Until the terminal has reported its size, if it was asked: another program would get that as typed text."""
+        if self._after_size is not None:
+            waiter = asyncio.get_running_loop().create_future()
+            self._size_waiters.append(waiter)
+            await asyncio.wait([waiter])
 
     async def close(self) -> None:
         """Lets replies that are on their way arrive, so that the shell does not get them as typed text."""
-        if self._size_timer is not None:
-            await asyncio.sleep(0)
-            self._continue_after_size()
+        await self.settle_size()
         if not self._awaited:
             return
         for _ in range(2):

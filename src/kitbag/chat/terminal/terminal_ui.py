@@ -400,7 +400,7 @@ class TerminalUI:
 
     def _draw_now(self) -> None:
         self._next_frame = None
-        if self._app.inline_renderer.reflow.is_tmux:
+        if self._app.inline_renderer.reflow.is_tmux and self._app.can_draw:
             if not self._queries.is_asking_size:
                 self._app.reported_size.record_query()
             self._queries.ask_size(self._draw_frame)
@@ -487,6 +487,10 @@ class TerminalUI:
         self.show(NoticeBlock("error", f"can't handle key press: {problem}"))
 
     def _suspend(self) -> None:
+        self._app.create_background_task(self._suspend_when_settled())
+
+    async def _suspend_when_settled(self) -> None:
+        await self._queries.settle_size()
         self._suspended = True
         self._app.suspend_to_background()
         asyncio.get_running_loop().call_later(0.5, self._clear_suspended)
@@ -495,6 +499,10 @@ class TerminalUI:
         self._suspended = False
 
     def _edit(self) -> None:
+        self._app.create_background_task(self._edit_when_settled())
+
+    async def _edit_when_settled(self) -> None:
+        await self._queries.settle_size()
         self._line.buffer.open_in_editor()
 
     # Start and end
