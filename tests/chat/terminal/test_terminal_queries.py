@@ -232,3 +232,31 @@ def test_an_editor_gets_no_query_of_the_chat(tmp_path: Any, monkeypatch: pytest.
         await shown.until_seen("working 4")
 
     at_terminal(scene, environment={"TMUX": "x"})
+
+
+def test_a_frame_that_is_due_while_the_chat_ends_asks_tmux_for_nothing() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.screen.write_process_input = lambda data: shown.type(data)  # noqa: PLW0108 - a parameter by name
+        shown.terminal.draw(LiveState(), ChatStatus(model="model-x"))
+        await shown.until_seen("model-x")
+        await shown.until(lambda: shown.take_in() or not shown.terminal._queries.is_asking_size)
+        start = len(shown.raw)
+        closing = asyncio.ensure_future(shown.terminal.close())
+        await asyncio.sleep(0)
+        shown.terminal._draw_now()
+        await closing
+        shown.take_in()
+        assert b"\x1b[6n" not in shown.raw[start:]
+
+    at_terminal(scene, environment={"TMUX": "x"})
+
+
+def test_what_is_printed_above_the_first_frame_in_tmux_makes_room_for_it() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.screen.write_process_input = lambda data: shown.type(data)  # noqa: PLW0108 - a parameter by name
+        shown.terminal.draw(LiveState(activity="working"), ChatStatus(model="model-x"))
+        await shown.until(lambda: "─" * 40 in shown.text() and "─" * 41 not in shown.text())  # at the top
+        shown.terminal.show(*(text_block(f"said {at}") for at in range(12)))
+        await shown.until_seen("said 11", "─" * 120)
+
+    at_terminal(scene, environment={"TMUX": "x"})

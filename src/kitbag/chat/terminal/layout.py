@@ -238,6 +238,11 @@ class ChatLayout:
         self._lines["live"] = live_lines(live, columns, left, frame.now, clean.line, clean.tail, can_stop=can_stop)
         self._lines["status"] = [self._status(frame, columns)] if has_status else []
 
+    def count_printed(self, rows: int, *, is_cleared: bool = False) -> None:
+        """More rows are above the next frame than above the last one."""
+        if self.rows_above is not None:
+            self.rows_above = rows if is_cleared else self.rows_above + rows
+
     def _room_to_rewrap(self, rows: int) -> int:
         """What takes twice as many rows if the terminal becomes half as wide must not scroll away: it is drawn again.
         tmux scrolls even if rows below are empty."""

@@ -277,13 +277,15 @@ class TerminalUI:
 
     def _take_printed(self, width: int) -> str:
         """The text to print above the next frame."""
+        repeated = ""
         if self._clears_screen:
             self._clears_screen = False
             self._app.inline_renderer.clear_screen()
+            self._layout.count_printed(0, is_cleared=True)
             repeated = self._render_screen(width)
-        else:
-            repeated = ""
-        return repeated + self._render_new(width)
+        text = repeated + self._render_new(width)
+        self._layout.count_printed(text.count("\n"))
+        return text
 
     def _render_screen(self, width: int) -> str:
         """As much as fits, and all of what was unfolded."""
@@ -400,6 +402,8 @@ class TerminalUI:
 
     def _draw_now(self) -> None:
         self._next_frame = None
+        if self._has_ended:
+            return
         if self._app.inline_renderer.reflow.is_tmux and self._app.can_draw:
             if not self._queries.is_asking_size:
                 self._app.reported_size.record_query()
