@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -27,20 +27,6 @@ from support.postgres import PASSWORD, Schema, Server
 from support.waiting import TEST_TIMEOUT, wait_until
 
 Open = Callable[..., PostgresJournal]
-
-
-@pytest.fixture
-def machine(schema: Schema, tmp_path: Path) -> Iterator[Open]:
-    """Opens the journal as the machine of that name would."""
-    opened: list[PostgresJournal] = []
-
-    def open_journal(name: str = "one", url: str = schema.url) -> PostgresJournal:
-        opened.append(PostgresJournal.connect(url, str(tmp_path / name), Redactor([])))
-        return opened[-1]
-
-    yield open_journal
-    for journal in opened:
-        journal.close()
 
 
 def start(code: str, *arguments: str) -> "subprocess.Popen[str]":

@@ -239,7 +239,7 @@ def _field(body: Any, name: str) -> object:
 def _referenced_contents(journal: Journal, streams: Iterable[str], content_store: ContentStore) -> set[str]:
     digests: set[str] = set()
     for stream in streams:
-        for record in journal.read(stream):
+        for record in journal.read(stream, brief=True):
             if record.kind in _CHANGE_KINDS:
                 digests |= _digests(record.body, content_store)
     return digests

@@ -33,8 +33,8 @@ from kitbag.store.private_files import StoreError
 from kitbag.store.progress import report_progress
 from kitbag.store.redaction import Redactor
 
-__all__ = ["Journal", "JournalEntry", "JournalRecord", "journal_path"]
-_PAGE_SIZE = 100
+__all__ = ["Journal", "JournalEntry", "JournalRecord", "NotFetchedError", "journal_path"]
+PAGE_SIZE = 100
 _PROGRESS_STEP = 100_000
 _CHECKPOINT_BYTES = 4_000_000
 """Size of the write-ahead log at which its pages are copied into the database file."""
@@ -54,6 +54,10 @@ WITH RECURSIVE found (stream) AS (
 )
 SELECT stream FROM found WHERE substr(stream, 1, length(:prefix)) = :prefix
 """
+
+
+class NotFetchedError(StoreError):
+    """Only briefs of the stream are on this machine. The rest is being fetched; the same may succeed soon."""
 
 
 class JournalEntry(NamedTuple):
@@ -450,10 +454,11 @@ class Journal:
     # Reading
 
     def read(
-        self, stream: str | None = None, after: int = 0, page: int = _PAGE_SIZE, kind: str = ""
+        self, stream: str | None = None, after: int = 0, page: int = PAGE_SIZE, kind: str = "", *, brief: bool = False
     ) -> Iterator[JournalRecord]:
         """Records of one stream or of all, in order, `page` at a time. Holds no lock between records. `kind`: only
-        these."""
+        these. `brief`: the fields of briefs (store/briefs) are enough, so nothing is fetched; always so for all
+        streams. Raises NotFetchedError on an event loop, if something would have to be fetched."""
         named = [(name, value) for name, value in (("stream", stream), ("kind", kind)) if value]
         condition = " AND ".join([*(f"{name} = ?" for name, _ in named), "seq > ?"])
         query = f"{_SELECT}{condition} ORDER BY seq LIMIT {page}"
@@ -466,6 +471,7 @@ class Journal:
             after = int(rows[-1][0])
 
     def last(self, stream: str) -> JournalRecord | None:
+        """Its body may be a brief."""
         rows = self._query(f"{_SELECT}stream = ? ORDER BY seq DESC LIMIT 1", (stream,))
         return self._record(rows[0]) if rows else None
 
@@ -490,6 +496,13 @@ class Journal:
 
     def catch_up(self) -> None:
         """Afterwards, reads see what any process wrote before the call. A file always shows it."""
+
+    def fetch(self, *streams: str) -> None:
+        """Afterwards, what is known of these streams is whole on this machine, and what is added to them follows. A file
+        has it."""
+
+    async def fetch_async(self, *streams: str) -> None:
+        """Like `fetch`, without blocking the event loop."""
 
     def wait(self, after: int, timeout: float) -> bool:
         """Whether a record after `after` appears within the timeout, from any process."""

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from kitbag.store.briefs import STUB_CHECKSUM, make_brief
 from kitbag.store.database_url import describe_url, url_secrets
 from kitbag.store.journal_integrity import RecordRow, checksum
 from kitbag.store.postgres_schema import CHANNEL, FORMAT, MIGRATIONS, MIN_SERVER_VERSION
@@ -46,9 +47,17 @@ SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('sync
 _SCHEMA_LOCK: Final = 0x4B424A31
 _APPEND: Final = (
     "SELECT kitbag_append(%s, %s, %s, %s::boolean[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],"
-    " %s::bigint[], %s::text[])"
+    " %s::bigint[], %s::text[], %s::text[])"
 )
-_ROWS: Final = "SELECT seq, stream, at, kind, body, key, checksum FROM kitbag_records WHERE seq > %s ORDER BY seq"
+_COLUMNS: Final = "SELECT seq, stream, at, kind, body, key, checksum FROM kitbag_records WHERE "
+_ROWS: Final = _COLUMNS + "seq > %s ORDER BY seq"
+_STREAM_ROWS: Final = _COLUMNS + "stream = %s AND seq >= %s AND brief IS NOT NULL ORDER BY seq LIMIT %s"
+# The first parameter: streams whose records are sent whole.
+_BRIEF_ROWS: Final = """
+SELECT seq, stream, at, kind, CASE WHEN whole THEN body ELSE brief END, key, CASE WHEN whole THEN checksum ELSE -1 END
+FROM kitbag_records, LATERAL (SELECT brief IS NULL OR stream = ANY (%s::text[]) AS whole) AS shown
+WHERE seq > %s ORDER BY seq
+"""
 _LEASE_SECONDS: Final = (
     "SELECT value::float, extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float"
     " FROM kitbag_facts WHERE name = 'lease_seconds'"
@@ -291,21 +300,31 @@ class Database:
         with self._translated():
             return DatabaseState(*self._connected().execute("SELECT last, prunings FROM kitbag_counter").fetchall()[0])
 
-    def rows_after(self, seq: int) -> Iterator[RecordRow]:
-        """All records after this one, of one moment. Raises StoreError, also for a damaged one."""
+    def rows_after(self, seq: int, whole: Sequence[str] | None = None) -> Iterator[RecordRow]:
+        """All records after this one, of one moment. `whole`: only of these streams with large bodies, of others with
+        briefs. Raises StoreError, also for a damaged one."""
+        query, values = (_ROWS, (seq,)) if whole is None else (_BRIEF_ROWS, (list(whole), seq))
         with self._translated(), contextlib.closing(self._connected().cursor()) as cursor:
-            for values in cursor.stream(_ROWS, (seq,)):
-                row = RecordRow(*values)
-                if row.checksum != row_checksum(*row[1:6]):
-                    raise CorruptRecordError(
-                        f"record {row.seq} of {self.name} is corrupt", "restore the database from a backup"
-                    )
-                yield row
+            for found in cursor.stream(query, values):
+                yield self._checked(RecordRow(*found))
+
+    def large_rows(self, stream: str, first: int, limit: int) -> list[RecordRow]:
+        """Whole records of a stream that have a brief, from this number on. Raises StoreError."""
+        with self._translated():
+            found = self._connected().execute(_STREAM_ROWS, (stream, first, limit)).fetchall()
+        return [self._checked(RecordRow(*row)) for row in found]
+
+    def _checked(self, row: RecordRow) -> RecordRow:
+        if row.checksum not in (STUB_CHECKSUM, row_checksum(*row[1:6])):
+            raise CorruptRecordError(
+                f"record {row.seq} of {self.name} is corrupt", "restore the database from a backup"
+            )
+        return row
 
     def row(self, seq: int) -> RecordRow | None:
         with self._translated():
-            query = _ROWS.replace("seq > %s", "seq = %s")
-            return next((RecordRow(*row) for row in self._connected().execute(query.encode(), (seq,))), None)
+            found = self._connected().execute(f"{_COLUMNS}seq = %s", (seq,)).fetchall()
+            return RecordRow(*found[0]) if found else None
 
     @contextlib.contextmanager
     def fill(
@@ -320,10 +339,11 @@ class Database:
                 problem = f"{self.name} has {last:,} records already"
                 raise StoreError(problem, "copy to an empty database, or to another schema")
             with connection.cursor().copy(
-                "COPY kitbag_records (seq, stream, at, kind, body, key, checksum) FROM STDIN"
+                "COPY kitbag_records (seq, stream, at, kind, body, key, checksum, brief) FROM STDIN"
             ) as copy:
                 for row in rows:
-                    copy.write_row((*row[:6], row_checksum(*row[1:6])))
+                    brief = make_brief(row.stream, row.kind, row.body)
+                    copy.write_row((*row[:6], row_checksum(*row[1:6]), brief))
                     last = row.seq
             last = max([last, *(end for _, end in pruned)])
             connection.execute("UPDATE kitbag_counter SET last = %s, prunings = %s", (last, 1 if pruned else 0))
@@ -350,7 +370,8 @@ def _columns(batches: Sequence[NewBatch]) -> tuple[list[Any], ...]:
         fences += ["\n".join(batch.fences) or None, *(None for _ in batch.rows[1:])]
     rows = [row for batch in batches for row in batch.rows]
     streams, times, kinds, bodies, keys = (list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 5
-    return starts, streams, times, kinds, bodies, keys, [row_checksum(*row) for row in rows], fences
+    briefs = [make_brief(stream, kind, body) for stream, _, kind, body, _ in rows]
+    return starts, streams, times, kinds, bodies, keys, [row_checksum(*row) for row in rows], fences, briefs
 
 
 def _read_format(connection: "psycopg.Connection[Any]") -> int:

@@ -16,7 +16,7 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
         "CREATE TABLE kitbag_counter (last bigint NOT NULL, prunings bigint NOT NULL)",
         "INSERT INTO kitbag_counter VALUES (0, 0)",
         "CREATE TABLE kitbag_records (seq bigint PRIMARY KEY, stream text NOT NULL, at text NOT NULL,"
-        " kind text NOT NULL, body text NOT NULL, key text, checksum bigint NOT NULL)",
+        " kind text NOT NULL, body text NOT NULL, key text, checksum bigint NOT NULL, brief text)",
         "CREATE INDEX kitbag_records_stream ON kitbag_records (stream, seq)",
         "CREATE UNIQUE INDEX kitbag_records_key ON kitbag_records (key) WHERE key IS NOT NULL",
         "CREATE TABLE kitbag_pruned (number bigint NOT NULL, first bigint NOT NULL, last bigint NOT NULL)",
@@ -42,7 +42,7 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
         """
         CREATE FUNCTION kitbag_append(
           writer text, owner text, number bigint, starts boolean[], streams text[], times text[], kinds text[],
-          bodies text[], keys text[], checksums bigint[], fences text[]
+          bodies text[], keys text[], checksums bigint[], fences text[], briefs text[]
         ) RETURNS bigint[] LANGUAGE plpgsql AS $$
         DECLARE
           latest bigint;
@@ -68,7 +68,7 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
             IF outcome = 1 THEN
               latest := latest + 1;
               INSERT INTO kitbag_records
-                VALUES (latest, streams[i], times[i], kinds[i], bodies[i], keys[i], checksums[i]);
+                VALUES (latest, streams[i], times[i], kinds[i], bodies[i], keys[i], checksums[i], briefs[i]);
               written[i] := latest;
             ELSE
               written[i] := outcome;
