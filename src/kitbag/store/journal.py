@@ -498,8 +498,7 @@ class Journal:
         """Afterwards, reads see what any process wrote before the call. A file always shows it."""
 
     def fetch(self, *streams: str) -> None:
-        """Afterwards, what is known of these streams is whole on this machine, and what is added to them follows. A file
-        has it."""
+        """Afterwards, all known records of these streams are here as a whole, and new ones follow. A file has them."""
 
     async def fetch_async(self, *streams: str) -> None:
         """Like `fetch`, without blocking the event loop."""
