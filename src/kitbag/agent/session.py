@@ -310,6 +310,10 @@ class Session:
         cost = None if totals.unpriced else totals.cost
         return {"status": self.status, "turns": totals.turns, "cost": cost, "about": self.about}
 
+    def defer(self, entry: JournalEntry) -> None:
+        """Written in one commit with the next record."""
+        self._deferred_entries.append(entry)
+
     async def _write(
         self, kind: str, body: Mapping[str, Any], apply: Callable[[int], None] | None = None, *, deferred: bool = False
     ) -> None:

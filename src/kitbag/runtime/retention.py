@@ -21,6 +21,7 @@ from kitbag.agent.session_list import SessionSummary, read_summary
 from kitbag.agent.session_table import SESSION_TABLE, STREAM_PREFIX
 from kitbag.agent.undo.change_records import CHANGE, REDONE, UNDOING, UNDONE
 from kitbag.errors import InvalidError, NotFoundError
+from kitbag.runtime.session_leases import LEASE_STREAM_PREFIX
 from kitbag.runtime.session_locks import is_session_open
 from kitbag.store import damage_notices
 from kitbag.store.content_store import ContentStore
@@ -151,7 +152,7 @@ def _may_delete(
         reason = f"task {unfinished[0].id} is {unfinished[0].status}"
     elif before and any(task.ended >= before for task in group.tasks):
         return False
-    elif is_session_open(kitbag_home, name):
+    elif is_session_open(kitbag_home, name, journal):
         reason = "it is open in another process"
     elif fork := _kept_fork(journal, group, before):
         reason = f"session {fork} is a fork of it"
@@ -184,6 +185,7 @@ def _delete_groups(journal: Journal, kitbag_home: str, groups: list[_Group], rep
     task_sessions = [name for task in tasks for name in session_ids(task)]
     streams = [STREAM_PREFIX + name for name in (*sessions, *task_sessions)]
     streams += [TASK_STREAM_PREFIX + task.id for task in tasks]
+    streams += [LEASE_STREAM_PREFIX + name for name in sessions]
     streams += [INBOX_STREAM_PREFIX + name for name in (*sessions, *(task.id for task in tasks))]
     if report.dry_run or not (tasks or sessions):
         return

@@ -66,6 +66,10 @@ _LEASES: Final = (
     "SELECT process, extract(epoch FROM clock_timestamp() - max(at))::float FROM kitbag_writers"
     " WHERE process IS NOT NULL AND at > clock_timestamp() - make_interval(secs => %s) GROUP BY process"
 )
+_RENEW: Final = (
+    "INSERT INTO kitbag_writers VALUES (%s, 0, '{}', clock_timestamp(), %s)"
+    " ON CONFLICT (id) DO UPDATE SET at = clock_timestamp()"
+)
 _LOST_STATES: Final = ("08", "57P01", "57P02", "57P03", "53300", "40001", "40P01", "55P03")
 """Starts of SQLSTATE codes after which the same statement may succeed later."""
 _WRITER_DAYS: Final = 30
@@ -240,7 +244,6 @@ class Database:
                 connection.execute(statement)
         connection.execute("DELETE FROM kitbag_facts WHERE name = 'format'")
         connection.execute("INSERT INTO kitbag_facts VALUES ('format', %s)", (str(FORMAT),))
-        connection.execute("DELETE FROM kitbag_writers WHERE at < now() - make_interval(days => %s)", (_WRITER_DAYS,))
 
     # Statements
 
@@ -285,10 +288,22 @@ class Database:
                 self._stop.wait(_BACKOFF_SECONDS[min(attempt, len(_BACKOFF_SECONDS) - 1)])
                 attempt += 1
 
-    def renew_lease(self, writer: str) -> None:
-        """A sign of life of a process that wrote as `writer`."""
+    def renew_lease(self, writer: str, process: str | None) -> None:
+        """A sign of life of a process that writes as `writer`."""
         with self._translated():
-            self._connected().execute("UPDATE kitbag_writers SET at = clock_timestamp() WHERE id = %s", (writer,))
+            self._connected().execute(_RENEW, (writer, process))
+
+    def forget_writer(self) -> None:
+        """Call last: its process is not there any more, and will send no commit again."""
+        if self._connection is not None and not self._connection.closed:
+            with self._translated():
+                self._connection.execute("DELETE FROM kitbag_writers WHERE id = %s", (self.writer,))
+
+    def forget_old_writers(self) -> None:
+        """Of processes that were killed."""
+        with self._translated():
+            query = "DELETE FROM kitbag_writers WHERE at < clock_timestamp() - make_interval(days => %s)"
+            self._connected().execute(query, (_WRITER_DAYS,))
 
     def leases(self) -> Leases:
         with self._translated():

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from kitbag.store.briefs import STUB_CHECKSUM, has_briefs
 from kitbag.store.deleted_records import number_ranges
-from kitbag.store.fencing import FencedError
 from kitbag.store.journal import (
     PAGE_SIZE,
     Batch,
@@ -108,6 +107,8 @@ class PostgresJournal(Journal):
             self._follower.join()
         super().close()
         self._mirror.close()
+        with contextlib.suppress(StoreError):
+            self.database.forget_writer()
         self.database.disconnect()
         os.close(self._wake_reader)
         os.close(self._wake_writer)
@@ -132,7 +133,7 @@ class PostgresJournal(Journal):
         new: list[RecordRow] = []
         for batch, seqs in zip(batches, numbers, strict=True):
             if seqs[0] == FENCED:
-                batch.error = FencedError()
+                batch.error = batch.fenced_error()
                 continue
             batch.error, batch.seqs = None, [seq if seq > EXISTS else None for seq in seqs]
             new += [_mirrored(seq, row) for seq, row in zip(seqs, batch.rows, strict=True) if seq > EXISTS]
@@ -225,6 +226,12 @@ class PostgresJournal(Journal):
             return True
         return None if leases is None else process in leases.ages
 
+    def check_lease(self, process: str) -> bool | None:
+        with self._writing:
+            self._check_usable()
+            leases = self.database.retry(Database.leases)
+        return True if process in leases.ages else False if leases.uptime > leases.seconds else None
+
     def catch_up(self) -> None:
         with self._writing:
             self._check_usable()
@@ -311,9 +318,10 @@ class PostgresJournal(Journal):
             try:
                 if not is_listening:
                     database.listen()
+                    database.forget_old_writers()
                     is_listening, connected_at = True, time.monotonic()
-                if self.database.commits:
-                    database.renew_lease(self.database.writer)
+                if self.database.process is not None or self.database.commits:
+                    database.renew_lease(self.database.writer, self.database.process)
                 self._judge(database.leases(), time.monotonic() - connected_at if was_lost else math.inf)
                 before = self._mirror.state().last
                 self._catch_up(database)

@@ -23,6 +23,7 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
         "CREATE INDEX kitbag_pruned_number ON kitbag_pruned (number)",
         "CREATE TABLE kitbag_writers (id text PRIMARY KEY, commit_number bigint NOT NULL, seqs bigint[] NOT NULL,"
         " at timestamptz NOT NULL DEFAULT now(), process text)",
+        "CREATE INDEX kitbag_writers_at ON kitbag_writers (at)",
         # How long a process that shows no sign of life still counts as alive, by the server's clock.
         "INSERT INTO kitbag_facts VALUES ('lease_seconds', '30')",
         """
