@@ -13,9 +13,16 @@ from kitbag.agent.session_records import SessionHeader, SkillUse
 from kitbag.agent.session_table import STREAM_PREFIX
 from kitbag.agent.skill_usage import read_usage
 from kitbag.messages import Message, Text, ToolCall, ToolResult, Usage
-from kitbag.store.journal import Journal, NotFetchedError
+from kitbag.runtime.retention import prune
+from kitbag.store.journal import Journal, JournalEntry, NotFetchedError
+from kitbag.store.journal_integrity import RecordRow
+from kitbag.store.postgres import NewBatch, check_database
 from kitbag.store.postgres_journal import PostgresJournal
+from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
+from kitbag.tasks.board import Board
+from kitbag.tasks.fleet import announce_exit, announce_worker, drain, read_fleet
+from kitbag.tasks.owner import Owner, this_process
 from support.postgres import Schema
 from support.waiting import until_true, wait_until
 
@@ -45,6 +52,13 @@ async def record_session(journal: Journal, name: str = "s1", turns: int = 2) -> 
 
 def mirror_text(journal: PostgresJournal) -> str:
     return "".join(str(body) for (body,) in journal.select("SELECT body FROM records"))
+
+
+def stop_following(journal: PostgresJournal) -> None:
+    """It learns of nothing by itself."""
+    journal._stopping.set()
+    journal._wake_follower()
+    journal._follower.join()
 
 
 def test_a_session_is_listed_everywhere_and_received_where_it_is_opened(machine: Open, tmp_path: Path) -> None:
@@ -96,9 +110,7 @@ def test_another_process_of_the_home_that_receives_only_briefs_hides_nothing(mac
     session = asyncio.run(record_session(one))
     two.catch_up()
     two.fetch(session.stream)
-    two._stopping.set()  # its follower is slower
-    two._wake_follower()
-    two._follower.join()
+    stop_following(two)
     asyncio.run(session.add_note(f"<continuation>new {LARGE}"))
     beside.catch_up()
     assert two._first_stub(session.stream) == one.last_seq()
@@ -137,10 +149,77 @@ def test_what_was_pruned_while_it_was_fetched_ends_the_stream(machine: Open) -> 
     one, two = machine("one"), machine("two")
     session = asyncio.run(record_session(one))
     two.catch_up()
-    two._stopping.set()
-    two._wake_follower()
-    two._follower.join()
+    stop_following(two)
     one.delete([session.stream], [], [], [])
     assert [record.kind for record in two.read(session.stream)] == ["session"]
     two.catch_up()
     assert list(two.read(session.stream)) == []
+
+
+# Pruning with several machines
+
+
+def test_of_two_machines_that_prune_the_same_one_does(machine: Open, schema: Schema) -> None:
+    one, two = machine("one"), machine("two")
+    session = asyncio.run(record_session(one))
+    two.catch_up()
+    left = JournalEntry("tasks", "pruned", {})
+    assert one.delete([session.stream], [], [left], [])
+    two._mirror.clear()
+    two._mirror.add([RecordRow(1, session.stream, "now", "session", "{}", None, 0)])  # as before it heard of it
+    with pytest.raises(StoreError, match="another machine uses or deleted a part of it meanwhile"):
+        two.delete([session.stream], [], [left], [])
+    assert [record.kind for record in two.read()] == ["pruned"]
+    assert check_database(schema.url) == (1, "")
+
+
+def test_a_session_that_another_machine_went_on_with_is_not_deleted(machine: Open) -> None:
+    one, two = machine("one"), machine("two")
+    session = asyncio.run(record_session(one))
+    two.catch_up()
+    stop_following(two)
+    asyncio.run(session.add_note("<continuation>more"))
+    with pytest.raises(StoreError, match="another machine uses"):
+        two.delete([session.stream], [], [], [])
+    assert resume(two, "s1").messages() == session.messages()
+
+
+def test_records_that_were_read_before_another_process_deleted_them_are_not_added(machine: Open) -> None:
+    one, two = machine("one"), machine("two")
+    session = asyncio.run(record_session(one))
+    rows = list(one.database.rows_after(0))
+    two._mirror.clear()
+    one.delete([session.stream], [], [], [])
+    two.catch_up()
+    assert two._mirror.add(rows, prunings=0) == 0
+    assert list(two.read()) == []
+
+
+def test_a_deletion_whose_connection_is_lost_is_done_once(machine: Open, schema: Schema) -> None:
+    journal = machine()
+    journal.append("old", "k", 1)
+    database = journal.database
+    left = NewBatch([("s", "now", "k", "1", None)])
+    assert database.prune(left, [1], ["old"])
+    database.commits -= 1
+    assert database.prune(left, [1], ["old"])
+    assert schema.rows("SELECT last, prunings FROM kitbag_counter") == [(2, 1)]
+
+
+def test_announcements_of_workers_that_are_gone_are_pruned(machine: Open, tmp_path: Path) -> None:
+    one, two = machine("one"), machine("two")
+    gone = Owner(machine=this_process().machine, boot="before", pid=1, started="1")
+
+    async def announce() -> None:
+        await announce_worker(one, gone, ["build"], 1)
+        await drain(Board(one), [])
+        await announce_worker(one, this_process(), ["build"], 1)
+        await drain(Board(one), [])
+        await announce_exit(one, gone)
+
+    asyncio.run(announce())
+    two.catch_up()
+    assert prune(two, str(tmp_path / "two"), -1).records == 3
+    one.catch_up()
+    assert [record.kind for record in one.read("fleet")] == ["worker", "drain"]
+    assert [worker.is_draining for worker in read_fleet(Board(one)).workers] == [True]

@@ -29,6 +29,7 @@ from kitbag.store.fault_points import point
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.journal_prune import compact_file, delete_records, note_pruning
 from kitbag.tasks.board import TASK_STREAM_PREFIX, Board
+from kitbag.tasks.fleet import old_announcements
 from kitbag.tasks.output_file import OUTPUT_DIRECTORY
 from kitbag.tasks.reports import session_ids
 from kitbag.tasks.task import Task, pruned_body
@@ -84,6 +85,8 @@ def prune(journal: Journal, kitbag_home: str, days: float, *, dry_run: bool = Fa
     for start in range(0, len(groups), _MAX_GROUPS):
         _delete_groups(journal, kitbag_home, groups[start : start + _MAX_GROUPS], report)
     if not dry_run:
+        if old := old_announcements(Board(journal), before):
+            report.records += delete_records(journal, (), old, (), ())
         _delete_set_aside(kitbag_home, days, report)
         _delete_leftover_output(journal, kitbag_home, report)
         if report.records:

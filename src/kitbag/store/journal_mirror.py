@@ -93,12 +93,14 @@ class JournalMirror:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
 
-    def add(self, rows: Sequence[RecordRow], after: int | None = None) -> int:
+    def add(self, rows: Sequence[RecordRow], after: int | None = None, prunings: int | None = None) -> int:
         """Adds those that it lacks, in order, and returns the last number that it has. `after`: add nothing unless
-        this is the last one it has, or a later one."""
+        this is the last one it has, or a later one. `prunings`: when the rows were read; after a later one, add
+        nothing, because some may be deleted."""
         with self._transaction() as writer:
-            last = last_used_seq(writer)
-            if after is not None and last < after:
+            state = self._state()
+            last = state.last
+            if (after is not None and last < after) or (prunings is not None and state.prunings > prunings):
                 return last
             new = [row for row in rows if row.seq > last]
             for row in new:

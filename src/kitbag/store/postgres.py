@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from kitbag.store.briefs import STUB_CHECKSUM, make_brief
 from kitbag.store.database_url import describe_url, url_secrets
+from kitbag.store.deleted_records import number_ranges
 from kitbag.store.journal_integrity import RecordRow, checksum
 from kitbag.store.postgres_schema import CHANNEL, FORMAT, MIGRATIONS, MIN_SERVER_VERSION
 from kitbag.store.private_files import StoreError
@@ -48,6 +49,10 @@ _SCHEMA_LOCK: Final = 0x4B424A31
 _APPEND: Final = (
     "SELECT kitbag_append(%s, %s, %s, %s::boolean[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],"
     " %s::bigint[], %s::text[], %s::text[])"
+)
+_PRUNE: Final = (
+    "SELECT kitbag_prune(%s, %s, %s, %s::boolean[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],"
+    " %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[])"
 )
 _COLUMNS: Final = "SELECT seq, stream, at, kind, body, key, checksum FROM kitbag_records WHERE "
 _ROWS: Final = _COLUMNS + "seq > %s ORDER BY seq"
@@ -261,18 +266,19 @@ class Database:
         numbers = iter(rows[0][0])
         return [[next(numbers) for _ in batch.rows] for batch in batches]
 
-    def prune(self, batch: NewBatch, deleted: Sequence[int], ranges: Sequence[tuple[int, int]]) -> None:
-        """Deletes records in the transaction that appends what is left of them."""
+    def prune(self, left: NewBatch, deleted: Sequence[int], streams: Sequence[str]) -> bool:
+        """Deletes records, all of these streams among them, and appends what is left of them. False, and nothing is
+        done, if that is not all of the streams any more, or some are gone. Waits as `append` does."""
         self.commits += 1
-        with self._translated(), self._connected().transaction():
-            connection = self._connected()
-            values = [self.writer, self.process, self.commits, *_columns([batch])]
-            if batch.rows:
-                connection.execute(_APPEND, values)
-            firsts, lasts = [first for first, _ in ranges], [last for _, last in ranges]
-            connection.execute(
-                "SELECT kitbag_prune(%s::bigint[], %s::bigint[], %s::bigint[])", (list(deleted), firsts, lasts)
-            )
+        ranges = number_ranges(sorted(deleted))
+        values = [self.writer, self.process, self.commits, *_columns([left] if left.rows else [])]
+        values += [list(deleted), list(streams), [first for first, _ in ranges], [last for _, last in ranges]]
+
+        def send(_: Database) -> list[Any]:
+            with self._translated():
+                return self._connected().execute(_PRUNE, values).fetchall()
+
+        return bool(self.retry(send)[0][0])
 
     def retry(self, work: "Callable[[Database], T]") -> T:
         """Repeats it while the server can't be reached, for a limited time."""

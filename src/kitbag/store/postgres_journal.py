@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from kitbag.store.briefs import STUB_CHECKSUM, has_briefs
-from kitbag.store.deleted_records import number_ranges
 from kitbag.store.journal import (
     PAGE_SIZE,
     Batch,
@@ -166,13 +165,16 @@ class PostgresJournal(Journal):
     def delete(
         self, streams: Iterable[str], seqs: Iterable[int], left: Iterable[JournalEntry], rows: Iterable[tuple[str, str]]
     ) -> int:
-        deleted = list(seqs)
-        for stream in streams:
+        deleted, whole = list(seqs), list(streams)
+        for stream in whole:
             deleted += [int(row[0]) for row in self.select("SELECT seq FROM records WHERE stream = ?", stream)]
         with self._writing:
             self._check_usable()
-            self.database.prune(NewBatch(self._batch(left).rows), deleted, number_ranges(sorted(deleted)))
+            is_deleted = self.database.prune(NewBatch(self._batch(left).rows), deleted, whole)
             self.database.retry(self._catch_up)
+        if not is_deleted:
+            problem = "nothing deleted: another machine uses or deleted a part of it meanwhile"
+            raise StoreError(problem, "retry")
         return len(deleted)
 
     # Reading
@@ -268,12 +270,14 @@ class PostgresJournal(Journal):
             page.append(row)
             size += len(row.body)
             if len(page) >= _PAGE_ROWS or size >= _PAGE_BYTES:
-                self._mirror.add(page)
+                self._mirror.add(page, prunings=state.prunings)
                 fetched += len(page)
                 page, size = [], 0
                 if fetched % _PROGRESS_ROWS < _PAGE_ROWS and fetched >= _PROGRESS_ROWS:
                     report_progress(f"fetching records: {fetched:,} of {state.last - mirrored.last:,}")
-        self._mirror.add(page)
+        self._mirror.add(page, prunings=state.prunings)
+        if self._mirror.state().prunings > state.prunings:  # by another process of this Kitbag home
+            self._catch_up(database)
 
     def _follow_stream(self, stream: str) -> None:
         with self._committed:

@@ -55,6 +55,7 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
           IF FOUND THEN
             RETURN written;
           END IF;
+          written := '{}';
           FOR i IN 1 .. cardinality(streams) LOOP
             IF starts[i] THEN
               outcome := 1;
@@ -83,19 +84,35 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
           RETURN written;
         END $$
         """,
-        # Deletes records in the transaction that appends what is left of them.
+        # Deletes records and appends what is left of them, as one statement too. False, and nothing is done, if one of
+        # them is gone or the whole streams have others by now: another machine pruned them or goes on with them.
         """
-        CREATE FUNCTION kitbag_prune(deleted bigint[], firsts bigint[], lasts bigint[]) RETURNS void
-        LANGUAGE plpgsql AS $$
+        CREATE FUNCTION kitbag_prune(
+          writer text, owner text, number bigint, starts boolean[], streams text[], times text[], kinds text[],
+          bodies text[], keys text[], checksums bigint[], fences text[], briefs text[],
+          deleted bigint[], whole_streams text[], firsts bigint[], lasts bigint[]
+        ) RETURNS boolean LANGUAGE plpgsql AS $$
         DECLARE
           pruning bigint;
         BEGIN
+          PERFORM FROM kitbag_counter FOR UPDATE;
+          IF EXISTS (SELECT FROM kitbag_writers WHERE id = writer AND commit_number = number) THEN
+            RETURN true;
+          END IF;
+          IF cardinality(deleted) <> (SELECT count(*) FROM kitbag_records WHERE seq = ANY (deleted)) OR EXISTS (
+            SELECT seq FROM kitbag_records WHERE stream = ANY (whole_streams) EXCEPT SELECT unnest(deleted)
+          ) THEN
+            RETURN false;
+          END IF;
+          PERFORM kitbag_append(
+            writer, owner, number, starts, streams, times, kinds, bodies, keys, checksums, fences, briefs
+          );
           UPDATE kitbag_counter SET prunings = prunings + 1 RETURNING prunings INTO pruning;
           PERFORM set_config('kitbag.pruning', 'on', true);
           DELETE FROM kitbag_records WHERE seq = ANY (deleted);
           PERFORM set_config('kitbag.pruning', 'off', true);
           INSERT INTO kitbag_pruned SELECT pruning, * FROM unnest(firsts, lasts);
-          PERFORM pg_notify('kitbag', current_schema());
+          RETURN true;
         END $$
         """,
     ),
