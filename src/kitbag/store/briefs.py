@@ -30,7 +30,10 @@ def make_brief(stream: str, kind: str, body: str) -> str | None:
     if len(body) < MIN_LENGTH:
         return None
     shorten = next((one for prefix, one in _shorten.items() if stream.startswith(prefix)), None)
-    value = json.loads(body) if shorten is not None else None
+    try:
+        value = json.loads(body) if shorten is not None else None
+    except RecursionError:
+        return None
     brief = shorten(kind, value) if shorten is not None and isinstance(value, dict) else None  # pyright: ignore[reportUnknownArgumentType]
     text = json.dumps(brief, separators=(",", ":")) if brief is not None else body
     return text if len(text) < len(body) // 2 else None

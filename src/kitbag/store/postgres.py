@@ -5,13 +5,16 @@ is configured.
 """
 
 import contextlib
+import math
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import psycopg
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 
 from kitbag.store.briefs import STUB_CHECKSUM, make_brief
@@ -27,6 +30,10 @@ FENCED: Final = -1
 """Outcomes of a row in the result of an append, besides its number."""
 RECONNECT_SECONDS: Final = 120.0
 """How long a write waits for a server that can't be reached."""
+_ANSWER_SECONDS: Final = 60.0
+"""A server that does not answer a statement for so long counts as lost."""
+_CLOSE_SECONDS: Final = 5.0
+"""How long closing waits for the answer to a statement."""
 _BACKOFF_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _CONNECT_SECONDS: Final = 10
 _DEFAULTS: Final = {
@@ -37,13 +44,14 @@ _DEFAULTS: Final = {
     "keepalives_interval": "5",
     "keepalives_count": "3",
     "tcp_user_timeout": "20000",
+    "client_encoding": "UTF8",
 }
-# The last one: a record is durable when its write returns.
+# Without them, as behind a connection pool that shares connections between clients, everything still works.
 _SESSION_SETTINGS: Final = """
 SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET statement_timeout = 0;
 SET lock_timeout = '30s';
-SET idle_in_transaction_session_timeout = '30s';
-SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'
+SET idle_in_transaction_session_timeout = '30s'
 """
 _SCHEMA_LOCK: Final = 0x4B424A31
 _APPEND: Final = (
@@ -75,8 +83,9 @@ _RENEW: Final = (
     "INSERT INTO kitbag_writers VALUES (%s, 0, '{}', clock_timestamp(), %s)"
     " ON CONFLICT (id) DO UPDATE SET at = clock_timestamp()"
 )
-_LOST_STATES: Final = ("08", "57P01", "57P02", "57P03", "53300", "40001", "40P01", "55P03")
+_LOST_STATES: Final = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "53300", "40001", "40P01", "55P03")
 """Starts of SQLSTATE codes after which the same statement may succeed later."""
+_READ_ONLY: Final = "25006"
 _WRITER_DAYS: Final = 30
 
 T = TypeVar("T")
@@ -122,7 +131,10 @@ def parse_url(url: str) -> dict[str, Any]:
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error as error:
-        raise StoreError("the database URL is not valid", fix) from error.with_traceback(None)
+        problem = "the database URL is not valid"
+        if found := re.fullmatch(r'invalid URI query parameter: "(\w+)"', str(error).strip()):
+            problem = f"the database URL has an unknown option: {found[1]}"
+        raise StoreError(problem, fix) from None  # its text may hold the password
     return {**_DEFAULTS, **{name: value for name, value in parts.items() if value is not None}}
 
 
@@ -147,10 +159,15 @@ def database_error(url: str, error: psycopg.Error) -> StoreError:
     if state in ("42501", "3F000"):
         grant = "GRANT USAGE, CREATE ON SCHEMA public TO the_user"
         return StoreError(problem, f"give the user rights on the schema and Kitbag's tables, for example: {grant}")
-    if state == "25006":
+    if state == _READ_ONLY:
         return StoreError(problem, "the server is read-only, perhaps a standby; use the URL of the primary")
+    if state == "53300" or "too many c" in text:
+        fix = "stop some processes that use it (each needs two), or raise max_connections or the role's limit"
+        return UnreachableError(f"{name} has no free connection: {text}", fix)
     if state.startswith("53"):
-        return StoreError(problem, "the server lacks disk space, memory or connections; free some, then retry")
+        return StoreError(problem, "the server lacks disk space or memory; free some, then retry")
+    if "SSL" in text or "certificate" in text:
+        return UnreachableError(problem, "check sslmode and the certificates that the database URL names")
     if is_lost(error):
         return UnreachableError(
             f"cannot reach {name}: {text}", "check that the server runs and accepts connections from this machine"
@@ -162,6 +179,29 @@ def check_server_version(name: str, version: int) -> None:
     if version < MIN_SERVER_VERSION:
         found, needed = version // 10_000, MIN_SERVER_VERSION // 10_000
         raise StoreError(f"{name} is PostgreSQL {found}, which is too old", f"use PostgreSQL {needed} or newer")
+
+
+class _Connection(psycopg.Connection[Any]):
+    """Gives up waiting for an answer."""
+
+    gives_up: Callable[[float], bool] = staticmethod(lambda since: False)  # type: ignore[misc]
+    """Whether to wait no longer for what was begun at that time."""
+
+    def wait(self, gen: PQGen[T], *values: Any, **named: Any) -> T:
+        return super().wait(self._limit(gen), *values, **named)
+
+    def _limit(self, gen: PQGen[T]) -> PQGen[T]:
+        """psycopg resumes it several times a second."""
+        began = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and self.gives_up(began):
+                    raise psycopg.OperationalError("the server does not answer")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value
 
 
 class Database:
@@ -178,6 +218,7 @@ class Database:
         """The owner of tasks that writes here."""
         self.commits = 0
         self._stop = threading.Event()
+        self._give_up_at = math.inf
         self.store_id = ""
 
     def open(self) -> "Database":
@@ -186,9 +227,13 @@ class Database:
             self._connected()
         return self
 
-    def close(self) -> None:
-        """Also ends waiting for a server that can't be reached."""
+    def close(self, seconds: float = _CLOSE_SECONDS) -> None:
+        """From any thread: ends waiting for a server that can't be reached, and soon for one that does not answer."""
+        self._give_up_at = time.monotonic() + seconds
         self._stop.set()
+
+    def _gives_up(self, since: float) -> bool:
+        return time.monotonic() > min(since + _ANSWER_SECONDS, self._give_up_at)
 
     def disconnect(self) -> None:
         if self._connection is not None:
@@ -202,20 +247,23 @@ class Database:
 
     def listen(self) -> None:
         with self._translated():
-            self._connected().execute(f"LISTEN {CHANNEL}")
+            connection = self._connected()
+            connection.add_notify_handler(lambda _: None)  # otherwise psycopg stores them all
+            connection.execute(f"LISTEN {CHANNEL}")
 
     @contextlib.contextmanager
     def _translated(self) -> Generator[None, None, None]:
         try:
             yield
         except psycopg.Error as error:
-            if is_lost(error):
+            if is_lost(error) or error.sqlstate == _READ_ONLY:  # after a failover, another server may be the primary
                 self.disconnect()
             raise database_error(self.url, error) from error.with_traceback(None)
 
     def _connected(self) -> "psycopg.Connection[Any]":
         if self._connection is None or self._connection.closed:
-            connection = psycopg.connect(**self._parameters, autocommit=True, prepare_threshold=None)
+            connection = _Connection.connect(**self._parameters, autocommit=True, prepare_threshold=None)
+            connection.gives_up = self._gives_up
             try:
                 self._prepare(connection)
             except BaseException:

@@ -64,6 +64,8 @@ class PostgresJournal(Journal):
         self.queue = self.home_queue = home_queue(kitbag_home)
         self._file_lock = threading.Lock()  # not held during a round trip
         self.database = database
+        self._following = Database(database.url)
+        """The connection of the follower."""
         self._mirror = mirror
         self._behind: StoreError | None = None
         """Why the mirror lacks records that this process wrote."""
@@ -101,6 +103,7 @@ class PostgresJournal(Journal):
             return
         self._stopping.set()
         self.database.close()
+        self._following.close(0)
         self._wake_follower()
         if self._follower.is_alive():
             self._follower.join()
@@ -314,7 +317,7 @@ class PostgresJournal(Journal):
         """Until closed. If the server can't be reached, reads go on with what is there."""
         if self._stopping.wait(_FOLLOW_AFTER_SECONDS):
             return
-        database = Database(self.database.url)
+        database = self._following
         database.store_id = self.database.store_id
         is_listening = was_lost = False
         connected_at = 0.0

@@ -80,6 +80,9 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
           INSERT INTO kitbag_writers VALUES (writer, number, written, clock_timestamp(), owner)
             ON CONFLICT (id) DO UPDATE
             SET commit_number = number, seqs = written, at = clock_timestamp(), process = owner;
+          IF current_setting('synchronous_commit') = 'off' THEN  -- a record is durable when its write returns
+            PERFORM set_config('synchronous_commit', 'on', true);
+          END IF;
           PERFORM pg_notify('kitbag', current_schema());
           RETURN written;
         END $$
