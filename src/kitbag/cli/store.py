@@ -194,6 +194,7 @@ def copy(target: str, as_json: bool) -> Any:
     home = find_places().kitbag_home
     path, url = journal_path(home), database_url(home)
     with needs_fleet_extra():
+        import kitbag.agent.session_table  # noqa: F401 - registers the briefs of sessions
         from kitbag.store.store_copy import copy_to_database, copy_to_file
     if target != "file":
         if not os.path.lexists(path):

@@ -194,11 +194,12 @@ class PostgresJournal(Journal):
         self, stream: str | None = None, after: int = 0, page: int = PAGE_SIZE, kind: str = "", *, brief: bool = False
     ) -> Iterator[JournalRecord]:
         records = super().read(stream, after, page, kind)
-        if stream is None or brief or not has_briefs(stream):
+        if stream is None or brief:
             return records
-        if not is_event_loop_running():
+        if self._first_stub(stream) is not None and not is_event_loop_running():
             self.fetch(stream)
-        stub = self._first_stub(stream)
+        if (stub := self._first_stub(stream)) is None and not has_briefs(stream):
+            return records
         if stub is not None and stream not in self._followed:
             self._wanted.add(stream)
             self._wake_follower()
@@ -211,7 +212,7 @@ class PostgresJournal(Journal):
         return self._query(FIRST_STUB, (stream,))[0][0]
 
     def fetch(self, *streams: str) -> None:
-        for stream in filter(has_briefs, streams):
+        for stream in streams:
             self._follow_stream(stream)
             is_complete = self._first_stub(stream) is None
             while not is_complete:  # page by page, so that records can be written between two
