@@ -5,7 +5,6 @@ Used by `kitbag context`, `/context` and bench/savings. The pieces add up to all
 the wire protocol adds, such as ids and signatures, is not counted.
 """
 
-import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -246,6 +245,8 @@ class _Mention(msgspec.Struct, frozen=True, kw_only=True):
 
 def _find_mention_blocks(text: str) -> Iterator[_Mention]:
     """Takes linear time, even for blocks without an end tag."""
+    import html
+
     position = 0
     unclosed_kinds: set[str] = set()
     while (opening := _MENTION_BLOCK.search(text, position)) is not None:
