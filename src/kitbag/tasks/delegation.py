@@ -42,7 +42,7 @@ def import_for_start() -> None:
     """What starting an agent imports, which takes longer than all the rest of it."""
     for name in (
         "ctypes",
-        *(f"kitbag.tasks.{module}" for module in ("agent_permissions", "board", "reports", "runner")),
+        *(f"kitbag.tasks.{module}" for module in ("agent_permissions", "board", "notifications", "reports", "runner")),
     ):
         importlib.import_module(name)
 
