@@ -83,6 +83,10 @@ class TaskDelegation:
         return self._host
 
     @property
+    def end_notice(self) -> str:
+        return "You will be notified when it ends."
+
+    @property
     def has_started_tasks(self) -> bool:
         return self._host is not None or self._may_have_tasks
 
