@@ -42,7 +42,7 @@ def import_for_start() -> None:
     """What starting an agent imports, which takes longer than all the rest of it."""
     for name in (
         "ctypes",
-        *(f"kitbag.tasks.{module}" for module in ("agent_permissions", "board", "reports", "runner")),
+        *(f"kitbag.tasks.{module}" for module in ("agent_permissions", "board", "notifications", "reports", "runner")),
     ):
         importlib.import_module(name)
 
@@ -81,6 +81,10 @@ class TaskDelegation:
 
             self._host = TaskHost(Board(self._inherited().journal))
         return self._host
+
+    @property
+    def end_notice(self) -> str:
+        return "You will be notified when it ends."
 
     @property
     def has_started_tasks(self) -> bool:
