@@ -32,6 +32,7 @@ from soak import LOOK, Ground
 
 from kitbag.agent.session import new_session_id
 from kitbag.assembly.open_journal import open_journal
+from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.stop import stop_task
 from support.postgres import Server
@@ -41,6 +42,8 @@ LEASE = 4.0
 """Seconds, so that a worker can be frozen beyond it often."""
 DRAIN_SECONDS = 120.0
 STEPS = {"Does": ("one", "two"), "Waits": ("one",), "Reads": ()}
+UNREACHABLE = 6
+"""The exit code of a command that can't reach its database."""
 EXPECTED = ("completed", "cancelled", "interrupted")
 
 
@@ -133,11 +136,11 @@ class Processes:
             self._alive[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
     def restart_ended(self) -> list[str]:
-        """Workers that ended by themselves, as systemd would restart them."""
-        ended = [name for name, one in self._alive.items() if one.poll() is not None]
+        """As systemd would. Returns those that had no reason to end: one that starts while the server is away does."""
+        ended = {name: one.returncode for name, one in self._alive.items() if one.poll() is not None}
         for name in ended:
             self.start_worker(name) if name.startswith("worker") else self.start_submitter(name)
-        return ended
+        return [name for name, status in ended.items() if status != UNREACHABLE]
 
     def kill(self, *names: str) -> None:
         """All are dead before one is started again."""
@@ -361,7 +364,11 @@ def report(ground: FleetGround, server: Server, wrong: list[str], orphans: list[
 def main() -> int:
     if sys.argv[1:2] == ["submit"]:
         base, number, seed, pause = sys.argv[2:]
-        asyncio.run(submit(FleetGround(Path(base), ""), int(number), int(seed), float(pause)))
+        try:
+            asyncio.run(submit(FleetGround(Path(base), ""), int(number), int(seed), float(pause)))
+        except StoreError as error:
+            print(error.problem)
+            return UNREACHABLE
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--workers", type=int, default=3)

@@ -17,6 +17,7 @@ from kitbag.agent.session import new_session_id
 from kitbag.assembly.open_store import open_store
 from kitbag.store import fault_points
 from kitbag.store.redaction import Redactor
+from kitbag.tasks import version
 from kitbag.tasks.board import Board
 from kitbag.tasks.task import TaskRequest
 from kitbag.tasks.worker import run_worker
@@ -26,6 +27,8 @@ from support.warm import forget_sandbox, warm_up
 def _work(given: dict[str, Any]) -> None:
     home = given["environment"]["KITBAG_HOME"]
     if given["kind"] == "worker":
+        if given.get("version"):
+            version.__version__ = given["version"]
         run_worker(
             home,
             idle_seconds=given["idle"],
