@@ -156,7 +156,10 @@ def _queue_status(name: str, unfinished: Iterable[Task], recent: Iterable[Task])
         queued=len(queued),
         running=sum(task.status == "running" for task in own),
         waiting=sum(task.status == "waiting-approval" for task in own),
-        oldest_seconds=int((datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()) if oldest else 0,
+        # Not below 0: the clock of the machine that created it may be ahead.
+        oldest_seconds=max(0, int((datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()))
+        if oldest
+        else 0,
         ended=len(ended),
         failed=sum(task.status not in ("completed", "cancelled") for task in ended),
         per_minute=round(len(ended) / (_RECENT_SECONDS / 60), 2),
