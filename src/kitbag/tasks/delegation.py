@@ -175,7 +175,7 @@ class TaskDelegation:
             )
         if background:
             warnings += await asyncio.to_thread(self._check_definition, definition)
-        task = await self._create_task("agent", task_request, background, warnings)
+        task = await self._create_task("agent", task_request, background, warnings, request.task_id)
         if background:
             return self._note_warnings(self._report(task))
         return self._note_warnings(await self._run_movable(task, task_request, "", progress, background_switch))
@@ -191,11 +191,16 @@ class TaskDelegation:
         return [notice.line() for notice in notices]
 
     async def _create_task(
-        self, kind: "TaskKind", request: "TaskRequest", background: bool, warnings: Sequence[str] = ()
+        self,
+        kind: "TaskKind",
+        request: "TaskRequest",
+        background: bool,
+        warnings: Sequence[str] = (),
+        task_id: str = "",
     ) -> "Task":
         """Puts a task on the board and, if it is a background task, starts a worker. On cancellation the task is
         stopped."""
-        task_id, root, parent = new_session_id(), self._root, self._parent
+        task_id, root, parent = task_id or new_session_id(), self._root, self._parent
 
         async def put() -> "Task":
             depth = self._depth + 1
@@ -235,6 +240,7 @@ class TaskDelegation:
             parent_mode=inherited.mode,
             max_turns=delegated.max_turns,
             pack=delegated.pack,
+            output_schema=delegated.output_schema,
             directory=inherited.environment.places.cwd,
             options={**_worker_options(inherited), FINGERPRINT_KEY: agent_fingerprint(definition)},
         )
@@ -270,6 +276,7 @@ class TaskDelegation:
             skills=previous.skills,
             pack=previous.pack,
             contract=previous.contract,
+            output_schema=previous.output_schema,
             message=delegated.prompt,
             previous_turns=resume(self.board.journal, task.session).totals.turns,
         )

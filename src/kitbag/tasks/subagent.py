@@ -40,6 +40,15 @@ DEFAULT_MAX_TURNS: Final = 50
 START_MESSAGE: Final = "Start your task."
 
 
+def _render_task(request: TaskRequest) -> str:
+    prompt = reveal_hidden(request.prompt)
+    if not request.output_schema:
+        return prompt
+    from kitbag.packing.output_schema import render_output_schema
+
+    return f"{prompt}\n\n{render_output_schema(request.output_schema)}"
+
+
 class Subagent(BaseAgent):
     def __init__(
         self,
@@ -68,7 +77,7 @@ class Subagent(BaseAgent):
         self.definition = msgspec.structs.replace(
             definition, skills=tuple(dict.fromkeys((*definition.skills, *request.skills)))
         )
-        self._task_prompt = reveal_hidden(request.prompt)
+        self._task_prompt = _render_task(request)
         self._is_resumed = False
         self._in_worktree = definition.isolation == "worktree"
         self.may_continue: Callable[[], bool] = lambda: True
