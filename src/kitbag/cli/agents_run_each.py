@@ -157,8 +157,8 @@ def _print_plan(plan: "BatchPlan", results_path: str, retry_failed: bool) -> Non
         parts.append(f"{plan.failed:,} failed before ({hint})")
     output.remark(output.clean(f"{', '.join(parts)}; results in {results_path}"))
     if plan.outdated:
-        subject = "1 result belongs to a row" if plan.outdated == 1 else f"{plan.outdated:,} results belong to rows"
-        output.remark(f"{subject} that changed or was removed since; changed rows are run again")
+        results = format_count(plan.outdated, "result")
+        output.remark(f"{results} of rows that changed or were removed since; changed rows are run again")
 
 
 class _ProgressBar:

@@ -18,6 +18,7 @@ from kitbag.record_fields import RecordFields
 from kitbag.text.row_files import MAX_ROW_BYTES
 
 _FIX: Final = "name another file with --results"
+_LINE_START: Final = b'{"row": '
 _MAX_LINE_BYTES: Final = 10 * MAX_ROW_BYTES
 
 
@@ -122,7 +123,7 @@ class ResultsFile:
                     if not raw.endswith(b"\n"):
                         os.write(self._descriptor, b"\n")
                     yield result
-                elif not raw.endswith(b"\n") and raw.startswith(b'{"row": '):
+                elif not raw.endswith(b"\n") and raw[: len(_LINE_START)] == _LINE_START[: len(raw)]:
                     # The end of a write that a crash cut off.
                     os.ftruncate(self._descriptor, begins_at)
                     self.notices.append(f"{self.path}: removed an incomplete line at the end")
