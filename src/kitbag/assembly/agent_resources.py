@@ -88,7 +88,7 @@ class AgentResources:
         approver: Approver | None = None,
         person: UserAsker | None = None,
         journal: Journal | None = None,
-        patience: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple is immutable
+        retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple is immutable
     ) -> None:
         """`provider` overrides the provider of `model`. Without `approver`, everything that needs approval is denied;
         without `person`, the model has no tool to ask the user."""
@@ -104,7 +104,7 @@ class AgentResources:
         self._journal_override = journal
         self._approver = approver
         self._person = person
-        self._retry_policy = patience
+        self._retry_policy = retry_policy
         self._exit_stack = AsyncExitStack()
         self.command_env: Mapping[str, str] | None = None
         """Environment variables of commands; None: those of this process."""

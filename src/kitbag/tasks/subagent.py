@@ -67,7 +67,7 @@ class Subagent(BaseAgent):
         )
         asked_by, directory = requester_label(definition.full_name, task_id), inherited.environment.places.cwd
         asker = ApprovalAsker(inherited.approvals, asked_by, directory) if inherited.can_ask_user else None
-        super().__init__(options=options, journal=inherited.journal, patience=inherited.retry_policy, person=asker)
+        super().__init__(options=options, journal=inherited.journal, retry_policy=inherited.retry_policy, person=asker)
         self.children_can_ask_user = inherited.can_ask_user
         self._inherited = inherited
         self.command_env = inherited.command_env
