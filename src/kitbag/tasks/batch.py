@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kitbag.errors import InvalidError, KitbagError
+from kitbag.errors import InvalidError, KitbagError, QueueFullError
 from kitbag.packing.output_schema import parse_answer
 from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
@@ -177,16 +177,17 @@ class Batch:
     ) -> BatchProgress:
         """`start` puts a task on the board. `show` gets each change, and why tasks have to wait, if they do."""
         self._batch_id = await open_batch(board.journal, self._results)
-        rows, after, has_more = self._rows_to_run(), board.journal.last_seq(), True
-        while not self.is_stopped:
-            while has_more and len(self._tasks) < concurrency and not self.is_stopped:
-                following = next(rows, None)
-                has_more = following is not None
-                if following is not None:
+        rows, after = self._rows_to_run(), board.journal.last_seq()
+        following = next(rows, None)
+        while not self.is_stopped and (following is not None or self._tasks):
+            while following is not None and len(self._tasks) < concurrency and not self.is_stopped:
+                try:
                     await self._submit(board, start, *following)
-                    self._show(show)
-            if not self._tasks:
-                break
+                except QueueFullError as error:  # others use the queue, too: wait until there is room
+                    self._problem = error.problem
+                    break
+                following = next(rows, None)
+                self._show(show)
             seen = board.journal.last_seq()
             changed = [task for task in board.changed_since(after) if task.id in self._tasks]
             after = seen
@@ -200,7 +201,7 @@ class Batch:
 
     async def _ensure_hosted(self, board: Board, kitbag_home: str) -> None:
         if time.monotonic() - self._hosted_at >= _POLL_SECONDS:
-            self._problem = (await ensure_tasks_hosted(board, kitbag_home)).problem
+            self._problem = (await ensure_tasks_hosted(board, kitbag_home)).problem or self._problem
             self._hosted_at = time.monotonic()
 
     async def _wait_for_change(self, board: Board, seen: int) -> None:
@@ -228,7 +229,7 @@ class Batch:
             request = msgspec.structs.replace(self._task.fill(row), task_id=task_id, background=True)
             try:
                 await start(request)
-            except StoreError:
+            except (StoreError, QueueFullError):
                 raise
             except KitbagError as error:  # e.g. its task can't be packed
                 problem = f"{error.problem}. {error.fix}".strip()
