@@ -28,6 +28,8 @@ from kitbag.permissions.approvals.approval import Denial
 from kitbag.permissions.decisions.decide import Permissions, child_mode
 from kitbag.permissions.model import PermissionDecision, is_inside
 from kitbag.tasks.task_host import MAX_DEPTH, TaskHost
+from kitbag.telemetry.switch import ENDPOINT_SETTING, begin_task_trace
+from kitbag.telemetry.trace_context import current_span
 from kitbag.tools.background_switch import BackgroundSwitch
 from kitbag.tools.delegation import Delegation, DelegationRequest, RunningCommand, TaskReport, TaskStopResult
 
@@ -241,10 +243,16 @@ class TaskDelegation:
             max_turns=delegated.max_turns,
             pack=delegated.pack,
             output_schema=delegated.output_schema,
+            traceparent=self._traceparent(),
             directory=inherited.environment.places.cwd,
             options={**_worker_options(inherited), FINGERPRINT_KEY: agent_fingerprint(definition)},
         )
         return with_rules_digest(request, inherited.permissions)
+
+    def _traceparent(self) -> str:
+        endpoint = str(self._inherited().environment.library.settings.get(ENDPOINT_SETTING))
+        span = current_span() or begin_task_trace(endpoint)
+        return span.traceparent if span is not None else ""
 
     async def _resume(
         self,

@@ -60,6 +60,8 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The output contract of a packed task."""
     output_schema: Mapping[str, Any] = {}
     """The JSON Schema of the final answer."""
+    traceparent: str = ""
+    """The span that it belongs to (telemetry/trace_context); empty: none."""
     command: str = ""
     """For a background command: the shell command. `agent` is empty then."""
     timeout_seconds: float = 0.0
@@ -93,7 +95,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
 
 TASK_REQUEST_FIELDS: Final = RecordFields(
     TaskRequest, "agent", "prompt", "description", "model", "parent_model", "parent_mode", "max_turns", "skills",
-    "pack", "contract", "output_schema", "command", "directory", "options", message="request",
+    "pack", "contract", "output_schema", "traceparent", "command", "directory", "options", message="request",
     previous_turns="turns_before", timeout_seconds="seconds", start_directory="starts_in",
 )  # fmt: skip
 TASK_RESULT_FIELDS: Final = RecordFields(
