@@ -59,6 +59,7 @@ class Agent(BaseAgent):
 
     def _on_request(self) -> None:
         """While the model's first reply is awaited, what an agent needs to start is imported."""
+        super()._on_request()
         if self.delegation is not None and self._import_timer is None:
             self._import_timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, import_for_start)
 

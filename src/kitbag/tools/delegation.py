@@ -45,6 +45,10 @@ class DelegationRequest(msgspec.Struct, frozen=True, kw_only=True):
     pack: str = ""
     """The ID or file of a task whose packed context the agent gets."""
     pack_selection: PackSelection = PackSelection()
+    output_schema: Mapping[str, Any] = {}
+    """The JSON Schema of the final answer."""
+    task_id: str = ""
+    """An ID for the new task; empty: a random one."""
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
