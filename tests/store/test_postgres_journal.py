@@ -26,6 +26,7 @@ from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 from support.matrix import long, rounds
 from support.postgres import PASSWORD, Schema, Server
+from support.tcp_proxy import TcpProxy
 from support.waiting import TEST_TIMEOUT, wait_until
 
 Open = Callable[..., PostgresJournal]
@@ -156,6 +157,26 @@ def test_a_statement_that_is_sent_again_returns_its_first_result(schema: Schema)
     assert schema.rows("SELECT count(*) FROM kitbag_records") == [(1,)]
 
 
+def test_a_commit_whose_reply_is_lost_is_written_once(machine: Open, schema: Schema, postgres: Server) -> None:
+    with TcpProxy(postgres.port) as proxy:
+        journal = machine(url=schema.url.replace(f":{postgres.port}/", f":{proxy.port}/"))
+        assert journal.append("s", "k", 1) == 1
+        proxy.drop_replies = True
+        writing = threading.Thread(target=journal.append, args=("s", "k", 2))
+        writing.start()
+        # The statement arrived and was committed; nobody heard of it.
+        wait_until(lambda: schema.rows("SELECT count(*) FROM kitbag_records") == [(2,)])
+        assert proxy.dropped.wait(TEST_TIMEOUT)
+        proxy.cut()
+        assert [record.body for record in journal.read("s")] == [1]
+        assert writing.is_alive()
+        proxy.restore()
+        writing.join(TEST_TIMEOUT)
+        assert journal.append("s", "k", 3) == 3
+        assert bodies(journal) == [1, 2, 3]
+        assert schema.rows("SELECT count(*) FROM kitbag_records") == [(3,)]
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGQUIT, marks=long)])
 def test_while_the_server_restarts_reads_go_on_the_loop_runs_and_writes_wait(
     machine: Open, postgres: Server, how: signal.Signals
@@ -234,6 +255,26 @@ def test_a_mirror_that_is_gone_or_damaged_is_fetched_again(machine: Open, tmp_pa
         again = machine()
         assert bodies(again) == list(range(300))
         again.close()
+
+
+def test_a_full_disk_under_the_mirror_loses_nothing_and_reading_says_why(
+    machine: Open, schema: Schema, postgres: Server
+) -> None:
+    journal = machine()
+    journal.append("s", "k", 1)
+    [[pages]] = journal._mirror._writer.execute("PRAGMA page_count").fetchall()
+    for connection in (journal._mirror._writer, journal._file.writer):
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+    text = "x" * 100_000
+    assert journal.append("s", "k", text) == 2  # it is in the database
+    with pytest.raises(StoreError, match="full") as caught:
+        list(journal.read("s"))
+    assert "disk space" in caught.value.fix
+    assert schema.rows("SELECT count(*) FROM kitbag_records") == [(2,)]
+    for connection in (journal._mirror._writer, journal._file.writer):
+        connection.execute("PRAGMA max_page_count = 1000000")
+    assert journal.append("s", "k", 3) == 3
+    assert bodies(journal) == [1, text, 3]
 
 
 def test_a_database_from_a_backup_replaces_what_the_mirror_has(machine: Open, schema: Schema, postgres: Server) -> None:

@@ -48,11 +48,14 @@ from kitbag.permissions.trust.workspace_trust import check_trust
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.private_files import StoreError
+from kitbag.telemetry.switch import ENDPOINT_SETTING, header_secrets, includes_content, open_telemetry
+from kitbag.telemetry.trace_context import SpanReference, current_span
 from kitbag.tools.base import ToolContext
 
 if TYPE_CHECKING:
     from kitbag.assembly.reload import Reloaded
     from kitbag.assembly.switch_persona import PersonaChange
+    from kitbag.telemetry.run_spans import RunSpans
 
 
 class BaseAgent(AgentResources):
@@ -263,7 +266,11 @@ class BaseAgent(AgentResources):
             tools=self.toolset.names(),
         )
 
+        spans = self._make_spans(request)
+
         async def work(emit: Emit) -> RunEnded:
+            if spans is not None:
+                spans.make_current()
             with self.exclusive("answering another message"):
                 self.stop_loading.clear()
                 try:
@@ -274,7 +281,29 @@ class BaseAgent(AgentResources):
                 finally:
                     self._executor = None
 
-        return Run(self.session, started, work, self.inbox)
+        return Run(self.session, started, work, self.inbox, spans.observe if spans is not None else None)
+
+    def _make_spans(self, request: str) -> "RunSpans | None":
+        """For telemetry; None: it is off."""
+        self._spans = None
+        telemetry = open_telemetry(str(self.environment.library.settings.get(ENDPOINT_SETTING)))
+        if telemetry is not None:
+            from kitbag.telemetry.run_spans import RunSpans
+
+            self.journal.add_secrets(header_secrets())
+            self._spans = RunSpans(
+                telemetry.send,
+                agent=self.options.agent or "kitbag",
+                task_id=self.task_id,
+                provider=self.chosen.provider,
+                parent=self._parent_span(),
+                redact=self.journal.redactor.redact_text if includes_content() else None,
+                message=request,
+            )
+        return self._spans
+
+    def _parent_span(self) -> SpanReference | None:
+        return current_span()
 
     def _current_context(self) -> ToolContext:
         """Starts in the last command's directory while that is in the workspace."""
@@ -413,6 +442,8 @@ class BaseAgent(AgentResources):
 
     def _on_request(self) -> None:
         """Called when a request is about to be sent to the model."""
+        if self._spans is not None:
+            self._spans.request_model(self.chosen.model)
 
     def _requester_name(self) -> str:
         """As shown in an approval question."""

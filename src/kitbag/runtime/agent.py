@@ -59,6 +59,7 @@ class Agent(BaseAgent):
 
     def _on_request(self) -> None:
         """While the model's first reply is awaited, what an agent needs to start is imported."""
+        super()._on_request()
         if self.delegation is not None and self._import_timer is None:
             self._import_timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, import_for_start)
 
@@ -97,7 +98,7 @@ async def _ask(request: str, model: str, options: dict[str, Any]) -> RunEnded:
     known = Options.__struct_fields__
     run_options = {name: value for name, value in options.items() if name in known}
     agent_arguments = {name: value for name, value in options.items() if name not in known}
-    unknown = sorted(set(agent_arguments) - {"provider", "approver", "journal", "patience"})
+    unknown = sorted(set(agent_arguments) - {"provider", "approver", "journal", "retry_policy"})
     if unknown:
         raise UsageError(f"ask() has no option {unknown[0]!r}", f"valid options: {', '.join(known)}")
     async with Agent(model, options=Options(**run_options), **agent_arguments) as agent, agent.run(request) as run:

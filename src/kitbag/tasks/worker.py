@@ -197,7 +197,8 @@ class Worker:
             if task.status != "queued":
                 continue
             if is_newer(task.version, kitbag_version()):
-                self._should_exit = True
+                # A newer worker of this home needs our lock; workers of other homes find it by themselves.
+                self._should_exit = self._should_exit or task.queue in ("", self._journal.home_queue)
             elif task.stop_requested:
                 if await self.board.claim(task):
                     await self.board.finish(task.id, task.run + 1, TaskResult(status="cancelled"))
