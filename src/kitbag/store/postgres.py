@@ -368,7 +368,7 @@ class Database:
             return DatabaseState(*self._connected().execute("SELECT last, prunings FROM kitbag_counter").fetchall()[0])
 
     def rows_after(self, seq: int, *, brief: bool = False) -> Iterator[RecordRow]:
-        """All records after this one, of one moment. `brief`: large ones as stubs. Raises StoreError, also for damage."""
+        """All records after this one, of one moment. `brief`: large ones as stubs. Raises StoreError."""
         with self._translated(), contextlib.closing(self._connected().cursor()) as cursor:
             for found in cursor.stream(_BRIEF_ROWS if brief else _ROWS, (seq,)):
                 yield self._checked(RecordRow(*found))
