@@ -1,6 +1,7 @@
 """Tasks of a shared queue on machines that lack their directory: cloned, isolated, and returned as a patch."""
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from kitbag.tasks.agent_permissions import agent_fingerprint
 from kitbag.tasks.git_workspace import check_url, clean_url, describe_git_workspace
 from kitbag.tasks.standalone_setup import load_user_environment
 from kitbag.tasks.task import TRUSTED_CONTENT_KEY, WORKSPACE_KEY, Task
+from kitbag.tasks.worker_lock import hold_worker_lock, write_heartbeat
 from support.fleets import Fleet
 from support.homes import git
 from support.matrix import long
@@ -43,9 +45,9 @@ class Clones:
     def script(self, *replies: Any) -> None:
         self.workshop.script(*replies)
 
-    def worker(self, name: str = "one", *, protocols: str = '["file"]', **more: Any) -> int:
+    def worker(self, name: str = "one", *, settings: str = "", **more: Any) -> int:
         home = Path(self.fleet.home(name))
-        (home / "settings.toml").write_text(f"[tasks]\ngit_protocols = {protocols}\n")
+        (home / "settings.toml").write_text(f'{settings}[tasks]\ngit_protocols = ["file"]\n')
         return self.fleet.worker(name, **{"idle": 0, **more})
 
     def run(self, task_id: str = "", **more: Any) -> Task:
@@ -255,6 +257,29 @@ def test_trust_travels_with_the_contents_that_were_trusted(clones: Clones, is_sa
     task = clones.run(clones.workshop.put(agent="local", options=options))
     assert task.status == ("completed" if is_same else "failed")
     assert is_same or "trust" in error(task)
+
+
+def test_an_agent_that_a_user_starts_runs_on_another_machine_with_the_rules_of_both(clones: Clones) -> None:
+    world, workshop = clones.world, clones.workshop
+    clones.script(
+        call("Bash", "b1", command="echo 1 > allowed.txt"),
+        call("Bash", "b2", command="touch by_submitter.txt"),
+        call("Bash", "b3", command="mkdir by_worker"),
+        {"text": "Ok."},
+    )
+    world.write(
+        "~/.kitbag/settings.toml",
+        f'model = "scripted:{world.workspace / "script.json"}"\n[tasks]\nqueue = "fleet"\nworkspace = "git"\nidle = 0\n'
+        '[permissions]\nmode = "autonomous"\ndeny = ["Bash(touch:*)"]\n',
+    )
+    with hold_worker_lock(workshop.home) as lock:  # the submitter's own worker would take it as well
+        write_heartbeat(lock)
+        task_id = json.loads(world.ok("agents", "run", "doer", "Do it.", "--background", "--json"))["id"]
+    clones.worker(settings='[permissions]\nmode = "autonomous"\ndeny = ["Bash(mkdir:*)"]\n', idle=60)
+    workshop.until(lambda: workshop.task(task_id).is_finished)
+    task = workshop.task(task_id)
+    assert task.status == "completed", error(task)
+    assert world.ok("tasks", "apply", task_id).split() == ["allowed.txt"]
 
 
 def test_an_agent_has_the_same_fingerprint_in_every_home(

@@ -25,6 +25,7 @@ from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.task import (
+    SUBMITTED_RULES_KEY,
     TASK_REQUEST_FIELDS,
     TASK_RESULT_FIELDS,
     WORKSPACE_KEY,
@@ -524,12 +525,13 @@ def _to_text(patch: bytes) -> str:
 
 
 def _with_workspace(request: TaskRequest) -> TaskRequest:
-    """Whoever runs the task runs it in this directory, and not in another one that has taken its place."""
-    if not request.directory or WORKSPACE_KEY in request.options:
-        return request
-    identity = WorkspaceIdentity.of_directory(os.path.realpath(find_places(request.directory).project))
-    record = identity.to_record() if identity is not None else []
-    return msgspec.structs.replace(request, options={**request.options, WORKSPACE_KEY: record})
+    """Whoever runs the task runs it in this directory, and not in another one that has taken its place, with the rules
+    of this home as they are then."""
+    options = {name: value for name, value in request.options.items() if name != SUBMITTED_RULES_KEY}
+    if request.directory and WORKSPACE_KEY not in options:
+        identity = WorkspaceIdentity.of_directory(os.path.realpath(find_places(request.directory).project))
+        options[WORKSPACE_KEY] = identity.to_record() if identity is not None else []
+    return msgspec.structs.replace(request, options=options)
 
 
 def _request_entry(task_id: str, request: TaskRequest) -> JournalEntry:

@@ -41,6 +41,11 @@ TRUSTED_CONTENT_KEY: Final = "trusted_content"
 """The option of a request with the fingerprint of its workspace, if the user trusts it (permissions/trust)."""
 
 
+SUBMITTED_RULES_KEY: Final = "submitted_rules"
+"""The option of a request with the rules of the submitter's settings that deny and ask: on another machine, they apply
+besides that machine's own."""
+
+
 class TaskRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent or a command should do, in a form that another process can execute."""
 
