@@ -113,6 +113,25 @@ def read_fleet(board: Board, local: WorkerRecord | None = None) -> FleetStatus:
     return FleetStatus(workers=tuple(workers), queues=tuple(queues))
 
 
+def old_announcements(board: Board, before: str) -> list[int]:
+    """Records before this time that no worker needs any more: those of workers that are gone, and requests to drain
+    that nobody is left to follow."""
+    old: list[int] = []
+    remaining: set[str] = {
+        one.owner.name for one in _announced(board.journal) if board.check_alive(one.owner) is not False
+    }
+    is_needed = False
+    for record in board.journal.read(STREAM):
+        if record.at >= before:
+            break
+        owner = record.body.get("owner")
+        if record.kind == "worker" and " ".join(map(str, owner or ())) in remaining:
+            is_needed = True
+        elif record.kind != "drain" or not is_needed:
+            old.append(record.seq)
+    return old
+
+
 def _announced(journal: Journal) -> list[_Announced]:
     found: dict[str, _Announced] = {}
     for record in journal.read(STREAM):

@@ -39,7 +39,7 @@ from kitbag.tasks.git_workspace import (
     parse_git_workspace,
 )
 from kitbag.tasks.owner import Owner, this_process
-from kitbag.tasks.reports import partial_result
+from kitbag.tasks.reports import finish_for_owner
 from kitbag.tasks.runner import TaskRunner, request_for_messages
 from kitbag.tasks.standalone_setup import load_standalone_setup, parse_options
 from kitbag.tasks.task import (
@@ -256,13 +256,13 @@ class Worker:
 
     async def _recover(self, task: Task) -> None:
         if task.stop_requested:
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "cancelled"))
+            await finish_for_owner(self.board, task, "cancelled")
         elif task.kind == "command":
             problem = "interrupted (unknown outcome): its process ended; it is not restarted automatically"
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "interrupted", problem))
+            await finish_for_owner(self.board, task, "interrupted", problem)
         elif task.recoveries >= MAX_RECOVERIES:
             problem = f"its process ended {task.recoveries + 1} times; resume it to try again"
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "interrupted", problem))
+            await finish_for_owner(self.board, task, "interrupted", problem)
         else:
             if self._has_free_slot(task):
                 self._start(task, recovered=True)
@@ -275,7 +275,7 @@ class Worker:
 
     def _made_progress(self, task: Task) -> bool:
         """Whether the last run completed a step: then the task itself is probably not what kills its process."""
-        steps = self._journal.read(STREAM_PREFIX + task.session)
+        steps = self._journal.read(STREAM_PREFIX + task.session, brief=True)
         return any(record.kind in ("reply", "result") and record.at > task.started for record in steps)
 
     async def _claim_and_run(self, task: Task, recovered: bool) -> None:
@@ -306,7 +306,7 @@ class Worker:
                 )
                 is_delivered = any(
                     record.kind == "user" and not record.body.get("steering")
-                    for record in self._journal.read(STREAM_PREFIX + task.session, request_seq)
+                    for record in self._journal.read(STREAM_PREFIX + task.session, request_seq, brief=True)
                 )
                 runner = TaskRunner(
                     board=self.board,
