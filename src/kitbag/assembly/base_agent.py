@@ -83,7 +83,10 @@ class BaseAgent(AgentResources):
         # In a thread: reading a long session must not stall the chat.
         self.session = await asyncio.to_thread(self._find_session, places)
         if not (self.options.resume and self.options.fork):
-            self.claim_session(places.kitbag_home)
+            last = self.journal.last(self.session.stream)
+            await self.claim_session(places.kitbag_home)
+            if self.journal.last(self.session.stream) != last:  # another machine had it open until now
+                self.session = await asyncio.to_thread(resume, self.journal, self.session.id)
         if self.options.resume:
             self.options = self.options.with_session_defaults(self.session.header)
             self.notices += restored_tool_notices(self.options)
@@ -142,7 +145,7 @@ class BaseAgent(AgentResources):
 
     # The session
 
-    def claim_session(self, kitbag_home: str) -> None:
+    async def claim_session(self, kitbag_home: str) -> None:
         """Raises InvalidError if another process has it open. A task's session belongs to whoever claimed the task."""
 
     async def _start_session(self) -> None:
@@ -152,7 +155,7 @@ class BaseAgent(AgentResources):
         )
         if self.options.resume and self.options.fork:
             self.session = await fork(self.journal, self.session, msgspec.structs.replace(header, started=""))
-            self.claim_session(self.environment.places.kitbag_home)
+            await self.claim_session(self.environment.places.kitbag_home)
         elif not self._is_resumed:
             await self.session.start(header, deferred=True)  # no message, no session
         self.skills.session_id = self.session.id

@@ -15,6 +15,7 @@ from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.events import Notice, RunEnded
+from kitbag.runtime.session_leases import lease_session
 from kitbag.runtime.session_locks import SessionInUseError, share_session
 from kitbag.store.journal_prune import is_pruning_due
 from kitbag.store.private_files import StoreError
@@ -65,11 +66,13 @@ class Agent(BaseAgent):
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))
 
-    def claim_session(self, kitbag_home: str) -> None:
+    async def claim_session(self, kitbag_home: str) -> None:
         """Held until the agent is closed."""
         if self.options.resume and not self.options.fork:
             self._check_no_task_runs()
         self._exit_stack.enter_context(share_session(kitbag_home, self.session.id))
+        if self.journal.is_shared:
+            await self._exit_stack.enter_async_context(lease_session(self.session))
 
     def _check_no_task_runs(self) -> None:
         """Raises InvalidError if the session is that of a task that has not ended."""

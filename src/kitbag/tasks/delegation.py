@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kitbag.agent.resume import resume
+from kitbag.agent.resume import read_totals
 from kitbag.agent.session import new_session_id
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.agent_checks import check_definition, check_persona, check_preloads
@@ -44,7 +44,7 @@ def import_for_start() -> None:
     """What starting an agent imports, which takes longer than all the rest of it."""
     for name in (
         "ctypes",
-        *(f"kitbag.tasks.{module}" for module in ("agent_permissions", "board", "reports", "runner")),
+        *(f"kitbag.tasks.{module}" for module in ("agent_permissions", "board", "notifications", "reports", "runner")),
     ):
         importlib.import_module(name)
 
@@ -83,6 +83,10 @@ class TaskDelegation:
 
             self._host = TaskHost(Board(self._inherited().journal))
         return self._host
+
+    @property
+    def end_notice(self) -> str:
+        return "You will be notified when it ends."
 
     @property
     def has_started_tasks(self) -> bool:
@@ -286,7 +290,7 @@ class TaskDelegation:
             contract=previous.contract,
             output_schema=previous.output_schema,
             message=delegated.prompt,
-            previous_turns=resume(self.board.journal, task.session).totals.turns,
+            previous_turns=read_totals(self.board.journal, task.session).turns,
         )
         if background:
             if not await self.board.requeue(task, request):
@@ -462,6 +466,9 @@ class TaskDelegation:
     async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:
         task = await self._wait(task_id, timeout_seconds)
         await self._mark_delivered(task)
+        from kitbag.tasks.reports import fetch_sessions
+
+        await fetch_sessions(self.board.journal, task)
         return self._note_warnings(self._report(task, offset))
 
     async def wait(self, task_id: str, timeout_seconds: float) -> None:
@@ -538,7 +545,7 @@ class TaskDelegation:
         tokens, cost = sum(report.tokens for report in reports), sum(report.cost or 0.0 for report in reports)
         if self._parent and self._root:
             with contextlib.suppress(KitbagError):  # the spending of an unreadable session is unknown
-                totals = resume(self.board.journal, self._root).totals
+                totals = read_totals(self.board.journal, self._root)
                 return tokens + totals.usage.total_input + totals.usage.output, cost + totals.cost
         return tokens, cost
 

@@ -85,6 +85,7 @@ class Subagent(BaseAgent):
         inherited, definition = self._inherited, self.definition
         assert definition is not None
         self.environment, self.journal, self.sources = inherited.environment, inherited.journal, inherited.sources
+        await self.journal.fetch_async(STREAM_PREFIX + self._session_id)
         self._is_resumed = self.journal.last(STREAM_PREFIX + self._session_id) is not None
         self.session = (
             resume(self.journal, self._session_id) if self._is_resumed else Session(self.journal, self._session_id)

@@ -30,7 +30,7 @@ from kitbag.tasks.command_task import CommandTask
 from kitbag.tasks.delegation import TaskDelegation
 from kitbag.tasks.fleet import announce_exit, announce_worker, is_drained
 from kitbag.tasks.owner import Owner, this_process
-from kitbag.tasks.reports import partial_result
+from kitbag.tasks.reports import finish_for_owner
 from kitbag.tasks.runner import TaskRunner, request_for_messages
 from kitbag.tasks.standalone_setup import load_standalone_setup, parse_options
 from kitbag.tasks.task import Task, TaskRequest, TaskResult, requester_label
@@ -197,7 +197,8 @@ class Worker:
             if task.status != "queued":
                 continue
             if is_newer(task.version, kitbag_version()):
-                self._should_exit = True
+                # A newer worker of this home needs our lock; workers of other homes find it by themselves.
+                self._should_exit = self._should_exit or task.queue in ("", self._journal.home_queue)
             elif task.stop_requested:
                 if await self.board.claim(task):
                     await self.board.finish(task.id, task.run + 1, TaskResult(status="cancelled"))
@@ -238,13 +239,13 @@ class Worker:
 
     async def _recover(self, task: Task) -> None:
         if task.stop_requested:
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "cancelled"))
+            await finish_for_owner(self.board, task, "cancelled")
         elif task.kind == "command":
             problem = "interrupted (unknown outcome): its process ended; it is not restarted automatically"
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "interrupted", problem))
+            await finish_for_owner(self.board, task, "interrupted", problem)
         elif task.recoveries >= MAX_RECOVERIES:
             problem = f"its process ended {task.recoveries + 1} times; resume it to try again"
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "interrupted", problem))
+            await finish_for_owner(self.board, task, "interrupted", problem)
         else:
             if self._has_free_slot(task):
                 self._start(task, recovered=True)
@@ -257,7 +258,7 @@ class Worker:
 
     def _made_progress(self, task: Task) -> bool:
         """Whether the last run completed a step: then the task itself is probably not what kills its process."""
-        steps = self._journal.read(STREAM_PREFIX + task.session)
+        steps = self._journal.read(STREAM_PREFIX + task.session, brief=True)
         return any(record.kind in ("reply", "result") and record.at > task.started for record in steps)
 
     async def _claim_and_run(self, task: Task, recovered: bool) -> None:
@@ -287,7 +288,7 @@ class Worker:
                 )
                 is_delivered = any(
                     record.kind == "user" and not record.body.get("steering")
-                    for record in self._journal.read(STREAM_PREFIX + task.session, request_seq)
+                    for record in self._journal.read(STREAM_PREFIX + task.session, request_seq, brief=True)
                 )
                 runner = TaskRunner(
                     board=self.board,

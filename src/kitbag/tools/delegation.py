@@ -138,6 +138,11 @@ class RunningCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 class Delegation(Protocol):
     @property
+    def end_notice(self) -> str:
+        """How the model learns that a background task has ended, in a sentence for the model."""
+        ...
+
+    @property
     def has_started_tasks(self) -> bool:
         """Whether the board may have tasks started here."""
         ...
