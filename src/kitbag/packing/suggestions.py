@@ -150,9 +150,9 @@ def _block(heading: str, lines: Sequence[str]) -> str:
 
 def list_suggested(block: str) -> list[str]:
     """The names of the skills in a block of suggestions."""
-    import html
+    from html import unescape
 
-    return [html.unescape(name) for name in parse_catalog_lines(block)]
+    return [unescape(name) for name in parse_catalog_lines(block)]
 
 
 def extract_suggestions(text: str) -> list[str]:
