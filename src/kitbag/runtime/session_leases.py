@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import Any, Final
 
 from kitbag.agent.session import Session
 from kitbag.errors import InvalidError
@@ -58,18 +58,21 @@ async def lease_session(session: Session) -> AsyncGenerator[None, None]:
 def _acquire(session: Session) -> int:
     journal, stream = session.journal, LEASE_STREAM_PREFIX + session.id
     journal.identify(this_process().name)
+    if journal.last(session.stream) is None:  # nobody else can know it before its first message
+        session.defer(JournalEntry(stream, "opened", _opened_body(1)))
+        return 1
     while True:
         journal.catch_up()
         last = journal.last(stream)
         if last is not None and (holder := _find_holder(last)) is not None and _is_alive(journal, holder, wait=True):
             raise in_use_error(session.id, _describe(holder, last))
         number = int(last.body["number"]) + 1 if last is not None else 1
-        body = {"number": number, "owner": this_process().to_record(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        if journal.last(session.stream) is None:  # nobody else can know it before its first message
-            session.defer(JournalEntry(stream, "opened", body))
+        if journal.append_once(_key(session.id, number), stream, "opened", _opened_body(number)) is not None:
             return number
-        if journal.append_once(_key(session.id, number), stream, "opened", body) is not None:
-            return number
+
+
+def _opened_body(number: int) -> dict[str, Any]:
+    return {"number": number, "owner": this_process().to_record(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
 
 
 def _key(session_id: str, number: int) -> str:
