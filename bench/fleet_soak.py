@@ -173,7 +173,7 @@ class Harm:
             "worker killed": (6, self._kill_worker),
             "all workers killed": (1, self._kill_all),
             "submitter killed": (3, self._kill_submitter),
-            "worker frozen": (3, self._freeze),
+            "worker frozen": (5, self._freeze),
             "server restarted": (1, self._restart_server),
         }
 
@@ -203,7 +203,7 @@ class Harm:
     async def _freeze(self) -> None:
         name = self._chance.choice(self._processes.names("worker"))
         self._processes.freeze(name)
-        await asyncio.sleep(LEASE * self._chance.uniform(0.8, 2.5))
+        await asyncio.sleep(LEASE * self._chance.uniform(0.8, 2.0))
         self._processes.revive(name)
 
     async def _restart_server(self) -> None:
