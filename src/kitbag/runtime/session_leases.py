@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Final
 
 from kitbag.agent.session import Session
-from kitbag.errors import InvalidError
+from kitbag.runtime.session_in_use import in_use_error
 from kitbag.store.journal import Journal, JournalEntry, JournalRecord
 from kitbag.store.private_files import StoreError
 
@@ -25,15 +25,6 @@ _CLOSE_SECONDS: Final = 2.0
 """If the server can't be reached, the lease ends by itself."""
 _held: dict[tuple[str, str], tuple[int, int]] = {}
 """By journal and session: the number, and how many agents of this process share it."""
-
-
-class SessionInUseError(InvalidError):
-    """Another process has the session open."""
-
-
-def in_use_error(session_id: str, holder: str) -> SessionInUseError:
-    fix = f"close it there, or resume a copy: kitbag --resume {session_id} --fork"
-    return SessionInUseError(f"session {session_id} is open in another window ({holder})", fix)
 
 
 @contextlib.asynccontextmanager
@@ -115,6 +106,6 @@ def _describe(owner: "Owner", opened: JournalRecord) -> str:
 
 def is_open_elsewhere(journal: Journal, session_id: str, *, wait: bool) -> bool:
     """Whether a process of another Kitbag home has the session open. `wait`: not on an event loop."""
-    last = journal.last(LEASE_STREAM_PREFIX + session_id) if journal.is_shared else None
+    last = journal.last(LEASE_STREAM_PREFIX + session_id)
     holder = _find_holder(last) if last is not None else None
     return holder is not None and _is_alive(journal, holder, wait=wait)
