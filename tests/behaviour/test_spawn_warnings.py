@@ -183,6 +183,20 @@ def test_an_agent_that_needs_an_unknown_skill_fails_in_the_foreground_and_in_the
     assert "did you mean style?" in world.json("tasks", "show", started)["error"]
 
 
+def test_an_agent_at_the_top_that_asks_for_what_it_lacks_is_no_success(world: World) -> None:
+    world.skill("~/.kitbag/skills", "style")
+    with ModelServer(Script([Rule([Step(text="I can't.\nneed skill: stile\nneed skill: style")] * 9)])) as server:
+        point(world, server)
+        done = ask(world, "Format it.", "--agent", "Explore", "--output-format", "json")
+        assert ask(world, "Format it.").returncode == 0, "anyone else may speak of it"
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["status"]) == (7, "failed")
+    assert [(one["text"], one["fix"]) for one in told["notices"]] == [
+        ("the agent needs the skill 'stile': no skill named 'stile'", "did you mean style?"),
+        ("the agent needs the skill 'style'", "invoke it with /style, or add it to `skills:` of the agent"),
+    ]
+
+
 def test_a_skill_that_a_rule_denies_is_not_preloaded_and_is_reported(world: World) -> None:
     world.skill("~/.kitbag/skills", "style", body="Tabs forever.")
     world.skill("~/.kitbag/skills", "words", body="Plain words.")
