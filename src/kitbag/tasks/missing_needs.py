@@ -1,7 +1,7 @@
 """Reads which skills or files an agent reports as missing, and adds them to the request for a restart.
 
-Used by runner and by runtime/agent. Only the last lines of the answer outside fences count, and only existing items that the agent may
-access are added; for the others it says why.
+Used by runner and by runtime/agent. Only the last lines of the answer outside fences count, and only existing items
+that the agent may access are added; for the others it says why.
 """
 
 import html
