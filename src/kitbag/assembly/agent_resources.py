@@ -49,6 +49,7 @@ from kitbag.tools.seen_files import SeenFiles
 from kitbag.tools.toolset import Toolset
 
 if TYPE_CHECKING:
+    from kitbag.telemetry.run_spans import RunSpans
     from kitbag.tools.delegation import Delegation
     from kitbag.tools.mcp_client.servers import McpServers
 
@@ -128,6 +129,8 @@ class AgentResources:
         self.change_lock = asyncio.Lock()
         """Held while persona, model, mode or loaded files change."""
         self._executor: Executor | None = None
+        self._spans: RunSpans | None = None
+        """Of the current or last run, if telemetry is on."""
         """Of the request that runs now."""
         self._server_tools_version = 0
         """Version of the server tools in the current toolset."""

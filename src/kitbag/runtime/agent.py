@@ -21,7 +21,8 @@ from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.events import Notice, RunEnded
 from kitbag.messages import Image
-from kitbag.runtime.session_locks import SessionInUseError, share_session
+from kitbag.runtime.session_in_use import SessionInUseError
+from kitbag.runtime.session_locks import share_session
 from kitbag.store.journal_prune import is_pruning_due
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.delegation import TaskDelegation, import_for_start
@@ -64,6 +65,7 @@ class Agent(BaseAgent):
 
     def _on_request(self) -> None:
         """While the model's first reply is awaited, what an agent needs to start is imported."""
+        super()._on_request()
         if self.delegation is not None and self._import_timer is None:
             self._import_timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, import_for_start)
 
@@ -87,11 +89,15 @@ class Agent(BaseAgent):
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))
 
-    def claim_session(self, kitbag_home: str) -> None:
+    async def claim_session(self, kitbag_home: str) -> None:
         """Held until the agent is closed."""
         if self.options.resume and not self.options.fork:
             self._check_no_task_runs()
         self._exit_stack.enter_context(share_session(kitbag_home, self.session.id))
+        if self.journal.is_shared:
+            from kitbag.runtime.session_leases import lease_session
+
+            await self._exit_stack.enter_async_context(lease_session(self.session))
 
     def _check_no_task_runs(self) -> None:
         """Raises InvalidError if the session is that of a task that has not ended."""

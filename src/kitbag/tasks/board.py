@@ -7,15 +7,16 @@ and the chat.
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from kitbag.errors import AmbiguousError, NotFoundError
+from kitbag.errors import AmbiguousError, InvalidError, NotFoundError
 from kitbag.library.scopes import find_places
 from kitbag.permissions.workspace_identity import WorkspaceIdentity
 from kitbag.store.fault_points import point
@@ -24,6 +25,7 @@ from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.task import (
+    SUBMITTED_RULES_KEY,
     TASK_REQUEST_FIELDS,
     TASK_RESULT_FIELDS,
     WORKSPACE_KEY,
@@ -36,6 +38,8 @@ from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.task_table import TASK_TABLE, TASKS_STREAM, decode_tasks
 from kitbag.tasks.version import kitbag_version
 
+PatchKind = Literal["uncommitted", "patch"]
+"""Changes that the submitter had not committed; changes that a run returned."""
 TASK_STREAM_PREFIX: Final = "task/"
 """Per-task streams with the request and long answers: read only when needed."""
 OWNER_ENDED: Final = "its process ended before the task did"
@@ -241,12 +245,48 @@ class Board:
         result = task.result
         if result is None or not result.stored_name:
             return result.text if result is not None else ""
-        chunks = [
+        return self._read_text(task.id, "answer", result.stored_name)
+
+    def _read_text(self, task_id: str, kind: str, name: str) -> str:
+        """What `_text_entries` holds."""
+        return "".join(
             str(record.body["text"])
-            for record in self.journal.read(TASK_STREAM_PREFIX + task.id)
-            if record.kind == "answer" and record.body["name"] == result.stored_name
+            for record in self.journal.read(TASK_STREAM_PREFIX + task_id)
+            if record.kind == kind and record.body["name"] == name
+        )
+
+    def patch(self, task_id: str, kind: PatchKind, name: str) -> bytes:
+        """`name` ends with its hash. Raises InvalidError if it is not what was written: a secret in it was redacted."""
+        patch = self._read_text(task_id, kind, name).encode("utf-8", "surrogateescape")
+        if hashlib.sha256(patch).hexdigest() != name.rpartition("-")[2]:
+            problem = f"the changes of task {task_id} are not complete in the journal: it stores no secrets"
+            raise InvalidError(problem, "fetch them from the machine that has them: `kitbag tasks show` names it")
+        return patch
+
+    def last_returned_patch(self, task_id: str) -> bytes | None:
+        """What the last run that ended in a clone changed, maybe nothing; None: no run did. Raises InvalidError."""
+        names = [
+            str(record.body["name"])
+            for record in self.journal.read(TASK_STREAM_PREFIX + task_id)
+            if record.kind == "patch"
         ]
-        return "".join(chunks)
+        return self.patch(task_id, "patch", names[-1]) if names else None
+
+    async def store_patch(self, task_id: str, patch: bytes) -> str:
+        """Returns its name."""
+        name = f"{os.urandom(4).hex()}-{hashlib.sha256(patch).hexdigest()}"
+        await self.journal.write_all(_text_entries(task_id, "patch", name, _to_text(patch)))
+        return name
+
+    def last_checkout(self, task_id: str) -> tuple[str, str] | None:
+        """(machine, path) of the clone in which it ran last."""
+        found = [one for one in self.journal.read(TASK_STREAM_PREFIX + task_id) if one.kind == "checkout"]
+        return (str(found[-1].body["machine"]), str(found[-1].body["path"])) if found else None
+
+    async def record_checkout(self, task_id: str, path: str) -> None:
+        body = {"machine": this_process().machine.partition("/")[0], "path": path}
+        if self.last_checkout(task_id) != (body["machine"], path):
+            await self.journal.write(TASK_STREAM_PREFIX + task_id, "checkout", body)
 
     async def wait_for_change(self, timeout: float | None = None) -> bool:
         """Waits until any process writes to the journal. False on timeout."""
@@ -295,6 +335,12 @@ class Board:
         depth: int,
         background: bool,
     ) -> Task:
+        queue = self._choose_queue(kind, parent)
+        entries: list[JournalEntry] = []
+        if queue == self.journal.home_queue:
+            request = _with_workspace(request)
+        else:  # another machine has another directory there
+            request, entries = await asyncio.to_thread(self._with_repository, task_id, request, bool(parent))
         body: dict[str, Any] = {
             "id": task_id,
             "kind": kind,
@@ -307,13 +353,30 @@ class Board:
             "directory": request.directory,
             "version": kitbag_version(),
             "owner": [] if background else this_process().to_record(),
-            "queue": self._choose_queue(kind, parent),
+            "queue": queue,
+            "repository": str(request.options.get("git", {}).get("url", "")),
         }
-        if body["queue"] == self.journal.home_queue:  # another machine has another directory there
-            request = _with_workspace(request)
-        await self.journal.write_all([_request_entry(task_id, request), JournalEntry(TASKS_STREAM, "created", body)])
+        created = JournalEntry(TASKS_STREAM, "created", body)
+        await self.journal.write_all([*entries, _request_entry(task_id, request), created])
         point("task-created")
         return self.find(task_id)
+
+    def _with_repository(
+        self, task_id: str, request: TaskRequest, has_parent: bool
+    ) -> tuple[TaskRequest, list[JournalEntry]]:
+        """Names the repository of the workspace, if it has one; the entries hold uncommitted changes. The tasks of a
+        task run on its machine, in its directory. Raises InvalidError."""
+        from kitbag.tasks.git_workspace import GIT_KEY, WorkspaceMode, describe_git_workspace
+
+        options = {name: value for name, value in request.options.items() if name not in (WORKSPACE_KEY, GIT_KEY)}
+        mode, entries = cast("WorkspaceMode", self.journal.workspace_mode), list[JournalEntry]()
+        if not has_parent and mode != "path" and request.directory and not request.command:
+            found = describe_git_workspace(request.directory, mode)
+            if found is not None:
+                workspace, patch = found
+                options[GIT_KEY] = workspace.to_record()
+                entries = _text_entries(task_id, "uncommitted", workspace.uncommitted, _to_text(patch)) if patch else []
+        return msgspec.structs.replace(request, options=options), entries
 
     def _choose_queue(self, kind: TaskKind, parent: str) -> str:
         """A command runs where the agent that started it runs; an agent in the queue of its parent."""
@@ -388,12 +451,7 @@ class Board:
         if len(result.text) <= MAX_INLINE_TEXT:
             return result
         name = os.urandom(6).hex()
-        chunks = [
-            result.text[start : start + _CHUNK_CHARACTERS] for start in range(0, len(result.text), _CHUNK_CHARACTERS)
-        ]
-        await self.journal.write_all(
-            [JournalEntry(TASK_STREAM_PREFIX + task_id, "answer", {"name": name, "text": chunk}) for chunk in chunks]
-        )
+        await self.journal.write_all(_text_entries(task_id, "answer", name, result.text))
         return msgspec.structs.replace(
             result, text=result.text[:MAX_INLINE_TEXT], full_length=len(result.text), stored_name=name
         )
@@ -456,15 +514,31 @@ class Board:
         return task.owner is not None and self.check_alive(task.owner) is False
 
 
+def _text_entries(task_id: str, kind: str, name: str, text: str) -> list[JournalEntry]:
+    chunks = [text[start : start + _CHUNK_CHARACTERS] for start in range(0, len(text), _CHUNK_CHARACTERS)] or [""]
+    return [JournalEntry(TASK_STREAM_PREFIX + task_id, kind, {"name": name, "text": chunk}) for chunk in chunks]
+
+
+def _to_text(patch: bytes) -> str:
+    """Files may have any encoding: their bytes become half characters, which the journal stores."""
+    return patch.decode("utf-8", "surrogateescape")
+
+
 def _with_workspace(request: TaskRequest) -> TaskRequest:
-    """Whoever runs the task runs it in this directory, and not in another one that has taken its place."""
-    if not request.directory or WORKSPACE_KEY in request.options:
-        return request
-    identity = WorkspaceIdentity.of_directory(os.path.realpath(find_places(request.directory).project))
-    record = identity.to_record() if identity is not None else []
-    return msgspec.structs.replace(request, options={**request.options, WORKSPACE_KEY: record})
+    """Whoever runs the task runs it in this directory, and not in another one that has taken its place, with the rules
+    of this home as they are then."""
+    options = {name: value for name, value in request.options.items() if name != SUBMITTED_RULES_KEY}
+    if request.directory and WORKSPACE_KEY not in options:
+        identity = WorkspaceIdentity.of_directory(os.path.realpath(find_places(request.directory).project))
+        options[WORKSPACE_KEY] = identity.to_record() if identity is not None else []
+    return msgspec.structs.replace(request, options=options)
 
 
 def _request_entry(task_id: str, request: TaskRequest) -> JournalEntry:
-    stored = msgspec.structs.replace(request, options=dict(request.options), contract=dict(request.contract))
+    stored = msgspec.structs.replace(
+        request,
+        options=dict(request.options),
+        contract=dict(request.contract),
+        output_schema=dict(request.output_schema),
+    )
     return JournalEntry(TASK_STREAM_PREFIX + task_id, "wish", TASK_REQUEST_FIELDS.write(stored))
