@@ -229,6 +229,17 @@ def known_providers(sources: ModelSources) -> list[str]:
     return list(dict.fromkeys((*_KEY_VARIABLES, *LOCAL_PORTS, *sources.providers)))
 
 
+def can_connect(provider: str, sources: ModelSources) -> bool:
+    """Whether there is a key for it, if it needs one."""
+    if provider in BUILT_IN_MODELS:
+        return True
+    try:
+        endpoint = provider_endpoint(provider, sources)
+        return not endpoint.address or bool(_api_key(provider, endpoint, sources.environment)) or not endpoint.needs_key
+    except (InvalidError, UsageError):
+        return False
+
+
 def connect_provider(provider: str, sources: ModelSources) -> Provider:
     """The adapter for a provider, with its key. Raises InvalidError if the key is missing."""
     from kitbag.models.adapters.api_errors import ApiEndpoint

@@ -62,6 +62,8 @@ class JournalEntry(NamedTuple):
     stream: str
     kind: str
     body: object
+    key: str | None = None
+    """Besides the first of several entries only if a fence makes sure that no record has it."""
 
 
 def journal_path(kitbag_home: str) -> str:
@@ -197,8 +199,8 @@ class Journal:
         rows = zip(entries, keys, strict=False)
         return Batch(
             [
-                (_check_name(stream), at, _check_name(kind), self._encode_body(body), row_key)
-                for (stream, kind, body), row_key in rows
+                (_check_name(one.stream), at, _check_name(one.kind), self._encode_body(one.body), row_key or one.key)
+                for one, row_key in rows
             ]
         )
 

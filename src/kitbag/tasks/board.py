@@ -7,6 +7,7 @@ and the chat.
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -15,11 +16,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kitbag.errors import AmbiguousError, NotFoundError
+from kitbag.errors import AmbiguousError, InvalidError, NotFoundError
 from kitbag.library.scopes import find_places
 from kitbag.permissions.workspace_identity import WorkspaceIdentity
 from kitbag.store.fault_points import point
-from kitbag.store.fencing import fenced_by
+from kitbag.store.fencing import FencedError, fenced_by
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.owner import Owner, this_process
@@ -35,9 +36,12 @@ from kitbag.tasks.task import (
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.task_table import TASK_TABLE, TASKS_STREAM, decode_tasks
 from kitbag.tasks.version import kitbag_version
+from kitbag.tools.delegation import QueueOptions
 
 TASK_STREAM_PREFIX: Final = "task/"
 """Per-task streams with the request and long answers: read only when needed."""
+QUEUE_STREAM_PREFIX: Final = "queue/"
+"""Per-queue streams with the numbers of claims, for queues with a limit."""
 OWNER_ENDED: Final = "its process ended before the task did"
 MAX_INLINE_TEXT: Final = 4_000
 """Characters of an answer that the board keeps in memory."""
@@ -45,6 +49,8 @@ RETRY: Final = "retry; it is built again from the records"
 MAX_WARNING_CHARACTERS: Final = 1_000
 _MAX_SIMILAR: Final = 200
 """Newest tasks among which a similar id is looked for."""
+_MAX_ATTEMPTS: Final = 10
+"""How often a write is decided anew because another process was faster."""
 _CHUNK_CHARACTERS = 500_000
 _POLL_SECONDS = 1.0
 """How often the board checks for owners that have died."""
@@ -57,6 +63,10 @@ def begin_key(task_id: str, run: int) -> str:
 
 def end_key(task_id: str, run: int) -> str:
     return f"ended:{task_id}:{run}"
+
+
+def _requeue_key(task_id: str, run: int) -> str:
+    return f"queued:{task_id}:{run}"
 
 
 class UnreadableRecord(NamedTuple):
@@ -77,6 +87,8 @@ class Board:
         self._unfinished: dict[str, Task] = {}
         """As of the last refresh."""
         self._dead_checked_at = 0.0
+        self.on_change: Callable[[Task], None] | None = None
+        """Called for each task that a refresh finds changed; the first time, for each unfinished one."""
 
     # Reading
 
@@ -94,6 +106,8 @@ class Board:
                 self._unfinished.pop(task.id, None)
             else:
                 self._unfinished[task.id] = task
+            if self.on_change is not None:
+                self.on_change(task)
         self._last_applied_seq = max([self._last_applied_seq, *(int(row[3]) for row in rows)])
         return [str(row[0]) for row in rows]
 
@@ -294,7 +308,11 @@ class Board:
         parent: str,
         depth: int,
         background: bool,
+        queueing: QueueOptions | None = None,
+        max_queued: int = 0,
     ) -> Task:
+        """If `queueing` has a key and an unfinished task of the queue has it too, that task is returned and nothing is
+        written. `max_queued`: raises InvalidError if as many tasks wait in its queue; 0: no limit."""
         body: dict[str, Any] = {
             "id": task_id,
             "kind": kind,
@@ -307,20 +325,73 @@ class Board:
             "directory": request.directory,
             "version": kitbag_version(),
             "owner": [] if background else this_process().to_record(),
-            "queue": self._choose_queue(kind, parent),
         }
+        starter = self.get(parent) if parent else None
+        body["queue"] = self._choose_queue(kind, starter)
         if body["queue"] == self.journal.home_queue:  # another machine has another directory there
             request = _with_workspace(request)
-        await self.journal.write_all([_request_entry(task_id, request), JournalEntry(TASKS_STREAM, "created", body)])
+        body |= self._queue_fields(queueing or QueueOptions(), starter) if background and kind == "agent" else {}
+        existing = await self._create_once(_request_entry(task_id, request), body, max_queued)
         point("task-created")
-        return self.find(task_id)
+        return existing or self.find(task_id)
 
-    def _choose_queue(self, kind: TaskKind, parent: str) -> str:
+    def _choose_queue(self, kind: TaskKind, starter: Task | None) -> str:
         """A command runs where the agent that started it runs; an agent in the queue of its parent."""
-        starter = self.get(parent) if parent else None
         if kind == "command":
             return self.journal.home_queue
         return starter.queue if starter is not None else self.journal.queue
+
+    def _queue_fields(self, queueing: QueueOptions, starter: Task | None) -> dict[str, Any]:
+        inherited = starter.priority if starter is not None else 0
+        fields = {
+            "priority": inherited if queueing.priority is None else queueing.priority,
+            "key": self.journal.redactor.redact_text(queueing.key) if queueing.key else "",
+            "not_before": queueing.not_before,
+            "providers": list(queueing.providers),
+        }
+        return {name: value for name, value in fields.items() if value}
+
+    async def _create_once(self, request: JournalEntry, body: dict[str, Any], max_queued: int) -> Task | None:
+        """Writes the new task, or returns an unfinished one that has its key."""
+        entries = [request, JournalEntry(TASKS_STREAM, "created", body)]
+        queue, key = str(body["queue"]), str(body.get("key", ""))
+        for _ in range(_MAX_ATTEMPTS):
+            previous = self.with_key(queue, key) if key else None
+            if previous is not None and not previous.is_finished:
+                return previous
+            if max_queued and body["background"]:
+                self._check_room(queue, max_queued)
+            if not key:
+                await self.journal.write_all(entries)
+                return None
+            # It is free until another process uses it, or starts the previous task again.
+            name, run = (previous.id, previous.run) if previous is not None else ("", 0)
+            digest = hashlib.sha256(f"{queue}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+            with fenced_by(begin_key(name, run + 1), _requeue_key(name, run)), contextlib.suppress(FencedError):
+                if await self.journal.write_all_once(f"created:{digest}:{name}:{run}", entries):
+                    return None
+            await asyncio.to_thread(self.journal.catch_up)
+        raise StoreError(f"other processes keep starting tasks with the key {key[:80]!r}", "retry")
+
+    def with_key(self, queue: str, key: str) -> Task | None:
+        """The newest task with this key."""
+        condition = "WHERE queue = ? AND dedup_key = ? AND dedup_key <> '' ORDER BY number DESC LIMIT 1"
+        found = self._select(condition, queue, key)
+        return found[0] if found else None
+
+    def queued_count(self, queue: str) -> int:
+        """Background agents that wait in this queue."""
+        self.journal.ensure_table(TASK_TABLE)
+        query = "SELECT count(*) FROM task_states WHERE finished = 0 AND queue = ? AND status = 'queued'"
+        return int(self.journal.select(query, queue)[0][0])
+
+    def _check_room(self, queue: str, max_queued: int) -> None:
+        """Tasks that are created at the same moment may exceed it by their number."""
+        if (count := self.queued_count(queue)) >= max_queued:
+            raise InvalidError(
+                f"the queue is full: {count:,} background agents are waiting (`tasks.max_queued` is {max_queued:,})",
+                "wait until some have ended, or let the user raise `tasks.max_queued`",
+            )
 
     async def claim(
         self,
@@ -330,10 +401,12 @@ class Board:
         restart: bool = False,
         recovered: bool = False,
         foreground: bool = False,
+        limit: int = 0,
     ) -> bool:
         """Starts a run of the task. False if another process was first or the task has finished meanwhile. `restart`:
         also start a finished task, which only a user may ask for; `recovered`: the previous run made no progress;
-        `foreground`: the caller waits for the answer, so no notification is sent later."""
+        `foreground`: the caller waits for the answer, so no notification is sent later. `limit`: false if as many tasks
+        of its queue and depth are running, in any process."""
         run = task.run + 1
         body = {
             "id": task.id,
@@ -343,11 +416,41 @@ class Board:
             "recovered": recovered,
             "in_front": foreground,
         }
-        if await self.journal.write_once(begin_key(task.id, run), TASKS_STREAM, "begun", body) is None:
+        begun = JournalEntry(TASKS_STREAM, "begun", body)
+        written = (
+            await self._begin_within(limit, task, begun)
+            if limit
+            else await self.journal.write_all_once(begin_key(task.id, run), [begun])
+        )
+        if not written:
             return False
         point("task-claimed")
         claimed = self.find(task.id)
         return claimed.run == run and not claimed.is_finished
+
+    async def _begin_within(self, limit: int, task: Task, begun: JournalEntry) -> list[int]:
+        """The claims of a queue with a limit are numbered, and each is written only if its number is free: so the tasks
+        that are running were counted after the claim before it."""
+        stream = QUEUE_STREAM_PREFIX + task.queue
+        for _ in range(_MAX_ATTEMPTS):
+            last = self.journal.last(stream)
+            number = int(last.body["number"]) + 1 if last is not None else 1
+            if self._running_count(task.queue, task.depth) >= limit:
+                return []
+            turn = f"claim:{task.queue}:{number}"
+            claim = JournalEntry(stream, "claim", {"number": number}, turn)
+            with fenced_by(turn), contextlib.suppress(FencedError):
+                return await self.journal.write_all_once(begin_key(task.id, task.run + 1), [begun, claim])
+            await asyncio.to_thread(self.journal.catch_up)
+        return []
+
+    def _running_count(self, queue: str, depth: int) -> int:
+        self.journal.ensure_table(TASK_TABLE)
+        query = (
+            "SELECT count(*) FROM task_states"
+            " WHERE finished = 0 AND queue = ? AND status IN ('running', 'waiting-approval') AND depth = ?"
+        )
+        return int(self.journal.select(query, queue, depth)[0][0])
 
     async def move_to_background(self, task_id: str) -> bool:
         """Its process goes on with it, and its end is announced. False if it does not run."""
@@ -362,7 +465,7 @@ class Board:
         then."""
         body = {"id": task.id, "run": task.run, "version": kitbag_version()}
         entries = [_request_entry(task.id, request), JournalEntry(TASKS_STREAM, "queued", body)]
-        return bool(await self.journal.write_all_once(f"queued:{task.id}:{task.run}", entries))
+        return bool(await self.journal.write_all_once(_requeue_key(task.id, task.run), entries))
 
     async def update_request(self, task: Task, request: TaskRequest, session: str = "") -> None:
         """`session`: the id of its new session, if it changes."""
@@ -422,7 +525,8 @@ class Board:
         """Ends foreground tasks whose process has died, and kills their leftover processes. A worker recovers
         background tasks."""
         self._dead_checked_at = time.monotonic()
-        dead = [task for task in self.unfinished() if not task.background and self._is_owner_gone(task)]
+        self.refresh()
+        dead = [task for task in self._unfinished.values() if not task.background and self._is_owner_gone(task)]
         if not dead:
             return []
         await asyncio.to_thread(kill_processes, *(task.id for task in dead))

@@ -4,7 +4,7 @@ Workers announce themselves in the journal's `fleet` stream; whether one is aliv
 Used by the worker and `kitbag fleet`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -71,9 +71,24 @@ def worker_id(owner: Owner) -> str:
     return f"{owner.machine.partition('/')[0]}:{owner.pid}"
 
 
-async def announce_worker(journal: Journal, owner: Owner, queues: Iterable[str], concurrency: int) -> int:
+async def announce_worker(
+    journal: Journal,
+    owner: Owner,
+    *,
+    queues: Iterable[str],
+    concurrency: int,
+    providers: Iterable[str] = (),
+    limits: Mapping[str, int] | None = None,
+) -> int:
     """Returns the number of the record: later requests to drain concern this worker."""
-    body = {"owner": owner.to_record(), "version": kitbag_version(), "queues": sorted(queues), "at_once": concurrency}
+    body = {
+        "owner": owner.to_record(),
+        "version": kitbag_version(),
+        "queues": sorted(queues),
+        "at_once": concurrency,
+        "providers": list(providers),
+        "limits": dict(limits or {}),
+    }
     return await journal.write(STREAM, "worker", body)
 
 

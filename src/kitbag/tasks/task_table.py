@@ -17,9 +17,10 @@ from kitbag.tasks.task import RECORD_KINDS, Task, TaskResult, apply_record, hold
 
 TASKS_STREAM: Final = "tasks"
 _UPSERT = (
-    "INSERT INTO task_states (id, number, changed, started_by, root, directory, finished, state, checksum)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
-    " changed = excluded.changed, finished = excluded.finished, state = excluded.state, checksum = excluded.checksum"
+    "INSERT INTO task_states (id, number, changed, started_by, root, directory, queue, dedup_key, depth, finished,"
+    " status, ended, state, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+    " changed = excluded.changed, queue = excluded.queue, finished = excluded.finished, status = excluded.status,"
+    " ended = excluded.ended, state = excluded.state, checksum = excluded.checksum"
 )
 
 
@@ -60,7 +61,12 @@ def _write(writer: sqlite3.Connection, task: Task, seq: int, number: int | None 
         task.parent or task.root,
         task.root,
         task.directory,
+        task.queue if task.is_in_queue else None,
+        task.key,
+        task.depth,
         int(task.is_finished),
+        task.status,
+        task.ended,
         state,
     )
     writer.execute(_UPSERT, (*values, state_checksum(task.id, state)))
