@@ -69,9 +69,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "ALTER TABLE task_states ADD COLUMN queue TEXT",
         "ALTER TABLE task_states ADD COLUMN status TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE task_states ADD COLUMN depth INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE task_states ADD COLUMN not_before TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE task_states ADD COLUMN dedup_key TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE task_states ADD COLUMN ended TEXT NOT NULL DEFAULT ''",
-        "CREATE INDEX task_states_queue ON task_states (queue, status, depth, number)"
+        "CREATE INDEX task_states_queue ON task_states (queue, status, depth, not_before, number)"
         " WHERE finished = 0 AND queue IS NOT NULL",
         "CREATE INDEX task_states_dedup_key ON task_states (queue, dedup_key, number) WHERE dedup_key <> ''",
     ),

@@ -24,6 +24,7 @@ from kitbag.store.fencing import FencedError, fenced_by
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.owner import Owner, this_process
+from kitbag.tasks.queue_counts import RUNNING_IN_QUEUE, queued_count, running_count
 from kitbag.tasks.task import (
     TASK_REQUEST_FIELDS,
     TASK_RESULT_FIELDS,
@@ -181,10 +182,9 @@ class Board:
         """Tasks with a record after this one."""
         return self._decode([row[:3] for row in self._select_changed(seq)])
 
-    def ended_since(self, time: str, limit: int) -> list[Task]:
-        """Newest first."""
-        newest = self._select("WHERE finished = 1 ORDER BY changed DESC LIMIT ?", limit)
-        return [task for task in newest if task.ended >= time]
+    def running_in_queue(self, queue: str) -> list[Task]:
+        """Background agents, of any process."""
+        return self._select(f"WHERE {RUNNING_IN_QUEUE}", queue)
 
     def of_session(self, session_id: str) -> list[Task]:
         """All tasks of a session, including those that its agents started."""
@@ -379,15 +379,9 @@ class Board:
         found = self._select(condition, queue, key)
         return found[0] if found else None
 
-    def queued_count(self, queue: str) -> int:
-        """Background agents that wait in this queue."""
-        self.journal.ensure_table(TASK_TABLE)
-        query = "SELECT count(*) FROM task_states WHERE finished = 0 AND queue = ? AND status = 'queued'"
-        return int(self.journal.select(query, queue)[0][0])
-
     def _check_room(self, queue: str, max_queued: int) -> None:
         """Tasks that are created at the same moment may exceed it by their number."""
-        if (count := self.queued_count(queue)) >= max_queued:
+        if (count := queued_count(self.journal, queue)) >= max_queued:
             raise InvalidError(
                 f"the queue is full: {count:,} background agents are waiting (`tasks.max_queued` is {max_queued:,})",
                 "wait until some have ended, or let the user raise `tasks.max_queued`",
@@ -435,7 +429,7 @@ class Board:
         for _ in range(_MAX_ATTEMPTS):
             last = self.journal.last(stream)
             number = int(last.body["number"]) + 1 if last is not None else 1
-            if self._running_count(task.queue, task.depth) >= limit:
+            if running_count(self.journal, task.queue, task.depth) >= limit:
                 return []
             turn = f"claim:{task.queue}:{number}"
             claim = JournalEntry(stream, "claim", {"number": number}, turn)
@@ -443,14 +437,6 @@ class Board:
                 return await self.journal.write_all_once(begin_key(task.id, task.run + 1), [begun, claim])
             await asyncio.to_thread(self.journal.catch_up)
         return []
-
-    def _running_count(self, queue: str, depth: int) -> int:
-        self.journal.ensure_table(TASK_TABLE)
-        query = (
-            "SELECT count(*) FROM task_states"
-            " WHERE finished = 0 AND queue = ? AND status IN ('running', 'waiting-approval') AND depth = ?"
-        )
-        return int(self.journal.select(query, queue, depth)[0][0])
 
     async def move_to_background(self, task_id: str) -> bool:
         """Its process goes on with it, and its end is announced. False if it does not run."""

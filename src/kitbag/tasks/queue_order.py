@@ -188,7 +188,7 @@ class QueueOrder:
         for reason, tasks in list(self._set_aside.items()):
             if self._obstacle(next(iter(tasks.values()))) != reason:
                 del self._set_aside[reason]
-                for task in tasks.values():
+                for task in list(tasks.values()):
                     self.update(task)
 
     def choose(self, has_room: Callable[[int], bool]) -> Task | None:

@@ -17,9 +17,10 @@ from kitbag.tasks.task import RECORD_KINDS, Task, TaskResult, apply_record, hold
 
 TASKS_STREAM: Final = "tasks"
 _UPSERT = (
-    "INSERT INTO task_states (id, number, changed, started_by, root, directory, queue, dedup_key, depth, finished,"
-    " status, ended, state, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
-    " changed = excluded.changed, queue = excluded.queue, finished = excluded.finished, status = excluded.status,"
+    "INSERT INTO task_states (id, number, changed, started_by, root, directory, queue, dedup_key, depth, not_before,"
+    " finished, status, ended, state, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET changed = excluded.changed, queue = excluded.queue,"
+    " not_before = excluded.not_before, finished = excluded.finished, status = excluded.status,"
     " ended = excluded.ended, state = excluded.state, checksum = excluded.checksum"
 )
 
@@ -64,6 +65,7 @@ def _write(writer: sqlite3.Connection, task: Task, seq: int, number: int | None 
         task.queue if task.is_in_queue else None,
         task.key,
         task.depth,
+        task.not_before,
         int(task.is_finished),
         task.status,
         task.ended,

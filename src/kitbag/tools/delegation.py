@@ -90,6 +90,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of a command: the byte offset after the range of output in `text`."""
     output_size: int = 0
     """Of a command: the bytes of output so far."""
+    is_existing: bool = False
+    """It was not started now: an unfinished task had its key."""
 
     @property
     def further_warnings(self) -> tuple[str, ...]:
@@ -119,6 +121,7 @@ _REPORT_JSON: Final = RecordFields(
     "warnings",
     "violations",
     "is_command",
+    "is_existing",
     exit_code="code",
     next_offset="next",
     output_size="size",
