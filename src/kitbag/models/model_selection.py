@@ -36,6 +36,9 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """anthropic, chat or responses."""
     key_env: str = ""
     """The environment variable that holds the key."""
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    """Rate limits for all agents together; 0: none."""
 
 
 class ModelSources(msgspec.Struct, frozen=True, kw_only=True):

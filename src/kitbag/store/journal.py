@@ -32,6 +32,7 @@ from kitbag.store.journal_watch import POLL_SECONDS, JournalWatch
 from kitbag.store.private_files import StoreError
 from kitbag.store.progress import report_progress
 from kitbag.store.redaction import Redactor
+from kitbag.store.token_bucket import RateLimit, bucket_home, take_from_file
 
 __all__ = ["Journal", "JournalEntry", "JournalRecord", "journal_path"]
 _PAGE_SIZE = 100
@@ -489,6 +490,10 @@ class Journal:
 
     def is_process_alive(self, process: str) -> bool | None:
         """Whether the lease of that process is valid; None if unknown, as always for a file."""
+
+    def take_from_bucket(self, name: str, limit: RateLimit, requests: float, tokens: float) -> float:
+        """Takes from a bucket that all processes share; seconds until it is there. Blocks. Raises StoreError."""
+        return take_from_file(bucket_home(self.path), name, limit, requests, tokens)
 
     def catch_up(self) -> None:
         """Afterwards, reads see what any process wrote before the call. A file always shows it."""

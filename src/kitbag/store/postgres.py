@@ -19,6 +19,7 @@ from kitbag.store.journal_integrity import RecordRow, checksum
 from kitbag.store.postgres_schema import CHANNEL, FORMAT, MIGRATIONS, MIN_SERVER_VERSION
 from kitbag.store.private_files import StoreError
 from kitbag.store.progress import report_progress
+from kitbag.store.token_bucket import RateLimit
 
 EXISTS: Final = 0
 FENCED: Final = -1
@@ -286,6 +287,12 @@ class Database:
             connection = self._connected()
             seconds, uptime = connection.execute(_LEASE_SECONDS).fetchall()[0]
             return Leases(seconds, uptime, dict(connection.execute(_LEASES, (seconds,)).fetchall()))
+
+    def take(self, name: str, limit: RateLimit, requests: float, tokens: float) -> float:
+        """From a bucket (store/token_bucket); seconds until it is there."""
+        with self._translated():
+            values = (name, limit.requests, limit.tokens, requests, tokens)
+            return self._connected().execute("SELECT kitbag_take(%s, %s, %s, %s, %s)", values).fetchall()[0][0]
 
     def state(self) -> DatabaseState:
         with self._translated():

@@ -23,6 +23,7 @@ from kitbag.store.postgres import EXISTS, FENCED, Database, Leases, NewBatch, Un
 from kitbag.store.private_files import StoreError
 from kitbag.store.progress import report_progress
 from kitbag.store.redaction import Redactor
+from kitbag.store.token_bucket import RateLimit
 
 _POLL_SECONDS: Final = 1.0
 """How often the follower looks without a notification."""
@@ -160,6 +161,11 @@ class PostgresJournal(Journal):
         if process == self.database.process:
             return True
         return None if leases is None else process in leases.ages
+
+    def take_from_bucket(self, name: str, limit: RateLimit, requests: float, tokens: float) -> float:
+        with self._writing:
+            self._check_usable()
+            return self.database.retry(lambda database: database.take(name, limit, requests, tokens))
 
     def catch_up(self) -> None:
         with self._writing:
