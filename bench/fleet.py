@@ -262,6 +262,10 @@ def measure_dbos(python: str, url: str, workers: int, count: int, singles: int, 
     found[f"DBOS {workers}"] = {"rate": rate, "end": median(latencies), "cpu": cpu}
 
 
+def ended_count(board: Board) -> int:
+    return int(board.journal.select("SELECT count(*) FROM task_states WHERE finished = 1 AND root = 'crowd'")[0][0])
+
+
 def measure_queued(bench: Bench, where: str, queued: int, count: int, found: dict[str, Any]) -> None:
     """`count` tasks of a new session, while another session has `queued` that wait."""
     with bench.board() as board:
@@ -270,18 +274,16 @@ def measure_queued(bench: Bench, where: str, queued: int, count: int, found: dic
         show(f"{where}: creating {queued:,} tasks", queued / (time.perf_counter() - begun), "tasks/s")
         begun = time.perf_counter()
         status = read_fleet(board)
-        show(f"{where}: fleet status with them", (time.perf_counter() - begun) * 1000, "ms", str(status.queues[0].queued))
+        show(
+            f"{where}: fleet status with them", (time.perf_counter() - begun) * 1000, "ms", str(status.queues[0].queued)
+        )
         begun = time.perf_counter()
         with bench.workers(board, 1):
             show(f"{where}: until a worker is ready, {queued:,} queued", time.perf_counter() - begun, "s")
-            ended, done = board.journal.last_seq(), 0
-            begun = time.perf_counter()
-            while done < count:
-                board.journal.wait(ended, 1.0)
-                ended = board.journal.last_seq()
-                rows = board.journal.select("SELECT count(*) FROM task_states WHERE finished = 1 AND root = 'crowd'")
-                done = int(rows[0][0])
-            rate = done / (time.perf_counter() - begun)
+            wait(board.journal, lambda: ended_count(board))
+            before, begun = ended_count(board), time.perf_counter()
+            wait(board.journal, lambda: ended_count(board) >= before + count)
+            rate = (ended_count(board) - before) / (time.perf_counter() - begun)
             show(f"{where}: 1 worker, {queued:,} queued", rate, "tasks/s")
             [name] = bench.create(board, 1, session="late")
             wait_for_ends(board, [name])
@@ -296,7 +298,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--dbos", metavar="PYTHON", default="")
     parser.add_argument("--queued", type=int, default=0)
-    parser.add_argument("--workers", default="1,2,4")
+    parser.add_argument("--workers", default="1,2,4", help="empty: only what --queued measures")
     parser.add_argument("--json", metavar="FILE")
     given = parser.parse_args()
     count, singles = (60, 5) if given.quick else (300, 20)
@@ -305,7 +307,7 @@ def main() -> None:
     base = Path(tempfile.mkdtemp(prefix="kitbag-fleet-"))
     try:
         server.run("CREATE DATABASE bench", "CREATE DATABASE crowd", "CREATE DATABASE dbos")
-        for workers in map(int, given.workers.split(",")):
+        for workers in map(int, given.workers.split(",") if given.workers else ()):
             (base / f"w{workers}").mkdir()
             bench = Bench(base / f"w{workers}", server.url(database="bench"))
             measure_kitbag(bench, "PostgreSQL", workers, count, singles, found)
@@ -315,11 +317,14 @@ def main() -> None:
                 ratio = found[f"PostgreSQL {workers}"]["rate"] / found[f"DBOS {workers}"]["rate"]
                 show("  Kitbag beside DBOS", 100 * ratio, "%")
         os.environ.pop("KITBAG_DATABASE_URL", None)
-        (base / "file").mkdir()
-        measure_kitbag(Bench(base / "file", ""), "SQLite", 1, count, singles, found)
+        if given.workers:
+            (base / "file").mkdir()
+            measure_kitbag(Bench(base / "file", ""), "SQLite", 1, count, singles, found)
         if given.queued:
             (base / "crowd").mkdir()
-            measure_queued(Bench(base / "crowd", server.url(database="crowd")), "PostgreSQL", given.queued, count, found)
+            measure_queued(
+                Bench(base / "crowd", server.url(database="crowd")), "PostgreSQL", given.queued, count, found
+            )
             os.environ.pop("KITBAG_DATABASE_URL", None)
             (base / "filecrowd").mkdir()
             measure_queued(Bench(base / "filecrowd", ""), "SQLite", given.queued, count, found)

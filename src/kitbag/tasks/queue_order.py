@@ -137,7 +137,7 @@ class QueueOrder:
             removal()
 
     def _place(self, task: Task) -> None:
-        lane, now = self._lanes[task.queue, lane_of(task)], timestamp()
+        lane = self._lanes[task.queue, lane_of(task)]
         if task.status != "queued" or task.id in self._claimed:
             lane.count_running(task.root, 1)
             if task.status != "queued":
@@ -147,7 +147,7 @@ class QueueOrder:
             found = self.stopped if task.stop_requested else self.newer
             found[task.id] = task
             self._removals[task.id] = lambda: _drop(found, task.id)
-        elif task.is_scheduled(now):
+        elif task.not_before and task.is_scheduled(timestamp()):
             heapq.heappush(self._scheduled, (task.not_before, task.id))
         else:
             lane.add(task)
@@ -163,7 +163,7 @@ class QueueOrder:
         return bool(self._scheduled)
 
     def _start_due(self) -> None:
-        now = timestamp()
+        now = timestamp() if self._scheduled else ""
         while self._scheduled:
             at, task_id = self._scheduled[0]
             task = self._tasks.get(task_id)

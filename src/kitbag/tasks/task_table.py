@@ -16,6 +16,7 @@ from kitbag.tasks.owner import Owner
 from kitbag.tasks.task import RECORD_KINDS, Task, TaskResult, apply_record, hold_after_damage
 
 TASKS_STREAM: Final = "tasks"
+_DECODER: Final = msgspec.json.Decoder(Task)
 _UPSERT = (
     "INSERT INTO task_states (id, number, changed, started_by, root, directory, queue, dedup_key, depth, not_before,"
     " finished, status, ended, state, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -48,7 +49,10 @@ def decode_tasks(rows: Iterable[tuple[str, str, int]]) -> list[Task]:
     for key, state, checksum in rows:
         if state_checksum(key, state) != checksum:
             raise ValueError(f"the state of task {key} is damaged")
-        tasks.append(msgspec.convert(json.loads(state), Task))
+        try:
+            tasks.append(_DECODER.decode(state))
+        except msgspec.DecodeError:  # half characters, which only json reads
+            tasks.append(msgspec.convert(json.loads(state), Task))
     return tasks
 
 

@@ -3,6 +3,7 @@
 Used by the board and the worker.
 """
 
+import functools
 import re
 
 from kitbag.version import __version__
@@ -12,6 +13,7 @@ def kitbag_version() -> str:
     return __version__
 
 
+@functools.lru_cache(maxsize=64)
 def is_newer(version: str, other: str) -> bool:
     """Compares the leading numbers; a version without any is never newer."""
     return version_numbers(version) > version_numbers(other)
