@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kitbag.cli import output
-from kitbag.tasks.fleet import FleetStatus, QueueStatus
+from kitbag.tasks.fleet import FleetStatus, QueueStatus, queue_label
 from kitbag.text.human_format import format_duration
 from kitbag.text.terminal_width import truncate_to_width
 
@@ -73,7 +73,7 @@ def _lines(status: FleetStatus) -> list[str]:
         scheduled = f", {one.scheduled} scheduled" if one.scheduled else ""
         approval = f", {one.waiting} need approval" if one.waiting else ""
         lines.append("")
-        lines.append(output.style(queue_label(one.name), "bold"))
+        lines.append(output.style(output.clean(queue_label(one.name)), "bold"))
         lines.append(f"  {one.queued} queued{oldest}{scheduled}, {one.running} running{approval}")
         lines.append(f"  {one.ended} ended in 1 h ({rate}), {failed}")
         if one.waits_for:
@@ -86,7 +86,7 @@ def _worker_rows(status: FleetStatus) -> list[tuple[str, ...]]:
         (
             output.clean(one.id),
             f"{one.running} of {one.concurrency}" if one.concurrency else str(one.running),
-            ", ".join(queue_label(name) for name in one.queues),
+            output.clean(", ".join(queue_label(name) for name in one.queues)),
             output.clean(", ".join(one.providers)),
             output.clean(one.version),
             "draining" if one.is_draining else "",
@@ -97,7 +97,7 @@ def _worker_rows(status: FleetStatus) -> list[tuple[str, ...]]:
 
 def _queue_row(one: QueueStatus) -> tuple[str, ...]:
     return (
-        queue_label(one.name),
+        output.clean(queue_label(one.name)),
         str(one.queued),
         format_duration(one.oldest_seconds) if one.queued else "",
         str(one.scheduled),
@@ -107,11 +107,3 @@ def _queue_row(one: QueueStatus) -> tuple[str, ...]:
         str(one.ended),
         str(one.failed),
     )
-
-
-def queue_label(name: str) -> str:
-    """Of a Kitbag home: the machine and the directory."""
-    if not name:
-        return "this machine"
-    kind, _, rest = name.partition(":")
-    return output.clean(rest if kind == "home" else name)

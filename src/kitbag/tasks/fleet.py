@@ -87,6 +87,12 @@ def worker_id(owner: Owner) -> str:
     return f"{owner.machine.partition('/')[0]}:{owner.pid}"
 
 
+def queue_label(name: str) -> str:
+    """For users; of a Kitbag home: the machine and the directory."""
+    kind, _, rest = name.partition(":")
+    return (rest if kind == "home" else name) or "this machine"
+
+
 async def announce_worker(
     journal: Journal,
     owner: Owner,
