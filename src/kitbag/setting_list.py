@@ -331,6 +331,15 @@ SETTINGS: tuple[Setting, ...] = (
         description="days after which unused sessions and ended tasks are deleted; 0: never",
     ),
     Setting(
+        key="telemetry.endpoint",
+        kind="text",
+        default="",
+        description=(
+            "OTLP collector that gets traces and metrics, such as `http://localhost:4318` "
+            "(`OTEL_EXPORTER_OTLP_ENDPOINT`); empty: none"
+        ),
+    ),
+    Setting(
         key="mcp.wait",
         kind="count",
         default=5,

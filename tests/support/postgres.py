@@ -83,7 +83,7 @@ class Server:
         settings = {
             "port": self.port,
             "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": "",
+            "unix_socket_directories": self.data.parent,
             "max_connections": 300,
             **self._settings,
         }

@@ -21,7 +21,6 @@ from kitbag.tasks.task import Task
 from kitbag.tasks.task_approvals import pending_task_questions
 from kitbag.tasks.worker_process import ensure_tasks_hosted
 from kitbag.text.human_format import format_duration
-from kitbag.tools.ask_user import parse_questions
 from kitbag.views.blocks import Block, NoticeBlock
 from kitbag.views.tasks import seconds_since
 
@@ -119,6 +118,8 @@ def _describe_end(task: Task) -> NoticeBlock:
 def _describe_question(task: Task, pending: PendingApproval) -> NoticeBlock:
     question = pending.request
     if question.tool == "AskUser":
+        from kitbag.tools.ask_user import parse_questions
+
         with contextlib.suppress(msgspec.MsgspecError):
             asked = parse_questions(question.arguments)[0].text
             return NoticeBlock(

@@ -30,7 +30,10 @@ def print_status(status: FleetStatus) -> None:
         output.table(headers, [_queue_row(one) for one in status.queues], omit=("SCHEDULED", "APPROVAL"))
     for one in status.queues:
         if one.waits_for:
-            output.echo(output.clean(f"{queue_label(one.name)}: the oldest task waits for {one.waits_for}"))
+            output.echo(output.clean(f"queue {queue_label(one.name)}: the oldest task waits for {one.waits_for}"))
+        if one.needs_version:
+            text = f"queue {queue_label(one.name)}: a task waits for a worker of Kitbag {one.needs_version}"
+            output.echo(output.clean(text))
 
 
 async def watch_status(read: Callable[[], FleetStatus], *, as_json: bool) -> None:

@@ -15,6 +15,7 @@ from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.events import Notice, RunEnded
+from kitbag.runtime.session_leases import lease_session
 from kitbag.runtime.session_locks import SessionInUseError, share_session
 from kitbag.store.journal_prune import is_pruning_due
 from kitbag.store.private_files import StoreError
@@ -58,17 +59,20 @@ class Agent(BaseAgent):
 
     def _on_request(self) -> None:
         """While the model's first reply is awaited, what an agent needs to start is imported."""
+        super()._on_request()
         if self.delegation is not None and self._import_timer is None:
             self._import_timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, import_for_start)
 
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))
 
-    def claim_session(self, kitbag_home: str) -> None:
+    async def claim_session(self, kitbag_home: str) -> None:
         """Held until the agent is closed."""
         if self.options.resume and not self.options.fork:
             self._check_no_task_runs()
         self._exit_stack.enter_context(share_session(kitbag_home, self.session.id))
+        if self.journal.is_shared:
+            await self._exit_stack.enter_async_context(lease_session(self.session))
 
     def _check_no_task_runs(self) -> None:
         """Raises InvalidError if the session is that of a task that has not ended."""
@@ -94,7 +98,7 @@ async def _ask(request: str, model: str, options: dict[str, Any]) -> RunEnded:
     known = Options.__struct_fields__
     run_options = {name: value for name, value in options.items() if name in known}
     agent_arguments = {name: value for name, value in options.items() if name not in known}
-    unknown = sorted(set(agent_arguments) - {"provider", "approver", "journal", "patience"})
+    unknown = sorted(set(agent_arguments) - {"provider", "approver", "journal", "retry_policy"})
     if unknown:
         raise UsageError(f"ask() has no option {unknown[0]!r}", f"valid options: {', '.join(known)}")
     async with Agent(model, options=Options(**run_options), **agent_arguments) as agent, agent.run(request) as run:

@@ -556,5 +556,10 @@ def _with_workspace(request: TaskRequest) -> TaskRequest:
 
 
 def _request_entry(task_id: str, request: TaskRequest) -> JournalEntry:
-    stored = msgspec.structs.replace(request, options=dict(request.options), contract=dict(request.contract))
+    stored = msgspec.structs.replace(
+        request,
+        options=dict(request.options),
+        contract=dict(request.contract),
+        output_schema=dict(request.output_schema),
+    )
     return JournalEntry(TASK_STREAM_PREFIX + task_id, "wish", TASK_REQUEST_FIELDS.write(stored))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kitbag.agent.resume import resume
+from kitbag.agent.resume import read_totals
 from kitbag.agent.session import new_session_id
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.agent_checks import check_definition, check_persona, check_preloads
@@ -29,6 +29,8 @@ from kitbag.permissions.approvals.approval import Denial
 from kitbag.permissions.decisions.decide import Permissions, child_mode
 from kitbag.permissions.model import PermissionDecision, is_inside
 from kitbag.tasks.task_host import MAX_DEPTH, TaskHost
+from kitbag.telemetry.switch import ENDPOINT_SETTING, begin_task_trace
+from kitbag.telemetry.trace_context import current_span
 from kitbag.tools.background_switch import BackgroundSwitch
 from kitbag.tools.delegation import (
     Delegation,
@@ -50,7 +52,7 @@ def import_for_start() -> None:
     """What starting an agent imports, which takes longer than all the rest of it."""
     for name in (
         "ctypes",
-        *(f"kitbag.tasks.{module}" for module in ("agent_permissions", "board", "reports", "runner")),
+        *(f"kitbag.tasks.{module}" for module in ("agent_permissions", "board", "notifications", "reports", "runner")),
     ):
         importlib.import_module(name)
 
@@ -89,6 +91,10 @@ class TaskDelegation:
 
             self._host = TaskHost(Board(self._inherited().journal))
         return self._host
+
+    @property
+    def end_notice(self) -> str:
+        return "You will be notified when it ends."
 
     @property
     def has_started_tasks(self) -> bool:
@@ -184,11 +190,11 @@ class TaskDelegation:
         if background:
             warnings += await asyncio.to_thread(self._check_definition, definition)
         if background:
-            task_id, queueing = new_session_id(), self._queue_options(request, definition)
-            task = await self._create_task("agent", task_request, background, warnings, queueing, task_id)
+            task_id, queueing = request.task_id or new_session_id(), self._queue_options(request, definition)
+            task = await self._create_task("agent", task_request, background, warnings, task_id, queueing)
             report = msgspec.structs.replace(self._report(task), is_existing=task.id != task_id)
             return self._note_warnings(report)
-        task = await self._create_task("agent", task_request, background, warnings)
+        task = await self._create_task("agent", task_request, background, warnings, request.task_id)
         return self._note_warnings(await self._run_movable(task, task_request, "", progress, background_switch))
 
     def _check_definition(self, definition: AgentFile) -> list[str]:
@@ -220,8 +226,8 @@ class TaskDelegation:
         request: "TaskRequest",
         background: bool,
         warnings: Sequence[str] = (),
-        queueing: QueueOptions | None = None,
         task_id: str = "",
+        queueing: QueueOptions | None = None,
     ) -> "Task":
         """Puts a task on the board and, if it is a background task, starts a worker. On cancellation the task is
         stopped. Returns the unfinished task with the same key, if there is one."""
@@ -274,10 +280,17 @@ class TaskDelegation:
             parent_mode=inherited.mode,
             max_turns=delegated.max_turns,
             pack=delegated.pack,
+            output_schema=delegated.output_schema,
+            traceparent=self._traceparent(),
             directory=inherited.environment.places.cwd,
             options={**_worker_options(inherited), FINGERPRINT_KEY: agent_fingerprint(definition)},
         )
         return with_rules_digest(request, inherited.permissions)
+
+    def _traceparent(self) -> str:
+        endpoint = str(self._inherited().environment.library.settings.get(ENDPOINT_SETTING))
+        span = current_span() or begin_task_trace(endpoint)
+        return span.traceparent if span is not None else ""
 
     async def _resume(
         self,
@@ -309,8 +322,9 @@ class TaskDelegation:
             skills=previous.skills,
             pack=previous.pack,
             contract=previous.contract,
+            output_schema=previous.output_schema,
             message=delegated.prompt,
-            previous_turns=resume(self.board.journal, task.session).totals.turns,
+            previous_turns=read_totals(self.board.journal, task.session).turns,
         )
         if background:
             if not await self.board.requeue(task, request):
@@ -486,6 +500,9 @@ class TaskDelegation:
     async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:
         task = await self._wait(task_id, timeout_seconds)
         await self._mark_delivered(task)
+        from kitbag.tasks.reports import fetch_sessions
+
+        await fetch_sessions(self.board.journal, task)
         return self._note_warnings(self._report(task, offset))
 
     async def wait(self, task_id: str, timeout_seconds: float) -> None:
@@ -562,7 +579,7 @@ class TaskDelegation:
         tokens, cost = sum(report.tokens for report in reports), sum(report.cost or 0.0 for report in reports)
         if self._parent and self._root:
             with contextlib.suppress(KitbagError):  # the spending of an unreadable session is unknown
-                totals = resume(self.board.journal, self._root).totals
+                totals = read_totals(self.board.journal, self._root)
                 return tokens + totals.usage.total_input + totals.usage.output, cost + totals.cost
         return tokens, cost
 

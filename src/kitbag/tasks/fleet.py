@@ -17,7 +17,7 @@ from kitbag.models.model_selection import BUILT_IN_MODELS
 from kitbag.store.journal import Journal
 from kitbag.tasks.board import Board
 from kitbag.tasks.owner import Owner, parse_owner
-from kitbag.tasks.queue_counts import QueueCount, count_ends, count_queues, running_count
+from kitbag.tasks.queue_counts import QueueCount, count_ends, count_queues, queued_versions, running_count
 from kitbag.tasks.task import Task, TaskStatus, timestamp
 from kitbag.tasks.version import is_newer, kitbag_version, version_numbers
 from kitbag.tasks.worker_lock import WorkerRecord
@@ -65,6 +65,8 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Ends in the last hour."""
     last_minute: int
     """Ends in the last minute."""
+    needs_version: str = ""
+    """Queued tasks wait for a worker of this Kitbag version; empty: workers of this one can run all."""
 
 
 class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,6 +190,25 @@ def _waiting_reason(board: Board, task: Task, workers: Iterable[WorkerStatus]) -
     return ""
 
 
+def old_announcements(board: Board, before: str) -> list[int]:
+    """Records before this time that no worker needs any more: those of workers that are gone, and requests to drain
+    that nobody is left to follow."""
+    old: list[int] = []
+    remaining: set[str] = {
+        one.owner.name for one in _announced(board.journal) if board.check_alive(one.owner) is not False
+    }
+    is_needed = False
+    for record in board.journal.read(STREAM):
+        if record.at >= before:
+            break
+        owner = record.body.get("owner")
+        if record.kind == "worker" and " ".join(map(str, owner or ())) in remaining:
+            is_needed = True
+        elif record.kind != "drain" or not is_needed:
+            old.append(record.seq)
+    return old
+
+
 def _announced(journal: Journal) -> list[_Announced]:
     found: dict[str, _Announced] = {}
     for record in journal.read(STREAM):
@@ -242,14 +263,25 @@ def _queue_status(
         scheduled=counts[name, "queued"].scheduled if (name, "queued") in counts else 0,
         running=count("running"),
         waiting=count("waiting-approval"),
+        # Not below 0: the clock of the machine that created it may be ahead.
         oldest_seconds=int(seconds_between(oldest.not_before or oldest.created, timestamp())) if oldest else 0,
         waits_for=_waiting_reason(board, oldest, workers) if oldest else "",
         ended=total,
         failed=sum(hour for status, (hour, _) in ended.items() if status not in ("completed", "cancelled")),
         per_minute=round(total / (_RECENT_SECONDS / 60), 2),
         last_minute=sum(minute for _, minute in ended.values()),
+        needs_version=_newest_version(queued_versions(board.journal, name)),
     )
 
 
 def seconds_between(start: str, end: str) -> float:
     return max((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds(), 0.0)
+
+
+def _newest_version(versions: Iterable[str]) -> str:
+    """The newest of those that are newer than this Kitbag."""
+    newest = ""
+    for version in versions:
+        if is_newer(version, newest or kitbag_version()):
+            newest = version
+    return newest

@@ -10,6 +10,7 @@ from kitbag.tasks.task import timestamp
 from kitbag.tasks.task_table import TASK_TABLE
 
 RUNNING_IN_QUEUE: Final = "finished = 0 AND queue = ? AND status IN ('running', 'waiting-approval')"
+_MAX_QUEUED: Final = 1_000
 _MAX_RECENT: Final = 100_000
 """Ends that are looked at, from the last one."""
 
@@ -33,6 +34,17 @@ def running_count(journal: Journal, queue: str, depth: int) -> int:
     journal.ensure_table(TASK_TABLE)
     query = f"SELECT count(*) FROM task_states WHERE {RUNNING_IN_QUEUE} AND depth = ?"  # noqa: S608 - our own text
     return int(journal.select(query, queue, depth)[0][0])
+
+
+def queued_versions(journal: Journal, queue: str) -> list[str]:
+    """The Kitbag versions that the last queued ones were created with."""
+    journal.ensure_table(TASK_TABLE)
+    rows = journal.select(
+        "SELECT DISTINCT json_extract(state, '$.version') FROM (SELECT state, queue, status FROM task_states"
+        " WHERE finished = 0 ORDER BY number DESC LIMIT ?) WHERE queue = ? AND status = 'queued'",
+        *(_MAX_QUEUED, queue),
+    )
+    return [str(row[0]) for row in rows]
 
 
 def count_queues(journal: Journal) -> dict[tuple[str, str], QueueCount]:

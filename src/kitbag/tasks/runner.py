@@ -7,8 +7,8 @@ Used by delegation and the worker. The result is in the journal before anything 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -232,6 +232,8 @@ class TaskRunner:
             # Completed and not recovered: the message it was resumed for was taken back.
             if result is None or not (recovered or result.status in _COMPLETED):
                 result = await self._run_to_end(agent, message)
+            if request.output_schema and not reported_needs(result):
+                result = await self._meet_schema(agent, request.output_schema, result)
             if worktree is not None:
                 message_text = self.task.description or f"Changes by {self.task.agent}"
                 self.inherited.environment.workspace.check_in_place()
@@ -256,6 +258,22 @@ class TaskRunner:
                     await self.board.warn(self.task.id, event.line())
         self._run = None
         return _result_from_run(run.ended, agent)
+
+    async def _meet_schema(self, agent: Subagent, schema: Mapping[str, Any], result: TaskResult) -> TaskResult:
+        """An answer that violates the schema is requested once more, also if another process did that; then the task
+        has failed."""
+        from kitbag.packing.output_schema import find_violations, is_retry, render_retry
+
+        has_retried = any(is_retry(message.text) for message in agent.session.messages() if message.role == "user")
+        while result.status == "completed":
+            problems = await asyncio.to_thread(find_violations, schema, result.text)
+            if not problems:
+                break
+            if has_retried:
+                error = f"the answer does not match the output schema: {'; '.join(problems)}"
+                return msgspec.structs.replace(result, status="failed", error=error)
+            result, has_retried = await self._run_to_end(agent, render_retry(problems)), True
+        return result
 
     def _create_worktree(self) -> Worktree:
         environment = self.inherited.environment

@@ -59,6 +59,10 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The id of a task whose packed context the agent gets."""
     contract: Mapping[str, Any] = {}
     """The output contract of a packed task."""
+    output_schema: Mapping[str, Any] = {}
+    """The JSON Schema of the final answer."""
+    traceparent: str = ""
+    """The span that it belongs to (telemetry/trace_context); empty: none."""
     command: str = ""
     """For a background command: the shell command. `agent` is empty then."""
     timeout_seconds: float = 0.0
@@ -92,8 +96,8 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
 
 TASK_REQUEST_FIELDS: Final = RecordFields(
     TaskRequest, "agent", "prompt", "description", "model", "parent_model", "parent_mode", "max_turns", "skills",
-    "pack", "contract", "command", "directory", "options", message="request", previous_turns="turns_before",
-    timeout_seconds="seconds", start_directory="starts_in",
+    "pack", "contract", "output_schema", "traceparent", "command", "directory", "options", message="request",
+    previous_turns="turns_before", timeout_seconds="seconds", start_directory="starts_in",
 )  # fmt: skip
 TASK_RESULT_FIELDS: Final = RecordFields(
     TaskResult, "status", "text", "error", "turns", "tokens", "cost", "seconds", "branch",

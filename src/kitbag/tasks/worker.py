@@ -32,7 +32,7 @@ from kitbag.tasks.delegation import TaskDelegation
 from kitbag.tasks.fleet import announce_exit, announce_worker, is_drained
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.queue_order import COMMAND_LANE, QueueOrder, lane_of
-from kitbag.tasks.reports import partial_result
+from kitbag.tasks.reports import finish_for_owner
 from kitbag.tasks.runner import TaskRunner, request_for_messages
 from kitbag.tasks.standalone_setup import load_standalone_setup, parse_options
 from kitbag.tasks.task import Task, TaskRequest, TaskResult, requester_label
@@ -212,9 +212,9 @@ class Worker:
         for task in list(self._order.stopped.values()):
             if await self.board.claim(task):
                 await self.board.finish(task.id, task.run + 1, TaskResult(status="cancelled"))
-        self._should_exit = self._should_exit or any(
-            not self._find_obstacle(task) for task in self._order.newer.values()
-        )
+        # A newer worker of this home needs our lock; workers of other homes find it by themselves.
+        own = ("", self._journal.home_queue)
+        self._should_exit = self._should_exit or any(task.queue in own for task in self._order.newer.values())
         while not self._should_exit and (task := self._order.choose(self._has_free_slot)) is not None:
             self._start(task)
 
@@ -251,13 +251,13 @@ class Worker:
 
     async def _recover(self, task: Task) -> None:
         if task.stop_requested:
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "cancelled"))
+            await finish_for_owner(self.board, task, "cancelled")
         elif task.kind == "command":
             problem = "interrupted (unknown outcome): its process ended; it is not restarted automatically"
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "interrupted", problem))
+            await finish_for_owner(self.board, task, "interrupted", problem)
         elif task.recoveries >= MAX_RECOVERIES:
             problem = f"its process ended {task.recoveries + 1} times; resume it to try again"
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "interrupted", problem))
+            await finish_for_owner(self.board, task, "interrupted", problem)
         else:
             if self._has_free_slot(lane_of(task)):
                 self._start(task, recovered=True)
@@ -270,7 +270,7 @@ class Worker:
 
     def _made_progress(self, task: Task) -> bool:
         """Whether the last run completed a step: then the task itself is probably not what kills its process."""
-        steps = self._journal.read(STREAM_PREFIX + task.session)
+        steps = self._journal.read(STREAM_PREFIX + task.session, brief=True)
         return any(record.kind in ("reply", "result") and record.at > task.started for record in steps)
 
     async def _claim_and_run(self, task: Task, recovered: bool) -> None:
@@ -310,7 +310,7 @@ class Worker:
                 )
                 is_delivered = any(
                     record.kind == "user" and not record.body.get("steering")
-                    for record in self._journal.read(STREAM_PREFIX + task.session, request_seq)
+                    for record in self._journal.read(STREAM_PREFIX + task.session, request_seq, brief=True)
                 )
                 runner = TaskRunner(
                     board=self.board,

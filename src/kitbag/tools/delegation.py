@@ -59,6 +59,10 @@ class DelegationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The ID or file of a task whose packed context the agent gets."""
     pack_selection: PackSelection = PackSelection()
     queueing: QueueOptions = QueueOptions()
+    output_schema: Mapping[str, Any] = {}
+    """The JSON Schema of the final answer."""
+    task_id: str = ""
+    """An ID for the new task; empty: a random one."""
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +154,11 @@ class RunningCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delegation(Protocol):
+    @property
+    def end_notice(self) -> str:
+        """How the model learns that a background task has ended, in a sentence for the model."""
+        ...
+
     @property
     def has_started_tasks(self) -> bool:
         """Whether the board may have tasks started here."""

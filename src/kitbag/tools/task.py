@@ -89,7 +89,7 @@ async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOut
     if not report.is_finished:
         text = (
             f"Agent: {report.name}\nTask: {report.id}\nStatus: started in the background\n\n"
-            f'You will be notified when it ends. Check it with TaskOutput(task_id="{report.id}", block=false), stop it'
+            f'{_delegation(context).end_notice} Check it with TaskOutput(task_id="{report.id}", block=false), stop it'
             f' with TaskStop(task_id="{report.id}").'
         )
         text = "\n".join((text, *render_warnings(report.warnings)))

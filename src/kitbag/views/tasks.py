@@ -13,7 +13,7 @@ import msgspec
 
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.messages import ToolResult, message_from_json, part_from_json
-from kitbag.store.journal import Journal
+from kitbag.store.journal import Journal, NotFetchedError
 from kitbag.tasks.board import Board
 from kitbag.tasks.fleet import waiting_reason
 from kitbag.tasks.reports import build_report
@@ -226,7 +226,11 @@ def read_last_steps(journal: Journal, task: Task, max_steps: int = 12) -> list[T
 
     calls: deque[tuple[str, str]] = deque(maxlen=max_steps)
     ends: dict[str, TaskStep] = {}
-    for record in journal.read(STREAM_PREFIX + task.session):
+    try:
+        records = journal.read(STREAM_PREFIX + task.session)
+    except NotFetchedError:  # shown at the next look
+        return []
+    for record in records:
         try:
             if record.kind == "reply":
                 message = message_from_json(record.body["message"])

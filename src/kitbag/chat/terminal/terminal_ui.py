@@ -46,7 +46,6 @@ from kitbag.chat.ui import ChatStatus, ExitRequested, LiveState, Panel, Submitte
 from kitbag.dialogs.form import Form, FormAnswer
 from kitbag.errors import KitbagError
 from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, ReplyBlock, ToolBlock
-from kitbag.views.rendering.diff import diff_body
 from kitbag.views.rendering.styled_text import Cleaner
 
 _FRAME_INTERVAL: Final = 1 / 30
@@ -342,6 +341,8 @@ class TerminalUI:
 
     def _without_known_diff(self, block: Block) -> Block:
         """Drops a diff from a collapsed tool block if the approval question already showed it."""
+        from kitbag.views.rendering.diff import diff_body
+
         changes = diff_body(block.details) if isinstance(block, ToolBlock) and not block.is_open else ""
         is_known = changes and any(
             isinstance(one, DiffBlock) and diff_body(one.text) == changes for one in self._printed
