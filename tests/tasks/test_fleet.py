@@ -11,7 +11,7 @@ import pytest
 from conftest import World
 from kitbag.store.api_keys import store_key
 from kitbag.tasks import board
-from kitbag.tasks.fleet import read_fleet
+from kitbag.tasks.fleet import QueueStatus, read_fleet
 from kitbag.tasks.task import Task, timestamp
 from kitbag.tools.delegation import QueueOptions
 from support.fleets import Fleet
@@ -135,9 +135,12 @@ def test_workers_together_respect_the_limit_of_a_queue_and_start_scheduled_tasks
     soon = put_at(workshop, "aaaa00000002", time.time() + 1)
     assert later.shown_status == "scheduled"
     workshop.until(lambda: timestamp() > soon.not_before)
-    [queue] = [one for one in read_fleet(workshop.board).queues if one.name == "fleet"]
-    assert (queue.queued, queue.scheduled, queue.running) == (3, 1, 2)
-    assert "the queue runs 2 at once" in queue.waits_for
+
+    def seen() -> QueueStatus:
+        return next(one for one in read_fleet(workshop.board).queues if one.name == "fleet")
+
+    workshop.until(lambda: "the queue runs 2 at once" in seen().waits_for)
+    assert (seen().queued, seen().scheduled, seen().running) == (3, 1, 2)
     (workshop.world.workspace / "go").touch()
     workshop.until(lambda: all(workshop.task(one).is_finished for one in (*tasks, soon.id)))
     assert workshop.task(soon.id).started >= soon.not_before

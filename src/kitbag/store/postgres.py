@@ -218,6 +218,8 @@ class Database:
         self.process: str | None = None
         """The owner of tasks that writes here."""
         self.commits = 0
+        self.is_notified = False
+        """A notification arrived since it was last set to False."""
         self._stop = threading.Event()
         self._give_up_at = math.inf
         self.store_id = ""
@@ -249,8 +251,12 @@ class Database:
     def listen(self) -> None:
         with self._translated():
             connection = self._connected()
-            connection.add_notify_handler(lambda _: None)  # otherwise psycopg stores them all
+            connection.add_notify_handler(self._on_notification)
             connection.execute(f"LISTEN {CHANNEL}")
+
+    def _on_notification(self, _: psycopg.Notify) -> None:
+        """Also during a statement, which then takes it from the connection."""
+        self.is_notified = True
 
     @contextlib.contextmanager
     def _translated(self) -> Generator[None, None, None]:
