@@ -319,6 +319,21 @@ SETTINGS: tuple[Setting, ...] = (
         description="queued background agents at which a queue takes no more; 0: no limit",
     ),
     Setting(
+        key="tasks.workspace",
+        kind="auto|path|git",
+        default="auto",
+        description=(
+            "where an agent of a named queue runs on other machines: in its directory (path), or in a clone of its "
+            "git repository (git); auto: in the directory, or in a clone if everything is committed and pushed"
+        ),
+    ),
+    Setting(
+        key="tasks.git_protocols",
+        kind="names",
+        default=["https", "ssh"],
+        description="protocols by which a worker fetches repositories of tasks: https, ssh, file",
+    ),
+    Setting(
         key="tasks.idle",
         kind="count",
         default=30,

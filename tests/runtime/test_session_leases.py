@@ -12,7 +12,8 @@ from kitbag.agent.session_records import SessionHeader
 from kitbag.messages import Text
 from kitbag.runtime import session_leases
 from kitbag.runtime.retention import prune
-from kitbag.runtime.session_leases import SessionInUseError, lease_session
+from kitbag.runtime.session_in_use import SessionInUseError
+from kitbag.runtime.session_leases import lease_session
 from kitbag.runtime.session_locks import is_session_open
 from kitbag.store.fencing import StreamFencedError
 from kitbag.store.postgres_journal import PostgresJournal

@@ -420,13 +420,14 @@ def test_a_url_of_any_kind_works(
         "escaped socket": f"postgresql://kitbag:{PASSWORD}@{folder.replace('/', '%2F')}:{port}/postgres?{options}",
         "several hosts": f"postgresql://kitbag:{PASSWORD}@127.0.0.1:1,127.0.0.1:{port}/postgres"
         f"?target_session_attrs=read-write&sslmode=disable&{options}",
-        "short timeouts": f"{schema.url}%20-cstatement_timeout%3D1%20-cdefault_transaction_isolation%3Dserializable",
+        "short timeouts": f"{schema.url}%20-cstatement_timeout%3D9s%20-cdefault_transaction_isolation%3Dserializable",
         "odd password": f"postgresql://r{schema.name}:{quote(odd, safe='')}@127.0.0.1:{port}/postgres?{options}",
     }[kind]
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     journal = machine(url=url)
     assert journal.append("s", "ü", {"text": "ü"}) == 1
     assert odd not in journal.database.name
+    assert journal.database._connected().execute("SHOW statement_timeout").fetchall() == [("0",)]
     journal.close()
     if kind == "odd password":
         postgres.run(f"DROP OWNED BY r{schema.name}", f"DROP ROLE r{schema.name}")

@@ -201,7 +201,12 @@ def shorten_record(kind: str, body: dict[str, Any]) -> dict[str, Any] | None:
     return brief
 
 
-register_briefs(STREAM_PREFIX, shorten_record)
+def register_session_briefs() -> None:
+    """Done when this module is imported; for processes that write records of sessions without reading them."""
+    register_briefs(STREAM_PREFIX, shorten_record)
+
+
+register_session_briefs()
 SESSION_TABLE: Final = register_table(
     DerivedTable(
         name="session_states",

@@ -299,10 +299,13 @@ class BaseAgent(AgentResources):
                 task_id=self.task_id,
                 provider=self.chosen.provider,
                 parent=self._parent_span(),
-                redact=self.journal.redactor.redact_text if includes_content() else None,
+                redact=self._redact if includes_content() else None,
                 message=request,
             )
         return self._spans
+
+    def _redact(self, text: str) -> str:
+        return self.journal.redactor.redact_text(text)  # which may know more secrets each time
 
     def _parent_span(self) -> SpanReference | None:
         return current_span()

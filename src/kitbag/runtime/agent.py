@@ -15,8 +15,8 @@ from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.events import Notice, RunEnded
-from kitbag.runtime.session_leases import lease_session
-from kitbag.runtime.session_locks import SessionInUseError, share_session
+from kitbag.runtime.session_in_use import SessionInUseError
+from kitbag.runtime.session_locks import share_session
 from kitbag.store.journal_prune import is_pruning_due
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.delegation import TaskDelegation, import_for_start
@@ -72,6 +72,8 @@ class Agent(BaseAgent):
             self._check_no_task_runs()
         self._exit_stack.enter_context(share_session(kitbag_home, self.session.id))
         if self.journal.is_shared:
+            from kitbag.runtime.session_leases import lease_session
+
             await self._exit_stack.enter_async_context(lease_session(self.session))
 
     def _check_no_task_runs(self) -> None:

@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import Any, Final
 
 from kitbag.agent.session import Session
-from kitbag.errors import InvalidError
+from kitbag.runtime.session_in_use import in_use_error
 from kitbag.store.journal import Journal, JournalEntry, JournalRecord
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.owner import GONE_OWNER, Owner, parse_owner, this_process
@@ -23,15 +23,6 @@ _CLOSE_SECONDS: Final = 2.0
 """If the server can't be reached, the lease ends by itself."""
 _held: dict[tuple[str, str], tuple[int, int]] = {}
 """By journal and session: the number, and how many agents of this process share it."""
-
-
-class SessionInUseError(InvalidError):
-    """Another process has the session open."""
-
-
-def in_use_error(session_id: str, holder: str) -> SessionInUseError:
-    fix = f"close it there, or resume a copy: kitbag --resume {session_id} --fork"
-    return SessionInUseError(f"session {session_id} is open in another window ({holder})", fix)
 
 
 @contextlib.asynccontextmanager
@@ -58,18 +49,21 @@ async def lease_session(session: Session) -> AsyncGenerator[None, None]:
 def _acquire(session: Session) -> int:
     journal, stream = session.journal, LEASE_STREAM_PREFIX + session.id
     journal.identify(this_process().name)
+    if journal.last(session.stream) is None:  # nobody else can know it before its first message
+        session.defer(JournalEntry(stream, "opened", _opened_body(1)))
+        return 1
     while True:
         journal.catch_up()
         last = journal.last(stream)
         if last is not None and (holder := _find_holder(last)) is not None and _is_alive(journal, holder, wait=True):
             raise in_use_error(session.id, _describe(holder, last))
         number = int(last.body["number"]) + 1 if last is not None else 1
-        body = {"number": number, "owner": this_process().to_record(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        if journal.last(session.stream) is None:  # nobody else can know it before its first message
-            session.defer(JournalEntry(stream, "opened", body))
+        if journal.append_once(_key(session.id, number), stream, "opened", _opened_body(number)) is not None:
             return number
-        if journal.append_once(_key(session.id, number), stream, "opened", body) is not None:
-            return number
+
+
+def _opened_body(number: int) -> dict[str, Any]:
+    return {"number": number, "owner": this_process().to_record(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
 
 
 def _key(session_id: str, number: int) -> str:
@@ -102,6 +96,6 @@ def _describe(owner: Owner, opened: JournalRecord) -> str:
 
 def is_open_elsewhere(journal: Journal, session_id: str, *, wait: bool) -> bool:
     """Whether a process of another Kitbag home has the session open. `wait`: not on an event loop."""
-    last = journal.last(LEASE_STREAM_PREFIX + session_id) if journal.is_shared else None
+    last = journal.last(LEASE_STREAM_PREFIX + session_id)
     holder = _find_holder(last) if last is not None else None
     return holder is not None and _is_alive(journal, holder, wait=wait)

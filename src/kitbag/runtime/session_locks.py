@@ -11,8 +11,7 @@ from collections.abc import Generator
 from contextvars import ContextVar
 from typing import Final
 
-from kitbag.runtime.session_leases import SessionInUseError as SessionInUseError
-from kitbag.runtime.session_leases import in_use_error, is_open_elsewhere
+from kitbag.runtime.session_in_use import in_use_error
 from kitbag.store import private_files
 from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
@@ -100,8 +99,11 @@ def _read_holder(descriptor: int) -> str:
 def is_session_open(kitbag_home: str, session_id: str, journal: Journal | None = None, *, wait: bool = True) -> bool:
     """True also for this process. Removes a stale lock file. `journal`: in which processes of other machines may have
     it open; `wait`: for an answer of its server, so not on an event loop."""
-    if journal is not None and is_open_elsewhere(journal, session_id, wait=wait):
-        return True
+    if journal is not None and journal.is_shared:
+        from kitbag.runtime.session_leases import is_open_elsewhere
+
+        if is_open_elsewhere(journal, session_id, wait=wait):
+            return True
     if not _is_file_name(session_id):
         return False
     try:

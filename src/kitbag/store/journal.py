@@ -109,6 +109,8 @@ class Journal:
     """The queue of tasks that only workers of this Kitbag home run."""
     queue = ""
     """The queue of background agents that are started through this journal."""
+    workspace_mode = "path"
+    """How those of a named queue name their workspace: the setting `tasks.workspace`."""
 
     def __init__(self, file: journal_file.JournalFile, redactor: Redactor) -> None:
         self._file = file

@@ -66,12 +66,10 @@ _PRUNE: Final = (
 _COLUMNS: Final = "SELECT seq, stream, at, kind, body, key, checksum FROM kitbag_records WHERE "
 _ROWS: Final = _COLUMNS + "seq > %s ORDER BY seq"
 _STREAM_ROWS: Final = _COLUMNS + "stream = %s AND seq >= %s AND brief IS NOT NULL ORDER BY seq LIMIT %s"
-# The first parameter: streams whose records are sent whole.
-_BRIEF_ROWS: Final = """
-SELECT seq, stream, at, kind, CASE WHEN whole THEN body ELSE brief END, key, CASE WHEN whole THEN checksum ELSE -1 END
-FROM kitbag_records, LATERAL (SELECT brief IS NULL OR stream = ANY (%s::text[]) AS whole) AS shown
-WHERE seq > %s ORDER BY seq
-"""
+_BRIEF_ROWS: Final = (
+    "SELECT seq, stream, at, kind, coalesce(brief, body), key, CASE WHEN brief IS NULL THEN checksum ELSE -1 END"
+    " FROM kitbag_records WHERE seq > %s ORDER BY seq"
+)
 _LEASE_SECONDS: Final = (
     "SELECT value::float, extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float"
     " FROM kitbag_facts WHERE name = 'lease_seconds'"
@@ -382,12 +380,10 @@ class Database:
         with self._translated():
             return DatabaseState(*self._connected().execute("SELECT last, prunings FROM kitbag_counter").fetchall()[0])
 
-    def rows_after(self, seq: int, whole: Sequence[str] | None = None) -> Iterator[RecordRow]:
-        """All records after this one, of one moment. `whole`: only of these streams with large bodies, of others with
-        briefs. Raises StoreError, also for a damaged one."""
-        query, values = (_ROWS, (seq,)) if whole is None else (_BRIEF_ROWS, (list(whole), seq))
+    def rows_after(self, seq: int, *, brief: bool = False) -> Iterator[RecordRow]:
+        """All records after this one, of one moment. `brief`: large ones as stubs. Raises StoreError."""
         with self._translated(), contextlib.closing(self._connected().cursor()) as cursor:
-            for found in cursor.stream(query, values):
+            for found in cursor.stream(_BRIEF_ROWS if brief else _ROWS, (seq,)):
                 yield self._checked(RecordRow(*found))
 
     def large_rows(self, stream: str, first: int, limit: int) -> list[RecordRow]:

@@ -73,7 +73,9 @@ class PostgresJournal(Journal):
         self._behind: StoreError | None = None
         """Why the mirror lacks records that this process wrote."""
         self._followed: dict[str, None] = {}
-        """Streams that were opened here, the last used last: their new records are received whole."""
+        """Streams that were opened here, the last used last: large records that others add to them are fetched."""
+        self._writing_to: frozenset[str] = frozenset()
+        """Streams to which this process is writing: it has these records itself."""
         self._wanted: set[str] = set()
         """Streams that a reader on an event loop lacked."""
         self._leases: Leases | None = None
@@ -131,6 +133,13 @@ class PostgresJournal(Journal):
         return batch.result()
 
     def _commit(self, batches: list[Batch]) -> CommitFailure | None:
+        self._writing_to = frozenset(row[0] for batch in batches for row in batch.rows)
+        try:
+            return self._commit_and_mirror(batches)
+        finally:
+            self._writing_to = frozenset()
+
+    def _commit_and_mirror(self, batches: list[Batch]) -> CommitFailure | None:
         try:
             numbers = self.database.append([NewBatch(batch.rows, batch.fences) for batch in batches])
         except StoreError as error:
@@ -197,11 +206,12 @@ class PostgresJournal(Journal):
         self, stream: str | None = None, after: int = 0, page: int = PAGE_SIZE, kind: str = "", *, brief: bool = False
     ) -> Iterator[JournalRecord]:
         records = super().read(stream, after, page, kind)
-        if stream is None or brief or not has_briefs(stream):
+        if stream is None or brief:
             return records
-        if not is_event_loop_running():
+        if self._first_stub(stream) is not None and not is_event_loop_running():
             self.fetch(stream)
-        stub = self._first_stub(stream)
+        if (stub := self._first_stub(stream)) is None and not has_briefs(stream):
+            return records
         if stub is not None and stream not in self._followed:
             self._wanted.add(stream)
             self._wake_follower()
@@ -214,7 +224,7 @@ class PostgresJournal(Journal):
         return self._query(FIRST_STUB, (stream,))[0][0]
 
     def fetch(self, *streams: str) -> None:
-        for stream in filter(has_briefs, streams):
+        for stream in streams:
             self._follow_stream(stream)
             is_complete = self._first_stub(stream) is None
             while not is_complete:  # page by page, so that records can be written between two
@@ -277,7 +287,7 @@ class PostgresJournal(Journal):
             return
         page: list[RecordRow] = []
         size = fetched = 0
-        for row in database.rows_after(mirrored.last, list(self._followed)):
+        for row in database.rows_after(mirrored.last, brief=True):
             page.append(row)
             size += len(row.body)
             if len(page) >= _PAGE_ROWS or size >= _PAGE_BYTES:
@@ -310,11 +320,11 @@ class PostgresJournal(Journal):
         return len(rows) < _FETCH_ROWS
 
     def _complete_followed(self, database: Database) -> None:
-        """Streams that readers lacked, and new records that another process of this Kitbag home received as briefs."""
+        """Streams that readers lacked, and what others added to those that are open here."""
         while self._wanted:
             self._follow_stream(self._wanted.pop())
         for stream in list(self._followed):
-            if self._mirror.first_stub(stream) is not None:
+            if stream not in self._writing_to and self._mirror.first_stub(stream) is not None:
                 self._complete(database, stream)
 
     def _wake_follower(self) -> None:

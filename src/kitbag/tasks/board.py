@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -24,8 +24,10 @@ from kitbag.store.fencing import FencedError, fenced_by
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.owner import Owner, this_process
-from kitbag.tasks.queue_counts import RUNNING_IN_QUEUE, queued_count, running_count
+from kitbag.tasks.queue_counts import RUNNING_IN_QUEUE
+from kitbag.tasks.queue_limits import MAX_ATTEMPTS, begin_within_limit, check_room
 from kitbag.tasks.task import (
+    SUBMITTED_RULES_KEY,
     TASK_REQUEST_FIELDS,
     TASK_RESULT_FIELDS,
     WORKSPACE_KEY,
@@ -39,10 +41,10 @@ from kitbag.tasks.task_table import TASK_TABLE, TASKS_STREAM, decode_tasks
 from kitbag.tasks.version import kitbag_version
 from kitbag.tools.delegation import QueueOptions
 
+PatchKind = Literal["uncommitted", "patch"]
+"""Changes that the submitter had not committed; changes that a run returned."""
 TASK_STREAM_PREFIX: Final = "task/"
 """Per-task streams with the request and long answers: read only when needed."""
-QUEUE_STREAM_PREFIX: Final = "queue/"
-"""Per-queue streams with the numbers of claims, for queues with a limit."""
 OWNER_ENDED: Final = "its process ended before the task did"
 MAX_INLINE_TEXT: Final = 4_000
 """Characters of an answer that the board keeps in memory."""
@@ -50,8 +52,6 @@ RETRY: Final = "retry; it is built again from the records"
 MAX_WARNING_CHARACTERS: Final = 1_000
 _MAX_SIMILAR: Final = 200
 """Newest tasks among which a similar id is looked for."""
-_MAX_ATTEMPTS: Final = 10
-"""How often a write is decided anew because another process was faster."""
 _CHUNK_CHARACTERS = 500_000
 _POLL_SECONDS = 1.0
 """How often the board checks for owners that have died."""
@@ -255,12 +255,48 @@ class Board:
         result = task.result
         if result is None or not result.stored_name:
             return result.text if result is not None else ""
-        chunks = [
+        return self._read_text(task.id, "answer", result.stored_name)
+
+    def _read_text(self, task_id: str, kind: str, name: str) -> str:
+        """What `_text_entries` holds."""
+        return "".join(
             str(record.body["text"])
-            for record in self.journal.read(TASK_STREAM_PREFIX + task.id)
-            if record.kind == "answer" and record.body["name"] == result.stored_name
+            for record in self.journal.read(TASK_STREAM_PREFIX + task_id)
+            if record.kind == kind and record.body["name"] == name
+        )
+
+    def patch(self, task_id: str, kind: PatchKind, name: str) -> bytes:
+        """`name` ends with its hash. Raises InvalidError if it is not what was written: a secret in it was redacted."""
+        patch = self._read_text(task_id, kind, name).encode("utf-8", "surrogateescape")
+        if hashlib.sha256(patch).hexdigest() != name.rpartition("-")[2]:
+            problem = f"the changes of task {task_id} are not complete in the journal: it stores no secrets"
+            raise InvalidError(problem, "fetch them from the machine that has them: `kitbag tasks show` names it")
+        return patch
+
+    def last_returned_patch(self, task_id: str) -> bytes | None:
+        """What the last run that ended in a clone changed, maybe nothing; None: no run did. Raises InvalidError."""
+        names = [
+            str(record.body["name"])
+            for record in self.journal.read(TASK_STREAM_PREFIX + task_id)
+            if record.kind == "patch"
         ]
-        return "".join(chunks)
+        return self.patch(task_id, "patch", names[-1]) if names else None
+
+    async def store_patch(self, task_id: str, patch: bytes) -> str:
+        """Returns its name."""
+        name = f"{os.urandom(4).hex()}-{hashlib.sha256(patch).hexdigest()}"
+        await self.journal.write_all(_text_entries(task_id, "patch", name, _to_text(patch)))
+        return name
+
+    def last_checkout(self, task_id: str) -> tuple[str, str] | None:
+        """(machine, path) of the clone in which it ran last."""
+        found = [one for one in self.journal.read(TASK_STREAM_PREFIX + task_id) if one.kind == "checkout"]
+        return (str(found[-1].body["machine"]), str(found[-1].body["path"])) if found else None
+
+    async def record_checkout(self, task_id: str, path: str) -> None:
+        body = {"machine": this_process().machine.partition("/")[0], "path": path}
+        if self.last_checkout(task_id) != (body["machine"], path):
+            await self.journal.write(TASK_STREAM_PREFIX + task_id, "checkout", body)
 
     async def wait_for_change(self, timeout: float | None = None) -> bool:
         """Waits until any process writes to the journal. False on timeout."""
@@ -313,6 +349,13 @@ class Board:
     ) -> Task:
         """If `queueing` has a key and an unfinished task of the queue has it too, that task is returned and nothing is
         written. `max_queued`: raises InvalidError if as many tasks wait in its queue; 0: no limit."""
+        starter = self.get(parent) if parent else None
+        queue = self._choose_queue(kind, starter)
+        entries: list[JournalEntry] = []
+        if queue == self.journal.home_queue:
+            request = _with_workspace(request)
+        else:  # another machine has another directory there
+            request, entries = await asyncio.to_thread(self._with_repository, task_id, request, bool(parent))
         body: dict[str, Any] = {
             "id": task_id,
             "kind": kind,
@@ -325,15 +368,30 @@ class Board:
             "directory": request.directory,
             "version": kitbag_version(),
             "owner": [] if background else this_process().to_record(),
+            "queue": queue,
+            "repository": str(request.options.get("git", {}).get("url", "")),
         }
-        starter = self.get(parent) if parent else None
-        body["queue"] = self._choose_queue(kind, starter)
-        if body["queue"] == self.journal.home_queue:  # another machine has another directory there
-            request = _with_workspace(request)
         body |= self._queue_fields(queueing or QueueOptions(), starter) if background and kind == "agent" else {}
-        existing = await self._create_once(_request_entry(task_id, request), body, max_queued)
+        existing = await self._create_once([*entries, _request_entry(task_id, request)], body, max_queued)
         point("task-created")
         return existing or self.find(task_id)
+
+    def _with_repository(
+        self, task_id: str, request: TaskRequest, has_parent: bool
+    ) -> tuple[TaskRequest, list[JournalEntry]]:
+        """Names the repository of the workspace, if it has one; the entries hold uncommitted changes. The tasks of a
+        task run on its machine, in its directory. Raises InvalidError."""
+        from kitbag.tasks.git_workspace import GIT_KEY, WorkspaceMode, describe_git_workspace
+
+        options = {name: value for name, value in request.options.items() if name not in (WORKSPACE_KEY, GIT_KEY)}
+        mode, entries = cast("WorkspaceMode", self.journal.workspace_mode), list[JournalEntry]()
+        if not has_parent and mode != "path" and request.directory and not request.command:
+            found = describe_git_workspace(request.directory, mode)
+            if found is not None:
+                workspace, patch = found
+                options[GIT_KEY] = workspace.to_record()
+                entries = _text_entries(task_id, "uncommitted", workspace.uncommitted, _to_text(patch)) if patch else []
+        return msgspec.structs.replace(request, options=options), entries
 
     def _choose_queue(self, kind: TaskKind, starter: Task | None) -> str:
         """A command runs where the agent that started it runs; an agent in the queue of its parent."""
@@ -351,16 +409,16 @@ class Board:
         }
         return {name: value for name, value in fields.items() if value}
 
-    async def _create_once(self, request: JournalEntry, body: dict[str, Any], max_queued: int) -> Task | None:
+    async def _create_once(self, request: Iterable[JournalEntry], body: dict[str, Any], max_queued: int) -> Task | None:
         """Writes the new task, or returns an unfinished one that has its key."""
-        entries = [request, JournalEntry(TASKS_STREAM, "created", body)]
+        entries = [*request, JournalEntry(TASKS_STREAM, "created", body)]
         queue, key = str(body["queue"]), str(body.get("key", ""))
-        for _ in range(_MAX_ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             previous = self.with_key(queue, key) if key else None
             if previous is not None and not previous.is_finished:
                 return previous
             if max_queued and body["background"]:
-                self._check_room(queue, max_queued)
+                check_room(self.journal, queue, max_queued)
             if not key:
                 await self.journal.write_all(entries)
                 return None
@@ -378,14 +436,6 @@ class Board:
         condition = "WHERE queue = ? AND dedup_key = ? AND dedup_key <> '' ORDER BY number DESC LIMIT 1"
         found = self._select(condition, queue, key)
         return found[0] if found else None
-
-    def _check_room(self, queue: str, max_queued: int) -> None:
-        """Tasks that are created at the same moment may exceed it by their number."""
-        if (count := queued_count(self.journal, queue)) >= max_queued:
-            raise InvalidError(
-                f"the queue is full: {count:,} background agents are waiting (`tasks.max_queued` is {max_queued:,})",
-                "wait until some have ended, or let the user raise `tasks.max_queued`",
-            )
 
     async def claim(
         self,
@@ -412,7 +462,7 @@ class Board:
         }
         begun = JournalEntry(TASKS_STREAM, "begun", body)
         written = (
-            await self._begin_within(limit, task, begun)
+            await begin_within_limit(self.journal, limit, task, begin_key(task.id, run), begun)
             if limit
             else await self.journal.write_all_once(begin_key(task.id, run), [begun])
         )
@@ -421,22 +471,6 @@ class Board:
         point("task-claimed")
         claimed = self.find(task.id)
         return claimed.run == run and not claimed.is_finished
-
-    async def _begin_within(self, limit: int, task: Task, begun: JournalEntry) -> list[int]:
-        """The claims of a queue with a limit are numbered, and each is written only if its number is free: so the tasks
-        that are running were counted after the claim before it."""
-        stream = QUEUE_STREAM_PREFIX + task.queue
-        for _ in range(_MAX_ATTEMPTS):
-            last = self.journal.last(stream)
-            number = int(last.body["number"]) + 1 if last is not None else 1
-            if running_count(self.journal, task.queue, task.depth) >= limit:
-                return []
-            turn = f"claim:{task.queue}:{number}"
-            claim = JournalEntry(stream, "claim", {"number": number}, turn)
-            with fenced_by(turn), contextlib.suppress(FencedError):
-                return await self.journal.write_all_once(begin_key(task.id, task.run + 1), [begun, claim])
-            await asyncio.to_thread(self.journal.catch_up)
-        return []
 
     async def move_to_background(self, task_id: str) -> bool:
         """Its process goes on with it, and its end is announced. False if it does not run."""
@@ -477,12 +511,7 @@ class Board:
         if len(result.text) <= MAX_INLINE_TEXT:
             return result
         name = os.urandom(6).hex()
-        chunks = [
-            result.text[start : start + _CHUNK_CHARACTERS] for start in range(0, len(result.text), _CHUNK_CHARACTERS)
-        ]
-        await self.journal.write_all(
-            [JournalEntry(TASK_STREAM_PREFIX + task_id, "answer", {"name": name, "text": chunk}) for chunk in chunks]
-        )
+        await self.journal.write_all(_text_entries(task_id, "answer", name, result.text))
         return msgspec.structs.replace(
             result, text=result.text[:MAX_INLINE_TEXT], full_length=len(result.text), stored_name=name
         )
@@ -546,13 +575,24 @@ class Board:
         return task.owner is not None and self.check_alive(task.owner) is False
 
 
+def _text_entries(task_id: str, kind: str, name: str, text: str) -> list[JournalEntry]:
+    chunks = [text[start : start + _CHUNK_CHARACTERS] for start in range(0, len(text), _CHUNK_CHARACTERS)] or [""]
+    return [JournalEntry(TASK_STREAM_PREFIX + task_id, kind, {"name": name, "text": chunk}) for chunk in chunks]
+
+
+def _to_text(patch: bytes) -> str:
+    """Files may have any encoding: their bytes become half characters, which the journal stores."""
+    return patch.decode("utf-8", "surrogateescape")
+
+
 def _with_workspace(request: TaskRequest) -> TaskRequest:
-    """Whoever runs the task runs it in this directory, and not in another one that has taken its place."""
-    if not request.directory or WORKSPACE_KEY in request.options:
-        return request
-    identity = WorkspaceIdentity.of_directory(os.path.realpath(find_places(request.directory).project))
-    record = identity.to_record() if identity is not None else []
-    return msgspec.structs.replace(request, options={**request.options, WORKSPACE_KEY: record})
+    """Whoever runs the task runs it in this directory, and not in another one that has taken its place, with the rules
+    of this home as they are then."""
+    options = {name: value for name, value in request.options.items() if name != SUBMITTED_RULES_KEY}
+    if request.directory and WORKSPACE_KEY not in options:
+        identity = WorkspaceIdentity.of_directory(os.path.realpath(find_places(request.directory).project))
+        options[WORKSPACE_KEY] = identity.to_record() if identity is not None else []
+    return msgspec.structs.replace(request, options=options)
 
 
 def _request_entry(task_id: str, request: TaskRequest) -> JournalEntry:

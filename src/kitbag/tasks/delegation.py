@@ -609,12 +609,22 @@ def _shorten(prompt: str) -> str:
 
 def _worker_options(inherited: ParentContext) -> dict[str, Any]:
     """An agent in a worktree has another workspace than its options say."""
-    from kitbag.tasks.task import WORKSPACE_KEY
+    from kitbag.tasks.task import SUBMITTED_RULES_KEY, TRUSTED_CONTENT_KEY, WORKSPACE_KEY
 
     environment = inherited.environment
-    identity = environment.workspace.identity
+    identity, trust = environment.workspace.identity, environment.trust
+    trusted = {TRUSTED_CONTENT_KEY: trust.fingerprint} if trust.state == "trusted" else {}
     return {
         **serialize_options(inherited.options),
+        **trusted,
+        SUBMITTED_RULES_KEY: {
+            effect: [
+                entry.value
+                for entry in environment.library.settings.permission_entries
+                if entry.key == f"permissions.{effect}" and isinstance(entry.value, str)
+            ]
+            for effect in ("deny", "ask")
+        },
         "settings_mode": environment.live_rules.settings_mode,
         WORKSPACE_KEY: identity.to_record() if identity is not None else [],
     }

@@ -37,6 +37,7 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
             error=result.error,
             seconds=result.seconds,
             branch=result.branch,
+            patch=result.patch,
             violations=result.violations,
         )
     return TaskReport(
@@ -53,6 +54,7 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
         seconds=result.seconds,
         activity=activity,
         branch=result.branch,
+        patch=result.patch,
         violations=result.violations,
         warnings=task.all_warnings,
     )

@@ -18,7 +18,7 @@ from kitbag.agent.session import STREAM_PREFIX
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.parent_context import ParentContext
-from kitbag.errors import KitbagError
+from kitbag.errors import InvalidError, KitbagError
 from kitbag.events import Event, Notice, Retrying, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded, Waiting
 from kitbag.messages import message_from_json
 from kitbag.store.fencing import fenced_by
@@ -55,8 +55,10 @@ class TaskRunner:
         make_delegation: Callable[[BaseAgent, Task], Delegation | None],
         progress: ProgressCallback = lambda _: None,
         watchdog: Watchdog | None = None,
+        checkout: Worktree | None = None,
     ) -> None:
-        """`make_delegation`: creates what the agent uses to start other agents, given the agent and its task."""
+        """`make_delegation`: creates what the agent uses to start other agents, given the agent and its task.
+        `checkout`: the clone that is its workspace; its changes come back as a patch."""
         self.board = board
         self.task = task
         self.inherited = inherited
@@ -64,6 +66,7 @@ class TaskRunner:
         self._make_delegation = make_delegation
         self._progress = progress
         self._watchdog = watchdog or Watchdog()
+        self._checkout = checkout
         self._text = ""
         self._started_at = time.monotonic()
         self._run: Run | None = None
@@ -213,8 +216,8 @@ class TaskRunner:
         check_agent_unchanged(definition, request)
         check_start_still_allowed(request, self.inherited.permissions)
         is_resumed = self.board.journal.last(STREAM_PREFIX + session) is not None
-        inherited, worktree = self.inherited, None
-        if definition.isolation == "worktree":
+        inherited, worktree = self.inherited, self._checkout
+        if worktree is None and definition.isolation == "worktree":
             worktree = await asyncio.to_thread(self._create_worktree)
             inherited = move_to_worktree(inherited, worktree)
         agent = Subagent(inherited, definition, request, self.task.id, session)
@@ -235,19 +238,32 @@ class TaskRunner:
             if request.output_schema and not reported_needs(result):
                 result = await self._meet_schema(agent, request.output_schema, result)
             if worktree is not None:
-                message_text = self.task.description or f"Changes by {self.task.agent}"
-                self.inherited.environment.workspace.check_in_place()
-                # A background command may still use it.
-                in_use = any(not one.is_finished for one in self.board.descendants(self.task.id))
-                result = msgspec.structs.replace(
-                    result, branch=await asyncio.to_thread(commit_changes, worktree, message_text, in_use=in_use)
-                )
+                result = await self._return_changes(result, worktree)
             needs = ResolvedNeeds()
             if reported := reported_needs(result):
                 needs = await asyncio.to_thread(resolve_needs, reported, request, agent)
                 for problem in needs.unmet:
                     await self.board.warn(self.task.id, problem)
             return result, needs
+
+    async def _return_changes(self, result: TaskResult, worktree: Worktree) -> TaskResult:
+        """As a branch of the user's repository, or, if this is a clone, as a patch."""
+        message = self.task.description or f"Changes by {self.task.agent}"
+        self.inherited.environment.workspace.check_in_place()
+        # A background command may still use it.
+        in_use = any(not one.is_finished for one in self.board.descendants(self.task.id))
+        branch = await asyncio.to_thread(commit_changes, worktree, message, in_use=in_use)
+        if self._checkout is None:
+            return msgspec.structs.replace(result, branch=branch)
+        from kitbag.tasks.git_workspace import changes_since_base
+
+        try:
+            patch = await asyncio.to_thread(changes_since_base, worktree) if branch else b""
+        except InvalidError as error:
+            await self.board.warn(self.task.id, f"{error.problem}; {error.fix}")
+            return msgspec.structs.replace(result, branch=branch)
+        name = await self.board.store_patch(self.task.id, patch)
+        return msgspec.structs.replace(result, patch=name if patch else "")
 
     async def _run_to_end(self, agent: Subagent, message: str) -> TaskResult:
         async with agent.run(message) as run:

@@ -38,6 +38,15 @@ WORKSPACE_KEY: Final = "workspace"
 """The option of a request that identifies its workspace (permissions/workspace_identity)."""
 
 
+TRUSTED_CONTENT_KEY: Final = "trusted_content"
+"""The option of a request with the fingerprint of its workspace, if the user trusts it (permissions/trust)."""
+
+
+SUBMITTED_RULES_KEY: Final = "submitted_rules"
+"""The option of a request with the rules of the submitter's settings that deny and ask: on another machine, they apply
+besides that machine's own."""
+
+
 class TaskRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent or a command should do, in a form that another process can execute."""
 
@@ -90,6 +99,8 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """The name under which the whole text is stored."""
     exit_code: int | None = None
     """A command's exit code, if it has one. `text` is the tail of its output."""
+    patch: str = ""
+    """The name of the patch with the changes of an agent that worked in a clone (`Board.patch`)."""
     violations: tuple[str, ...] = ()
     """How the answer and the files of a packed task differ from its output contract."""
 
@@ -101,7 +112,7 @@ TASK_REQUEST_FIELDS: Final = RecordFields(
 )  # fmt: skip
 TASK_RESULT_FIELDS: Final = RecordFields(
     TaskResult, "status", "text", "error", "turns", "tokens", "cost", "seconds", "branch",
-    "violations", full_length="length", stored_name="rest", exit_code="code",
+    "patch", "violations", full_length="length", stored_name="rest", exit_code="code",
 )  # fmt: skip
 
 
@@ -143,6 +154,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The Kitbag version that created it or last resumed it."""
     queue: str = ""
     """Workers of this queue run it; empty: any worker that shares the journal's file."""
+    repository: str = ""
+    """The URL of its repository, which machines without its directory clone; empty: it needs its directory."""
     priority: int = 0
     """Higher ones start first."""
     key: str = ""
@@ -207,6 +220,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             "error": result.error,
             "code": result.exit_code,
             "branch": result.branch,
+            "repository": self.repository,
+            "patch": result.patch,
             "warnings": list(self.all_warnings),
         }
 
@@ -263,6 +278,7 @@ def _create_task(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) ->
         task,
         warnings=warnings,
         queue=queue,
+        repository=str(body.get("repository", "")),
         priority=int(body.get("priority", 0)),
         key=str(body.get("key", "")),
         not_before=str(body.get("not_before", "")),

@@ -61,7 +61,7 @@ class WorkerNeeds:
             self._looked_at = time.monotonic()
             self._directories.clear()
             self._connectable.clear()
-        if task.directory and not self._has_directory(task.directory):
+        if task.directory and not task.repository and not self._has_directory(task.directory):
             return f"no directory {task.directory}"
         lacking = [name for name in task.providers if not self._can_connect(name)]
         return f"no API key for {', '.join(lacking)}" if lacking else ""

@@ -8,14 +8,16 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from kitbag.telemetry.run_spans import SpanRecord
 from kitbag.version import __version__
 
-CLOSE_SECONDS: Final = 1.0
-"""How long the end of the process waits for the collector."""
+CLOSE_SECONDS: Final = 3.0
+"""How long the end of the process waits for a collector that can be reached, unless OTEL_EXPORTER_OTLP_TIMEOUT says."""
+_MAX_CLOSE_SECONDS: Final = 60.0
 _EXPORT_TIMEOUT: Final = 5
 _MAX_QUEUED: Final = 10_000
 _TOKEN_BUCKETS: Final = tuple(4.0**power for power in range(14))
@@ -28,7 +30,9 @@ class Telemetry:
         self._endpoint = endpoint
         self._log = log
         self._queue: queue.SimpleQueue[SpanRecord | None] = queue.SimpleQueue()
-        self._has_failed = False
+        self._has_reported = False
+        self._is_failing = threading.Event()
+        """Set while the collector can't be reached."""
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -40,20 +44,29 @@ class Telemetry:
     def close(self) -> None:
         """Sends what is left, and gives up after a moment."""
         self._queue.put(None)
-        if not self._has_failed:
-            self._thread.join(CLOSE_SECONDS)
+        deadline = time.monotonic() + _close_seconds()
+        while self._thread.is_alive() and not self._is_failing.is_set() and time.monotonic() < deadline:
+            self._thread.join(0.05)
         if self._thread.is_alive():
             self.report("the collector did not accept all data before Kitbag exited")
 
     def report(self, problem: str) -> None:
         """Once."""
-        if not self._has_failed:
-            self._has_failed = True
-            self._log(f"{problem} (OTEL_EXPORTER_OTLP_ENDPOINT)")
+        if not self._has_reported:
+            self._has_reported = True
+            self._log(f"{problem}; runs are not affected")
+
+    def note_connection(self, url: str, error: str) -> None:
+        """After each attempt to connect; `error`: empty if it succeeded."""
+        if error:
+            self._is_failing.set()
+            self.report(f"can't reach {_without_password(url)} ({error})")
+        else:
+            self._is_failing.clear()
 
     def _run(self) -> None:
         try:
-            pipeline = _Pipeline(self._endpoint, self.report)
+            pipeline = _Pipeline(self._endpoint, self)
         except Exception as error:  # noqa: BLE001 - a wrong value in the environment must not end a run
             self.report(f"can't start: {type(error).__name__}: {error}")
             return
@@ -65,7 +78,7 @@ class Telemetry:
 class _Pipeline:
     """OpenTelemetry's own parts, configured by its environment variables."""
 
-    def __init__(self, endpoint: str, report: Callable[[str], None]) -> None:
+    def __init__(self, endpoint: str, telemetry: Telemetry) -> None:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
         from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
@@ -83,9 +96,9 @@ class _Pipeline:
         )
         readers: list[Any] = []
         if os.environ.get("OTEL_TRACES_EXPORTER", "otlp") != "none":
-            self._traces.add_span_processor(BatchSpanProcessor(_make_span_exporter(endpoint, report)))
+            self._traces.add_span_processor(BatchSpanProcessor(_make_span_exporter(endpoint, telemetry)))
         if os.environ.get("OTEL_METRICS_EXPORTER", "otlp") != "none":
-            readers.append(PeriodicExportingMetricReader(_make_metric_exporter(endpoint, report)))
+            readers.append(PeriodicExportingMetricReader(_make_metric_exporter(endpoint, telemetry)))
         self._metrics = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
         self._tracer = self._traces.get_tracer("kitbag", __version__)
         meter = self._metrics.get_meter("kitbag", __version__)
@@ -184,7 +197,7 @@ def _make_sampler() -> Any:
     return ALWAYS_ON
 
 
-def _make_span_exporter(endpoint: str, report: Callable[[str], None]) -> Any:
+def _make_span_exporter(endpoint: str, telemetry: Telemetry) -> Any:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace.export import SpanExportResult
 
@@ -192,13 +205,13 @@ def _make_span_exporter(endpoint: str, report: Callable[[str], None]) -> Any:
         def export(self, spans: Any) -> Any:
             result = super().export(spans)
             if result is not SpanExportResult.SUCCESS:
-                report(f"can't send traces to {_without_password(self._endpoint)}; runs are not affected")
+                telemetry.report(f"{_without_password(self._endpoint)} did not accept traces")
             return result
 
-    return Exporter(endpoint=_join(endpoint, "traces"), timeout=_timeout("TRACES"))
+    return Exporter(endpoint=_join(endpoint, "traces"), timeout=_timeout("TRACES"), session=_make_session(telemetry))
 
 
-def _make_metric_exporter(endpoint: str, report: Callable[[str], None]) -> Any:
+def _make_metric_exporter(endpoint: str, telemetry: Telemetry) -> Any:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics.export import MetricExportResult
 
@@ -206,10 +219,27 @@ def _make_metric_exporter(endpoint: str, report: Callable[[str], None]) -> Any:
         def export(self, metrics_data: Any, *arguments: Any, **more: Any) -> Any:
             result: Any = super().export(metrics_data, *arguments, **more)  # pyright: ignore[reportUnknownMemberType]
             if result is not MetricExportResult.SUCCESS:
-                report(f"can't send metrics to {_without_password(self._endpoint)}; runs are not affected")
+                telemetry.report(f"{_without_password(self._endpoint)} did not accept metrics")
             return result
 
-    return Exporter(endpoint=_join(endpoint, "metrics"), timeout=_timeout("METRICS"))
+    return Exporter(endpoint=_join(endpoint, "metrics"), timeout=_timeout("METRICS"), session=_make_session(telemetry))
+
+
+def _make_session(telemetry: Telemetry) -> Any:
+    """The exporters retry on their own; what the end of the process needs to know is whether anybody is there."""
+    import requests
+
+    class Session(requests.Session):
+        def send(self, request: Any, **more: Any) -> Any:
+            try:
+                response = super().send(request, **more)
+            except requests.RequestException as error:
+                telemetry.note_connection(str(request.url), type(error).__name__)
+                raise
+            telemetry.note_connection(str(request.url), "")
+            return response
+
+    return Session()
 
 
 def _join(endpoint: str, signal: str) -> str | None:
@@ -220,6 +250,14 @@ def _join(endpoint: str, signal: str) -> str | None:
 def _timeout(signal: str) -> int | None:
     names = ("OTEL_EXPORTER_OTLP_TIMEOUT", f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT")
     return None if any(os.environ.get(name) for name in names) else _EXPORT_TIMEOUT
+
+
+def _close_seconds() -> float:
+    """Python's exporters read the variable as seconds."""
+    try:
+        return min(float(os.environ.get("OTEL_EXPORTER_OTLP_TIMEOUT") or CLOSE_SECONDS), _MAX_CLOSE_SECONDS)
+    except ValueError:
+        return CLOSE_SECONDS
 
 
 def _without_password(url: str) -> str:

@@ -84,6 +84,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     activity: str = ""
     """What the task is doing now."""
     branch: str = ""
+    patch: str = ""
+    """The name of the patch with its changes, if it worked in a clone."""
     warnings: tuple[str, ...] = ()
     violations: tuple[str, ...] = ()
     """Of a packed task: what its output contract requires and the result lacks; also among the warnings."""
@@ -122,6 +124,7 @@ _REPORT_JSON: Final = RecordFields(
     "seconds",
     "activity",
     "branch",
+    "patch",
     "warnings",
     "violations",
     "is_command",

@@ -134,6 +134,8 @@ def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
         lines.append(f"Activity: {collapse_whitespace(escape_tags(report.activity))}")
     if report.error:
         lines.append(f"Error: {collapse_whitespace(escape_tags(report.error))}")
+    if report.patch:
+        lines.append(f"Changes: a patch; the user applies it with `kitbag tasks apply {report.id}`")
     if report.branch:
         lines.append(f"Branch: {report.branch} (contains the task's changes; merge the ones you want)")
     lines += render_warnings(report.further_warnings)
