@@ -40,7 +40,7 @@ from kitbag.store.known_values import KnownValues
 from kitbag.store.redaction import Redactor
 from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.text.hidden_characters import escape_for_terminal
-from kitbag.views.run_outcome import describe_outcome, describe_wait
+from kitbag.views.run_outcome import describe_outcome
 
 _EVENT_TYPES: Final = {
     "RunStarted": "start",
@@ -165,7 +165,7 @@ class TextOutput(RunOutput):
             case Retrying():
                 self._print_status(f"{event.reason}; retrying in {event.seconds:.0f} s")
             case Waiting():
-                self._print_status(describe_wait(event))
+                self._print_status(event.line())
             case Switched():
                 if event.what != "skills":
                     changed = f"{event.what}: {event.before or 'none'} -> {event.after or 'none'}"

@@ -88,7 +88,7 @@ def list_(everything: bool, running: bool, limit: int, svg: str | None, as_json:
                 (
                     task.id,
                     view.name,
-                    task.status,
+                    task.shown_status,
                     "" if view.is_command else str(view.turns),
                     "" if view.is_command else f"{view.tokens:,}",
                     "" if view.is_command else format_cost(view.cost),
@@ -116,6 +116,8 @@ def list_(everything: bool, running: bool, limit: int, svg: str | None, as_json:
 @json_option
 def show(task_id: str, as_json: bool) -> None:
     """Show a task: its prompt, status, result and cost, with its subtasks."""
+    from kitbag.tasks.fleet import waiting_reason
+
     with open_board() as board:
         interruption.run_interruptible(_ensure_hosted(board))
         task = board.find(task_id)
@@ -130,6 +132,7 @@ def show(task_id: str, as_json: bool) -> None:
                     "prompt": request.prompt,
                     "request": request.message,
                     "command": request.command,
+                    "waits_for": waiting_reason(board, task),
                     "costs": costs.to_json(),
                 }
             )

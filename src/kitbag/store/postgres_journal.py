@@ -32,9 +32,12 @@ from kitbag.store.postgres import EXISTS, FENCED, Database, Leases, NewBatch, Un
 from kitbag.store.private_files import StoreError
 from kitbag.store.progress import report_progress
 from kitbag.store.redaction import Redactor
+from kitbag.store.token_bucket import RateLimit
 
 _POLL_SECONDS: Final = 1.0
-"""How often the follower looks without a notification."""
+"""How often the follower looks and gives a sign of life without a notification."""
+_SIGN_SECONDS: Final = 0.5
+"""At least this long between two signs of life, each of which is a commit."""
 _FOLLOW_AFTER_SECONDS: Final = 0.2
 """A command that is done by then never connects its follower."""
 _PAGE_ROWS: Final = 2_000
@@ -245,6 +248,11 @@ class PostgresJournal(Journal):
             return True
         return None if leases is None else process in leases.ages
 
+    def take_from_bucket(self, name: str, limit: RateLimit, requests: float, tokens: float) -> float:
+        with self._writing:
+            self._check_usable()
+            return self.database.retry(lambda database: database.take(name, limit, requests, tokens))
+
     def check_lease(self, process: str) -> bool | None:
         with self._writing:
             self._check_usable()
@@ -336,16 +344,19 @@ class PostgresJournal(Journal):
         database = self._following
         database.store_id = self.database.store_id
         is_listening = was_lost = False
-        connected_at = 0.0
+        connected_at = signed_at = 0.0
         while not self._stopping.is_set():
+            database.is_notified = False
             try:
                 if not is_listening:
                     database.listen()
                     database.forget_old_writers()
                     is_listening, connected_at = True, time.monotonic()
-                if self.database.process is not None or self.database.commits:
-                    database.renew_lease(self.database.writer, self.database.process)
-                self._judge(database.leases(), time.monotonic() - connected_at if was_lost else math.inf)
+                if time.monotonic() - signed_at >= _SIGN_SECONDS:
+                    if self.database.process is not None or self.database.commits:
+                        database.renew_lease(self.database.writer, self.database.process)
+                    self._judge(database.leases(), time.monotonic() - connected_at if was_lost else math.inf)
+                    signed_at = time.monotonic()
                 before = self._mirror.state().last
                 self._catch_up(database)
                 self._complete_followed(database)
@@ -359,9 +370,11 @@ class PostgresJournal(Journal):
             except StoreError:
                 database.disconnect()
                 self._leases = None
-                is_listening, was_lost, ready = False, True, [self._wake_reader]
+                is_listening, was_lost, ready, signed_at = False, True, [self._wake_reader], time.monotonic()
+            if database.is_notified:  # meanwhile: no longer to be read, and perhaps not fetched
+                continue
             with contextlib.suppress(OSError, ValueError):
-                select.select(ready, [], [], _POLL_SECONDS)
+                select.select(ready, [], [], max(signed_at + _POLL_SECONDS - time.monotonic(), 0.0))
                 os.read(self._wake_reader, 100)
         database.disconnect()
 

@@ -318,9 +318,9 @@ class TaskRunner:
             case Retrying(reason=reason, seconds=seconds):
                 self._watchdog.touch()
                 self._progress(f"{self.task.agent}: {reason}; retrying in {seconds:.0f} s")
-            case Waiting(provider=provider, seconds=seconds):
+            case Waiting():
                 self._watchdog.touch()  # the request has timeouts of its own
-                self._progress(f"{self.task.agent}: no output from {provider} for {seconds:.0f} s")
+                self._progress(f"{self.task.agent}: {event.line()}")
             case RunEnded(text=text):
                 self._text = text
             case _:
