@@ -304,6 +304,21 @@ SETTINGS: tuple[Setting, ...] = (
         ),
     ),
     Setting(
+        key="tasks.queue_limits",
+        kind="names",
+        default=[],
+        description=(
+            "how many background agents of a queue run at once over all workers, per nesting level, as in "
+            "`build=10`; `default` is the queue of this machine; the same on all machines with workers"
+        ),
+    ),
+    Setting(
+        key="tasks.max_queued",
+        kind="count",
+        default=100_000,
+        description="queued background agents at which a queue takes no more; 0: no limit",
+    ),
+    Setting(
         key="tasks.workspace",
         kind="auto|path|git",
         default="auto",

@@ -53,6 +53,7 @@ def _work(given: dict[str, Any]) -> None:
             idle_seconds=given["idle"],
             max_concurrent=given["at_once"],
             queues=given.get("queues", ()),
+            limits=given.get("limits", {}),
             log=lambda text: print(text, flush=True),
         )
         return

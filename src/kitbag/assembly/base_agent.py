@@ -19,6 +19,7 @@ from kitbag.agent.execute import Executor
 from kitbag.agent.inbox import Inbox, InboxMessage
 from kitbag.agent.loop import Loop
 from kitbag.agent.model_config import ContextWindow, ModelConfig
+from kitbag.agent.rate_limit import RateLimiter
 from kitbag.agent.resume import fork, resume
 from kitbag.agent.run import Run
 from kitbag.agent.session import Session, WriteUserRecord, new_session_id
@@ -48,6 +49,7 @@ from kitbag.permissions.trust.workspace_trust import check_trust
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.private_files import StoreError
+from kitbag.store.token_bucket import RateLimit
 from kitbag.telemetry.switch import ENDPOINT_SETTING, header_secrets, includes_content, open_telemetry
 from kitbag.telemetry.trace_context import SpanReference, current_span
 from kitbag.tools.base import ToolContext
@@ -448,6 +450,14 @@ class BaseAgent(AgentResources):
         if self._spans is not None:
             self._spans.request_model(self.chosen.model)
 
+    def _make_rate_limiter(self) -> RateLimiter | None:
+        name = self.chosen.provider
+        settings = self.sources.providers.get(name)
+        if settings is None or not (settings.requests_per_minute or settings.tokens_per_minute):
+            return None
+        limit = RateLimit(requests=settings.requests_per_minute, tokens=settings.tokens_per_minute)
+        return RateLimiter(self.journal, name, limit)
+
     def _requester_name(self) -> str:
         """As shown in an approval question."""
         return self.options.agent
@@ -470,6 +480,7 @@ class BaseAgent(AgentResources):
             price=model_info.cost,
             effort=effort,
             on_request=self._on_request,
+            rate_limiter=self._make_rate_limiter(),
         )
         self.path_skills.refresh()
         executor = Executor(

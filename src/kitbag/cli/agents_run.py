@@ -10,6 +10,7 @@ from kitbag.cli.agents_run_each import check_each_options, each_options, run_eac
 from kitbag.cli.headless import STATUS_CODES
 from kitbag.cli.library_options import json_option, library_options
 from kitbag.cli.pack_options import ALLOW_OPTIONS, pack_options, parse_budgets, parse_names, parse_pairs
+from kitbag.cli.queue_options import parse_queue_options, queue_options
 from kitbag.cli.tasks import open_board
 from kitbag.errors import UsageError
 from kitbag.events import Notice
@@ -60,6 +61,7 @@ from kitbag.tools.delegation import DelegationRequest, PackSelection, TaskReport
 )
 @each_options
 @click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
+@queue_options
 @pack_options
 @library_options
 @json_option
@@ -89,6 +91,7 @@ def run(name: str, prompt: str, **options: Any) -> None:
         pack=options["pack"],
         pack_selection=selection,
         output_schema=schema,
+        queueing=parse_queue_options(options),
     )
     notices: list[Notice] = []
     with open_board(create=True) as board:
@@ -106,12 +109,18 @@ def run(name: str, prompt: str, **options: Any) -> None:
             output.remark(output.clean(f"warning: {warning}"))
     if not report.is_finished and not options["as_json"]:
         output.remark(
-            f"running in the background; follow it with `kitbag tasks watch`"
+            f"{_describe_start(report)}; follow it with `kitbag tasks watch`"
             f" or `kitbag tasks output {report.id} --wait 600`"
         )
     elif report.is_finished and report.status != "completed" and not options["as_json"]:
         output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
     sys.exit(_exit_code(report))
+
+
+def _describe_start(report: TaskReport) -> str:
+    if report.is_existing:
+        return f"a task with this key exists and is {report.status}; nothing was started"
+    return output.clean(report.activity) if report.status == "scheduled" else "running in the background"
 
 
 def _notices_json(report: TaskReport, notices: list[Notice]) -> list[dict[str, str]]:

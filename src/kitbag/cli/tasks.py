@@ -88,7 +88,7 @@ def list_(everything: bool, running: bool, limit: int, svg: str | None, as_json:
                 (
                     task.id,
                     view.name,
-                    task.status,
+                    task.shown_status,
                     "" if view.is_command else str(view.turns),
                     "" if view.is_command else f"{view.tokens:,}",
                     "" if view.is_command else format_cost(view.cost),
@@ -116,6 +116,8 @@ def list_(everything: bool, running: bool, limit: int, svg: str | None, as_json:
 @json_option
 def show(task_id: str, as_json: bool) -> None:
     """Show a task: its prompt, status, result and cost, with its subtasks."""
+    from kitbag.tasks.fleet import waiting_reason
+
     with open_board() as board:
         interruption.run_interruptible(_ensure_hosted(board))
         task = board.find(task_id)
@@ -130,6 +132,7 @@ def show(task_id: str, as_json: bool) -> None:
                     "prompt": request.prompt,
                     "request": request.message,
                     "command": request.command,
+                    "waits_for": waiting_reason(board, task),
                     "costs": costs.to_json(),
                 }
             )
@@ -252,13 +255,14 @@ def apply(task_id: str, file: str | None, as_json: bool) -> Any:
     All files are changed, or none. Nothing is committed.
     """
     from kitbag.tasks.git_workspace import apply_patch
+    from kitbag.tasks.task_patches import read_patch
 
     with open_board() as board:
         task = board.find(task_id)
         name = task.result.patch if task.result is not None else ""
         if not name:
             raise InvalidError(f"task {task.id} has no patch", "see its status with `kitbag tasks show`")
-        patch = board.patch(task.id, "patch", name)
+        patch = read_patch(board.journal, task.id, "returned", name)
     if file is not None:
         try:
             with open(file, "xb") as target:

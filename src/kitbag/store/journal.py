@@ -32,6 +32,7 @@ from kitbag.store.journal_watch import POLL_SECONDS, JournalWatch
 from kitbag.store.private_files import StoreError
 from kitbag.store.progress import report_progress
 from kitbag.store.redaction import Redactor
+from kitbag.store.token_bucket import RateLimit, bucket_home, take_from_file
 
 __all__ = ["Journal", "JournalEntry", "JournalRecord", "NotFetchedError", "journal_path"]
 PAGE_SIZE = 100
@@ -66,6 +67,8 @@ class JournalEntry(NamedTuple):
     stream: str
     kind: str
     body: object
+    key: str | None = None
+    """Besides the first of several entries only if a fence makes sure that no record has it."""
 
 
 def journal_path(kitbag_home: str) -> str:
@@ -206,8 +209,8 @@ class Journal:
         at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         keys = itertools.chain([key], itertools.repeat(None))
         rows = [
-            (_check_name(stream), at, _check_name(kind), self._encode_body(body), row_key)
-            for (stream, kind, body), row_key in zip(entries, keys, strict=False)
+            (_check_name(one.stream), at, _check_name(one.kind), self._encode_body(one.body), row_key or one.key)
+            for one, row_key in zip(entries, keys, strict=False)
         ]
         fences = self._stream_fences
         return Batch(rows, {fences[row[0]] for row in rows if row[0] in fences} if fences else set())
@@ -507,11 +510,19 @@ class Journal:
     def check_lease(self, process: str) -> bool | None:
         """Like `is_process_alive`, as of now: blocks for an answer of the server."""
 
+    def take_from_bucket(self, name: str, limit: RateLimit, requests: float, tokens: float) -> float:
+        """Takes from a bucket that all processes share; seconds until it is there. Blocks. Raises StoreError."""
+        return take_from_file(bucket_home(self.path), name, limit, requests, tokens)
+
     def catch_up(self) -> None:
         """Afterwards, reads see what any process wrote before the call. A file always shows it."""
 
     def fetch(self, *streams: str) -> None:
         """Afterwards, all known records of these streams are here as a whole, and new ones follow. A file has them."""
+
+    def is_fetched(self, stream: str) -> bool:
+        """Whether all known records of the stream are here as a whole."""
+        return True
 
     async def fetch_async(self, *streams: str) -> None:
         """Like `fetch`, without blocking the event loop."""

@@ -24,6 +24,7 @@ from kitbag.store.journal_integrity import RecordRow, checksum
 from kitbag.store.postgres_schema import CHANNEL, FORMAT, MIGRATIONS, MIN_SERVER_VERSION
 from kitbag.store.private_files import StoreError
 from kitbag.store.progress import report_progress
+from kitbag.store.token_bucket import RateLimit
 
 EXISTS: Final = 0
 FENCED: Final = -1
@@ -215,6 +216,8 @@ class Database:
         self.process: str | None = None
         """The owner of tasks that writes here."""
         self.commits = 0
+        self.is_notified = False
+        """A notification arrived since it was last set to False."""
         self._stop = threading.Event()
         self._give_up_at = math.inf
         self.store_id = ""
@@ -246,8 +249,12 @@ class Database:
     def listen(self) -> None:
         with self._translated():
             connection = self._connected()
-            connection.add_notify_handler(lambda _: None)  # otherwise psycopg stores them all
+            connection.add_notify_handler(self._on_notification)
             connection.execute(f"LISTEN {CHANNEL}")
+
+    def _on_notification(self, _: psycopg.Notify) -> None:
+        """Also during a statement, which then takes it from the connection."""
+        self.is_notified = True
 
     @contextlib.contextmanager
     def _translated(self) -> Generator[None, None, None]:
@@ -362,6 +369,12 @@ class Database:
             connection = self._connected()
             seconds, uptime = connection.execute(_LEASE_SECONDS).fetchall()[0]
             return Leases(seconds, uptime, dict(connection.execute(_LEASES, (seconds,)).fetchall()))
+
+    def take(self, name: str, limit: RateLimit, requests: float, tokens: float) -> float:
+        """From a bucket (store/token_bucket); seconds until it is there."""
+        with self._translated():
+            values = (name, limit.requests, limit.tokens, requests, tokens)
+            return self._connected().execute("SELECT kitbag_take(%s, %s, %s, %s, %s)", values).fetchall()[0][0]
 
     def state(self) -> DatabaseState:
         with self._translated():

@@ -32,9 +32,12 @@ from kitbag.store.postgres import EXISTS, FENCED, Database, Leases, NewBatch, Un
 from kitbag.store.private_files import StoreError
 from kitbag.store.progress import report_progress
 from kitbag.store.redaction import Redactor
+from kitbag.store.token_bucket import RateLimit
 
 _POLL_SECONDS: Final = 1.0
-"""How often the follower looks without a notification."""
+"""How often the follower looks and gives a sign of life without a notification."""
+_SIGN_SECONDS: Final = 0.5
+"""At least this long between two signs of life, each of which is a commit."""
 _FOLLOW_AFTER_SECONDS: Final = 0.2
 """A command that is done by then never connects its follower."""
 _PAGE_ROWS: Final = 2_000
@@ -74,7 +77,7 @@ class PostgresJournal(Journal):
         self._writing_to: frozenset[str] = frozenset()
         """Streams to which this process is writing: it has these records itself."""
         self._wanted: set[str] = set()
-        """Streams that a reader on an event loop lacked."""
+        """Streams with stubs that the follower is to fetch: a reader on an event loop lacked them, or they are open."""
         self._leases: Leases | None = None
         """As of the follower's last look; None while it is not connected or could not judge yet."""
         self._wake_reader, self._wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -156,19 +159,19 @@ class PostgresJournal(Journal):
         try:
             if rows and self._mirror.add(rows, after=rows[0].seq - 1) < rows[-1].seq:
                 self.database.retry(self._catch_up)
-            if large := [row for row in rows if has_briefs(row.stream)]:
-                self._mirror.complete(large)  # the follower may have been faster
-                for stream in {row.stream for row in large}:
-                    self._complete_own(stream)
+            for stream in {row.stream for row in rows if has_briefs(row.stream)}:
+                self._complete_own(stream, rows)
             self._behind = None
             with self._file_lock:
                 self._checkpoint_if_large()
         except StoreError as error:
             self._behind = error
 
-    def _complete_own(self, stream: str) -> None:
-        """A stream that only this process wrote is complete. One that others write too may have stubs before the rows
+    def _complete_own(self, stream: str, rows: Sequence[RecordRow]) -> None:
+        """A stream that only this process wrote is whole. One that others write too may have stubs before the rows
         written now; if it is open here, it is completed, so that a process reads its own writes."""
+        if self._mirror.first_stub(stream) is not None:  # perhaps of these rows: the follower was faster
+            self._mirror.complete(row for row in rows if row.stream == stream)
         if self._mirror.first_stub(stream) is None:
             self._follow_stream(stream)
         elif stream in self._followed:
@@ -209,13 +212,17 @@ class PostgresJournal(Journal):
             self.fetch(stream)
         if (stub := self._first_stub(stream)) is None and not has_briefs(stream):
             return records
-        if stub is not None and stream not in self._followed:
+        if stub is not None:
             self._wanted.add(stream)
             self._wake_follower()
-            raise NotFetchedError(f"{stream} is being fetched from {self.database.name}", "retry")
+            if stream not in self._followed:
+                raise NotFetchedError(f"{stream} is being fetched from {self.database.name}", "retry")
         self._follow_stream(stream)
         # A stub of a followed stream is replaced within moments; until then this is where the stream ends.
         return records if stub is None else itertools.takewhile(lambda record: record.seq < stub, records)
+
+    def is_fetched(self, stream: str) -> bool:
+        return self._first_stub(stream) is None
 
     def _first_stub(self, stream: str) -> int | None:
         return self._query(FIRST_STUB, (stream,))[0][0]
@@ -240,6 +247,11 @@ class PostgresJournal(Journal):
         if process == self.database.process:
             return True
         return None if leases is None else process in leases.ages
+
+    def take_from_bucket(self, name: str, limit: RateLimit, requests: float, tokens: float) -> float:
+        with self._writing:
+            self._check_usable()
+            return self.database.retry(lambda database: database.take(name, limit, requests, tokens))
 
     def check_lease(self, process: str) -> bool | None:
         with self._writing:
@@ -281,6 +293,8 @@ class PostgresJournal(Journal):
         size = fetched = 0
         for row in database.rows_after(mirrored.last, brief=True):
             page.append(row)
+            if row.checksum == STUB_CHECKSUM and row.stream in self._followed:
+                self._wanted.add(row.stream)
             size += len(row.body)
             if len(page) >= _PAGE_ROWS or size >= _PAGE_BYTES:
                 self._mirror.add(page, prunings=state.prunings)
@@ -314,9 +328,9 @@ class PostgresJournal(Journal):
     def _complete_followed(self, database: Database) -> None:
         """Streams that readers lacked, and what others added to those that are open here."""
         while self._wanted:
-            self._follow_stream(self._wanted.pop())
-        for stream in list(self._followed):
-            if stream not in self._writing_to and self._mirror.first_stub(stream) is not None:
+            stream = self._wanted.pop()
+            self._follow_stream(stream)
+            if stream not in self._writing_to:
                 self._complete(database, stream)
 
     def _wake_follower(self) -> None:
@@ -330,16 +344,19 @@ class PostgresJournal(Journal):
         database = self._following
         database.store_id = self.database.store_id
         is_listening = was_lost = False
-        connected_at = 0.0
+        connected_at = signed_at = 0.0
         while not self._stopping.is_set():
+            database.is_notified = False
             try:
                 if not is_listening:
                     database.listen()
                     database.forget_old_writers()
                     is_listening, connected_at = True, time.monotonic()
-                if self.database.process is not None or self.database.commits:
-                    database.renew_lease(self.database.writer, self.database.process)
-                self._judge(database.leases(), time.monotonic() - connected_at if was_lost else math.inf)
+                if time.monotonic() - signed_at >= _SIGN_SECONDS:
+                    if self.database.process is not None or self.database.commits:
+                        database.renew_lease(self.database.writer, self.database.process)
+                    self._judge(database.leases(), time.monotonic() - connected_at if was_lost else math.inf)
+                    signed_at = time.monotonic()
                 before = self._mirror.state().last
                 self._catch_up(database)
                 self._complete_followed(database)
@@ -353,9 +370,11 @@ class PostgresJournal(Journal):
             except StoreError:
                 database.disconnect()
                 self._leases = None
-                is_listening, was_lost, ready = False, True, [self._wake_reader]
+                is_listening, was_lost, ready, signed_at = False, True, [self._wake_reader], time.monotonic()
+            if database.is_notified:  # meanwhile: no longer to be read, and perhaps not fetched
+                continue
             with contextlib.suppress(OSError, ValueError):
-                select.select(ready, [], [], _POLL_SECONDS)
+                select.select(ready, [], [], max(signed_at + _POLL_SECONDS - time.monotonic(), 0.0))
                 os.read(self._wake_reader, 100)
         database.disconnect()
 

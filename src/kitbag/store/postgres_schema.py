@@ -118,6 +118,35 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
           RETURN true;
         END $$
         """,
+        # As Bucket.take in store/token_bucket, by the server's clock. Unlogged: after a crash, buckets are full.
+        "CREATE UNLOGGED TABLE kitbag_buckets (name text PRIMARY KEY, requests double precision NOT NULL,"
+        " tokens double precision NOT NULL, at timestamptz NOT NULL)",
+        """
+        CREATE FUNCTION kitbag_take(
+          bucket text, max_requests double precision, max_tokens double precision,
+          requests_taken double precision, tokens_taken double precision
+        ) RETURNS double precision LANGUAGE plpgsql AS $$
+        DECLARE
+          minutes double precision;
+          left_requests double precision;
+          left_tokens double precision;
+        BEGIN
+          INSERT INTO kitbag_buckets VALUES (bucket, max_requests, max_tokens, clock_timestamp())
+            ON CONFLICT DO NOTHING;
+          SELECT greatest(extract(epoch FROM clock_timestamp() - at) / 60, 0) INTO minutes
+            FROM kitbag_buckets WHERE name = bucket FOR UPDATE;
+          UPDATE kitbag_buckets SET
+            requests = least(requests + minutes * max_requests, max_requests) - requests_taken,
+            tokens = least(tokens + minutes * max_tokens, max_tokens) - tokens_taken,
+            at = greatest(at, clock_timestamp())
+            WHERE name = bucket RETURNING requests, tokens INTO left_requests, left_tokens;
+          RETURN greatest(
+            CASE WHEN max_requests > 0 THEN -left_requests * 60 / max_requests ELSE 0 END,
+            CASE WHEN max_tokens > 0 THEN -left_tokens * 60 / max_tokens ELSE 0 END,
+            0
+          );
+        END $$
+        """,
     ),
 )
 """Each migrates a database to the next format; its format is the number of migrations applied. Only additions: an

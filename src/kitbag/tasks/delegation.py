@@ -24,6 +24,7 @@ from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.library.names import normalize_name
+from kitbag.models.model_selection import can_connect, resolve_model
 from kitbag.permissions.approvals.approval import Denial
 from kitbag.permissions.decisions.decide import Permissions, child_mode
 from kitbag.permissions.model import PermissionDecision, is_inside
@@ -31,7 +32,14 @@ from kitbag.tasks.task_host import MAX_DEPTH, TaskHost
 from kitbag.telemetry.switch import ENDPOINT_SETTING, begin_task_trace
 from kitbag.telemetry.trace_context import current_span
 from kitbag.tools.background_switch import BackgroundSwitch
-from kitbag.tools.delegation import Delegation, DelegationRequest, RunningCommand, TaskReport, TaskStopResult
+from kitbag.tools.delegation import (
+    Delegation,
+    DelegationRequest,
+    QueueOptions,
+    RunningCommand,
+    TaskReport,
+    TaskStopResult,
+)
 
 if TYPE_CHECKING:  # most runs start no agent; imported when one does
     from kitbag.tasks.board import Board
@@ -181,9 +189,12 @@ class TaskDelegation:
             )
         if background:
             warnings += await asyncio.to_thread(self._check_definition, definition)
-        task = await self._create_task("agent", task_request, background, warnings, request.task_id)
         if background:
-            return self._note_warnings(self._report(task))
+            task_id, queueing = request.task_id or new_session_id(), self._queue_options(request, definition)
+            task = await self._create_task("agent", task_request, background, warnings, task_id, queueing)
+            report = msgspec.structs.replace(self._report(task), is_existing=task.id != task_id)
+            return self._note_warnings(report)
+        task = await self._create_task("agent", task_request, background, warnings, request.task_id)
         return self._note_warnings(await self._run_movable(task, task_request, "", progress, background_switch))
 
     def _check_definition(self, definition: AgentFile) -> list[str]:
@@ -196,6 +207,19 @@ class TaskDelegation:
         ]
         return [notice.line() for notice in notices]
 
+    def _queue_options(self, request: DelegationRequest, definition: AgentFile) -> QueueOptions:
+        """With the priority of the agent's file, and the providers of its own and of the parent's model: a worker needs
+        both, as here."""
+        inherited = self._inherited()
+        providers = [inherited.chosen.provider]
+        if not request.model and definition.model.name not in ("", "inherit"):
+            with contextlib.suppress(KitbagError):  # the run reports it and uses the parent's
+                own = resolve_model(definition.model.name, inherited.sources, "", inherited.chosen).provider
+                providers += [own] if can_connect(own, inherited.sources) else []
+        given = request.queueing
+        priority = definition.priority if given.priority is None else given.priority
+        return msgspec.structs.replace(given, priority=priority, providers=tuple(dict.fromkeys(providers)))
+
     async def _create_task(
         self,
         kind: "TaskKind",
@@ -203,21 +227,31 @@ class TaskDelegation:
         background: bool,
         warnings: Sequence[str] = (),
         task_id: str = "",
+        queueing: QueueOptions | None = None,
     ) -> "Task":
         """Puts a task on the board and, if it is a background task, starts a worker. On cancellation the task is
-        stopped."""
+        stopped. Returns the unfinished task with the same key, if there is one."""
         task_id, root, parent = task_id or new_session_id(), self._root, self._parent
 
         async def put() -> "Task":
             depth = self._depth + 1
+            max_queued = int(self._inherited().environment.library.settings.get("tasks.max_queued"))
             task = await self.board.create(
-                task_id, kind, request, root=root, parent=parent, depth=depth, background=background
+                task_id,
+                kind,
+                request,
+                root=root,
+                parent=parent,
+                depth=depth,
+                background=background,
+                queueing=queueing,
+                max_queued=max_queued if kind == "agent" else 0,
             )
-            for warning in warnings:
+            for warning in warnings if task.id == task_id else ():
                 await self.board.warn(task_id, warning)
-            if background and not await self._hand_to_worker(task_id) and kind == "command":
+            if background and not await self._hand_to_worker(task.id) and kind == "command":
                 self.host.run_locally(task, request)
-            return self.board.find(task_id)
+            return self.board.find(task.id)
 
         try:
             return await run_to_completion(put())

@@ -28,6 +28,7 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
     result, activity = task.result, ""
     if result is None:
         result, activity = _read_progress(board.journal, task)
+        activity = f"starts at {task.not_before[:19]}Z" if task.shown_status == "scheduled" else activity
     elif not result.turns:  # recorded without knowledge of the run, e.g. after a crash
         known = _read_progress(board.journal, task)[0]
         result = msgspec.structs.replace(
@@ -42,7 +43,7 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
     return TaskReport(
         id=task.id,
         name=task.agent or "Bash",
-        status=task.status,
+        status=task.shown_status,
         is_finished=task.is_finished,
         text=(board.answer(task) if task.is_finished else "") or result.text,
         error=result.error,

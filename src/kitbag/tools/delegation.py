@@ -32,6 +32,19 @@ class PackSelection(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the user's command that allow references; an error names them."""
 
 
+class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """When and where a background agent starts."""
+
+    priority: int | None = None
+    """Higher ones start first; None: that of the agent's file, else of the task that starts it, else 0."""
+    key: str = ""
+    """If its queue has an unfinished task with this key, that one is returned."""
+    not_before: str = ""
+    """A journal timestamp; empty: now."""
+    providers: tuple[str, ...] = ()
+    """Model providers that its worker needs."""
+
+
 class DelegationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A task that a model asks another agent to do."""
 
@@ -45,6 +58,7 @@ class DelegationRequest(msgspec.Struct, frozen=True, kw_only=True):
     pack: str = ""
     """The ID or file of a task whose packed context the agent gets."""
     pack_selection: PackSelection = PackSelection()
+    queueing: QueueOptions = QueueOptions()
     output_schema: Mapping[str, Any] = {}
     """The JSON Schema of the final answer."""
     task_id: str = ""
@@ -82,6 +96,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of a command: the byte offset after the range of output in `text`."""
     output_size: int = 0
     """Of a command: the bytes of output so far."""
+    is_existing: bool = False
+    """It was not started now: an unfinished task had its key."""
 
     @property
     def further_warnings(self) -> tuple[str, ...]:
@@ -112,6 +128,7 @@ _REPORT_JSON: Final = RecordFields(
     "warnings",
     "violations",
     "is_command",
+    "is_existing",
     exit_code="code",
     next_offset="next",
     output_size="size",

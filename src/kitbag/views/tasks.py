@@ -15,6 +15,7 @@ from kitbag.agent.session import STREAM_PREFIX
 from kitbag.messages import ToolResult, message_from_json, part_from_json
 from kitbag.store.journal import Journal, NotFetchedError
 from kitbag.tasks.board import Board
+from kitbag.tasks.fleet import waiting_reason
 from kitbag.tasks.reports import build_report
 from kitbag.tasks.task import Task, TaskRequest
 from kitbag.text.hidden_characters import collapse_whitespace
@@ -102,7 +103,11 @@ def task_fields(board: Board, task: Task, report: TaskReport) -> list[tuple[str,
     return [
         ("task", task.id),
         ("agent", report.name),
-        ("status", task.status),
+        ("status", task.shown_status),
+        ("waits for", waiting_reason(board, task)),
+        ("queue", task.queue if task.queue != board.journal.home_queue else ""),
+        ("priority", str(task.priority) if task.priority else ""),
+        ("key", task.key),
         ("description", task.description),
         ("error", report.error),
         ("activity", report.activity),
@@ -258,7 +263,8 @@ class ReportCache:
         seq = last.seq if last is not None else 0
         cached = self._reports.get(task.id)
         if cached is None or cached[:2] != (task, seq):
-            cached = (task, seq, build_report(self._board, task))
+            is_fetched = self._board.journal.is_fetched(STREAM_PREFIX + task.session)
+            cached = (task, seq if is_fetched else -1, build_report(self._board, task))
             self._reports[task.id] = cached
         return cached[2]
 
