@@ -7,6 +7,7 @@ and the chat.
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
