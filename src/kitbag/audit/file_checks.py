@@ -113,6 +113,8 @@ def check_content(content: FileContent) -> list[FileRemark]:
         )
     elif content.text is None and not magic and content.size:
         remarks.append(_unknown_binary_remark(content))
+    elif content.kind != "other" and 0 < content.data.count(0) * 20 <= len(content.data):
+        remarks.append(FileRemark(rule="type-mismatch", severity="medium", excerpt=name, note="NUL bytes in a text file"))
     if is_archive(magic):
         remarks += _check_archive(content)
     elif magic == "image" and (appended := _check_image_tail(content)) is not None:

@@ -1,0 +1,88 @@
+"""The facts of prose_facts.toml: what a paragraph of instructions can say, as one expression each and words to look for.
+
+Used by instructions, which finds the combinations of rules.toml.
+"""
+
+import functools
+import re
+import tomllib
+from importlib.resources import files
+from re import _constants as sre  # pyright: ignore
+from re import _parser  # pyright: ignore
+from typing import Any, Final
+
+import msgspec
+
+_SHORTHANDS: Final = {
+    "NOT": r"(?:do not|\w+n[’']t|dont|never|must not|should not|need not|avoid|refrain from)",
+    "USER": r"(?:users?|human|operator|owner|developer|person|customer|colleague|reviewer|employees|anyone|anybody|them)",
+    "…": r"(?:(?:[^.!?。]|[.!?](?=\S)){0,80}?)",
+}
+_MIN_WORD: Final = 2
+_SPACED: Final = "\u0530"
+
+
+class ProseFact(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    regex: "re.Pattern[str]"
+    words: tuple[str, ...]
+    """Lower case; every text that states the fact contains one of them."""
+
+
+@functools.cache
+def load_facts() -> dict[str, ProseFact]:
+    document = tomllib.loads(files("kitbag.audit").joinpath("prose_facts.toml").read_text("utf-8"))
+    return {name: _compile(name, entry["any"]) for name, entry in document.items()}
+
+
+def _compile(name: str, lines: list[str]) -> ProseFact:
+    patterns = [to_regex(line) for line in lines]
+    words = {word for pattern in patterns for word in required_words(pattern)}
+    shortest = {word for word in words if not any(other != word and other in word for other in words)}
+    return ProseFact(name=name, regex=re.compile("|".join(patterns), re.IGNORECASE), words=tuple(sorted(shortest)))
+
+
+def to_regex(line: str) -> str:
+    # Words beside a gap end there: `to` is not the start of `tool`.
+    pattern = re.sub(r"(?<=[a-z)]) …", r"\\b …", line)
+    pattern = re.sub(r"… (?=(?:\((?:\?:)?)?[a-z])", r"… \\b", pattern)
+    pattern = re.sub(r" ?… ?", "…", pattern)
+    for shorthand, meaning in _SHORTHANDS.items():
+        pattern = pattern.replace(shorthand, meaning)
+    pattern = re.sub(r" (?![?*+{])", r"\\s+", pattern.replace(" ?", r"\s*"))
+    # Languages from Armenian on write words together, or end them otherwise.
+    start = r"\b" if re.match(r"(?:\((?:\?[:i-]+)?)?[\w]", line) and line.lstrip("(?:i-")[0] < _SPACED else ""
+    end = r"\b" if re.search(r"\w\)?$|\ws\?$", line) and line.rstrip(")?")[-1] < _SPACED else ""
+    return f"(?:{start}(?:{pattern}){end})"
+
+
+def required_words(pattern: str) -> tuple[str, ...]:
+    """Texts that match contain one of these; the choice that tells them apart best."""
+    words = _required(_parser.parse(pattern, re.IGNORECASE))
+    if not words or _worth(words) < _MIN_WORD:
+        raise ValueError(f"no word tells texts apart that match {pattern!r}")
+    return words
+
+
+def _required(items: Any) -> tuple[str, ...]:
+    choices: list[tuple[str, ...]] = []
+    run = ""
+    for kind, value in items:
+        if kind is sre.LITERAL:
+            run += chr(value).lower()
+            continue
+        choices.append((run,))
+        run = ""
+        if kind is sre.SUBPATTERN:
+            choices.append(_required(value[-1]))
+        elif kind is sre.BRANCH:
+            branches = [_required(branch) for branch in value[1]]
+            choices.append(tuple(word for branch in branches for word in branch) if all(branches) else ())
+        elif kind in (sre.MAX_REPEAT, sre.MIN_REPEAT) and value[0] > 0:
+            choices.append(_required(value[2]))
+    choices.append((run,))
+    return max((c for c in choices if c and all(c)), key=_worth, default=())
+
+
+def _worth(words: tuple[str, ...]) -> int:
+    return min(len(word.encode()) for word in words)
