@@ -42,14 +42,11 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
     exhausted: list[str] = []
     if source.content.kind != "markdown" and not _describes_tools(source):
         return ScanResult(hits, exhausted)
-    facts = load_facts()
-    present = {name: words_in(source, fact.words) for name, fact in facts.items()}
     has_hosts = "://" in source.text or "@" in source.text
     paragraphs = _Paragraphs(source)
     for combination in load_combinations():
-        if all(present[name] for name in combination.parts) and (has_hosts or not combination.foreign):
-            anchor = combination.parts[0]
-            for paragraph in paragraphs.with_words(anchor, present[anchor]):
+        if (has_hosts or not combination.foreign) and all(map(paragraphs.words, combination.parts)):
+            for paragraph in paragraphs.with_words(combination.parts[0]):
                 hits += _check(source, combination, paragraph)
     if paragraphs.exhausted:
         exhausted += sorted({combination.rule for combination in load_combinations()})
@@ -75,7 +72,7 @@ class _Paragraph:
         self.text = text.replace("\n", " ").replace("**", "  ")
         self.begin = begin
         self.end = begin + len(text)
-        self._lower = self.text.lower()
+        self._lower = " ".join(self.text.lower().split())
         self._places: dict[str, list[int]] = dict.fromkeys(_OTHER_LANGUAGES, []) if _is_english(self.text) else {}
         self._is_foreign: bool | None = None
 
@@ -90,19 +87,14 @@ class _Paragraph:
         """Where it states a fact; the first ones."""
         known = self._places.get(name)
         if known is None:
-            fact = load_facts()[name]
-            known = self._places[name] = (
-                [match.start() for match, _ in zip(fact.regex.finditer(self.text), range(_MAX_PLACES), strict=False)]
-                if any(word in self._lower for word in fact.words)
-                else []
-            )
+            known = self._places[name] = load_facts()[name].find(self.text, self._lower, _MAX_PLACES)
         return known
 
 
 class _Paragraphs:
     """The paragraphs of a text, made as they are asked for."""
 
-    __slots__ = ("_by_anchor", "_by_begin", "_examined", "exhausted", "source")
+    __slots__ = ("_by_anchor", "_by_begin", "_examined", "_words", "exhausted", "source")
 
     def __init__(self, source: AuditedText) -> None:
         self.source = source
@@ -110,15 +102,23 @@ class _Paragraphs:
         self._by_begin: dict[int, _Paragraph] = {}
         self._by_anchor: dict[str, list[_Paragraph]] = {}
         self._examined = 0
+        self._words: dict[str, list[str]] = {}
 
-    def with_words(self, name: str, words: list[str]) -> list[_Paragraph]:
+    def words(self, name: str) -> list[str]:
+        """Those of the words of a fact that the text contains."""
+        known = self._words.get(name)
+        if known is None:
+            known = self._words[name] = words_in(self.source, load_facts()[name].words)
+        return known
+
+    def with_words(self, name: str) -> list[_Paragraph]:
         """Those that contain one of the words of a fact."""
         known = self._by_anchor.get(name)
         if known is not None:
             return known
         found: list[_Paragraph] = []
         after = -1
-        for offset in occurrences(self.source.lower, words):
+        for offset in occurrences(self.source.lower, self.words(name)):
             if offset < after:
                 continue
             begin, after = _paragraph(self.source.text, offset)
@@ -176,9 +176,14 @@ def _paragraph(text: str, offset: int) -> tuple[int, int]:
 def _matches(combination: RuleCombination, paragraph: _Paragraph) -> int | None:
     """Where the first part is; None if a part is missing or too far away."""
     near = combination.near
-    first, *others = [paragraph.places(name) for name in combination.parts] if combination.parts else [[]]
-    if not first or not all(others) or (combination.foreign and not paragraph.is_foreign):
+    if combination.foreign and not paragraph.is_foreign:
         return None
+    found: list[list[int]] = []
+    for name in combination.parts:
+        found.append(paragraph.places(name))
+        if not found[-1]:
+            return None
+    first, *others = found
     start = next((at for at in first if all(any(abs(at - to) <= near for to in other) for other in others)), None)
     if start is not None and combination.without:
         # `https://login.invalid` does not authenticate.

@@ -4,6 +4,7 @@ Used by instructions, which finds the combinations of rules.toml.
 """
 
 import functools
+import itertools
 import re
 import tomllib
 from importlib.resources import files
@@ -19,6 +20,7 @@ _SHORTHANDS: Final = {
     "…": r"(?:(?:[^.!?。]|[.!?](?=\S)){0,80}?)",
 }
 _MIN_WORD: Final = 2
+_SPACE: Final = list(_parser.parse(r"\s"))
 _SPACED: Final = "\u0530"
 
 
@@ -27,6 +29,18 @@ class ProseFact(msgspec.Struct, frozen=True, kw_only=True):
     regex: "re.Pattern[str]"
     words: tuple[str, ...]
     """Lower case; every text that states the fact contains one of them."""
+    lines: tuple[tuple[tuple[str, ...], "re.Pattern[str]"], ...]
+    """Each way to say it, with words of its own: most texts contain those of few."""
+
+    def find(self, text: str, lower: str, limit: int) -> list[int]:
+        """Where a text states it: the first places of each way to say it."""
+        places: list[int] = []
+        for words, regex in self.lines:
+            for word in words:
+                if word in lower:
+                    places += [match.start() for match in itertools.islice(regex.finditer(text), limit)]
+                    break
+        return sorted(places)
 
 
 @functools.cache
@@ -37,9 +51,12 @@ def load_facts() -> dict[str, ProseFact]:
 
 def _compile(name: str, lines: list[str]) -> ProseFact:
     patterns = [to_regex(line) for line in lines]
-    words = {word for pattern in patterns for word in required_words(pattern)}
+    lines = tuple((required_words(pattern), re.compile(pattern, re.IGNORECASE)) for pattern in patterns)
+    # In a text, a line may end between two words.
+    words = {max(word.split(), key=len) for needed, _ in lines for word in needed}
     shortest = {word for word in words if not any(other != word and other in word for other in words)}
-    return ProseFact(name=name, regex=re.compile("|".join(patterns), re.IGNORECASE), words=tuple(sorted(shortest)))
+    regex = re.compile("|".join(patterns), re.IGNORECASE)
+    return ProseFact(name=name, regex=regex, words=tuple(sorted(shortest)), lines=lines)
 
 
 def to_regex(line: str) -> str:
@@ -65,23 +82,40 @@ def required_words(pattern: str) -> tuple[str, ...]:
 
 
 def _required(items: Any) -> tuple[str, ...]:
+    """The best choice of words in a parsed expression; a blank in a word stands for white space."""
     choices: list[tuple[str, ...]] = []
     run = ""
     for kind, value in items:
         if kind is sre.LITERAL:
             run += chr(value).lower()
-            continue
-        choices.append((run,))
-        run = ""
-        if kind is sre.SUBPATTERN:
-            choices.append(_required(value[-1]))
-        elif kind is sre.BRANCH:
-            branches = [_required(branch) for branch in value[1]]
-            choices.append(tuple(word for branch in branches for word in branch) if all(branches) else ())
-        elif kind in (sre.MAX_REPEAT, sre.MIN_REPEAT) and value[0] > 0:
-            choices.append(_required(value[2]))
-    choices.append((run,))
-    return max((c for c in choices if c and all(c)), key=_worth, default=())
+        elif kind is sre.MAX_REPEAT and value[0] == 1 and list(value[2]) == _SPACE:
+            run += " "
+        else:
+            choices += [(run.strip(" "),), tuple((run + start).strip(" ") for start in _starts([(kind, value)]))]
+            run = ""
+            if kind is sre.SUBPATTERN:
+                choices.append(_required(value[-1]))
+            elif kind is sre.BRANCH:
+                branches = [_required(branch) for branch in value[1]]
+                choices.append(tuple(word for branch in branches for word in branch) if all(branches) else ())
+            elif kind in (sre.MAX_REPEAT, sre.MIN_REPEAT) and value[0] > 0:
+                choices.append(_required(value[2]))
+    choices.append((run.strip(" "),))
+    return max((choice for choice in choices if choice and all(choice)), key=_worth, default=())
+
+
+def _starts(items: Any) -> tuple[str, ...]:
+    """The letters that a parsed expression can start with; empty if it can start with anything."""
+    starts: tuple[str, ...] = ("",)
+    for kind, value in items:
+        if kind is sre.LITERAL:
+            starts = tuple(start + chr(value).lower() for start in starts)
+        elif kind is sre.SUBPATTERN or kind is sre.BRANCH:
+            inner = _starts(value[-1]) if kind is sre.SUBPATTERN else tuple(s for b in value[1] for s in _starts(b))
+            return tuple(start + more for start in starts for more in inner)
+        else:
+            break
+    return starts
 
 
 def _worth(words: tuple[str, ...]) -> int:
