@@ -333,7 +333,8 @@ class _Examination:
         hosts = foreign_hosts(finding.excerpt)
         names = set(re.split(r"[^a-z0-9]+", self.declared.name.lower()))
         return bool(hosts) and all(
-            len(parts := host.split(".")) > 1 and parts[-2] in names and parts[-1] not in RESERVED_DOMAINS for host in hosts
+            len(parts := host.split(".")) > 1 and parts[-2] in names and parts[-1] not in RESERVED_DOMAINS
+            for host in hosts
         )
 
     def _adjust_for_example(self, rated: RatedFinding) -> AuditFinding:
@@ -433,7 +434,9 @@ class _Examination:
         active = [
             f
             for f in findings
-            if f.severity in ("high", "medium") and (f.confidence != "low" or f.note.endswith(ALONE)) and not self._is_inert(self._relative(f.file))
+            if f.severity in ("high", "medium")
+            and (f.confidence != "low" or f.note.endswith(ALONE))
+            and not self._is_inert(self._relative(f.file))
         ]
         acts = {f.rule for f in active if f.rule in _WORTH_HIDING and not f.note.endswith(ALONE)}
         attacks = {f.rule for f in active if f.rule in acts and f.severity == "high"}

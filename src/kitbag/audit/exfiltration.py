@@ -44,6 +44,8 @@ _NEAR: Final = 500
 _FAR: Final = 4_000
 """Farther apart in one file, a read and a send need not belong together."""
 _READS_RAW = load_expression("exfiltration.reads_raw")
+_URL_PATH = re.compile(r"(?:^|[\[,])\s*['\"`]/$")
+"""A list of paths such as `'/.env'`, which a scanner of web sites requests."""
 _EXCLUDES = re.compile(
     r"\w*(?:exclude|skip|ignore|deny|denied|block|secret|sensitive|redact|forbid|protect)\w*\s*(?::[^=\n]{1,40})?=\s*(?:\w+\()?[\[{(][^\]})]*$",
     re.IGNORECASE,
@@ -131,6 +133,8 @@ def _make_sign(
     if role in PROSE_ROLES or is_warned_about(source.context_at(start), start - begin):
         return []
     before = row[: start - begin]
+    if kind == "secret" and role == "script" and _URL_PATH.search(before) and "home" not in row.lower():
+        return []
     if kind == "secret" and role == "script" and _EXCLUDES.search(source.text[max(0, start - _NEAR) : start]):
         return []
     if (

@@ -73,7 +73,9 @@ def find_hidden_characters(source: AuditedText) -> ScanResult:
     return ScanResult(hits, [])
 
 
-_OVERRIDES_RULES = re.compile(r"\b(?:ignore|disregard|override|forget)\b[^.\n]{0,40}\b(?:instructions?|rules|prompt)", re.IGNORECASE)
+_OVERRIDES_RULES = re.compile(
+    r"\b(?:ignore|disregard|override|forget)\b[^.\n]{0,40}\b(?:instructions?|rules|prompt)", re.IGNORECASE
+)
 _RANGE = re.compile("\\[(?:[\u200b-\u206f\ufeff]-[\u200b-\u206f]|[\u200b-\u206f\ufeff]){1,8}\\]")
 
 

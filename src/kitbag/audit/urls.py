@@ -133,8 +133,11 @@ def names_only_known_hosts(text: str) -> bool:
     """Whether every URL in a text is of a well-known vendor, over HTTPS, and there is one."""
     urls, _ = find_urls(text)
     return bool(urls) and all(
-        address.url.startswith("https://") and not address.user and is_known_host(address.host)
-        and not _is_subdomain(address.host, _DROP_HOSTS) and "/gist" not in address.url
+        address.url.startswith("https://")
+        and not address.user
+        and is_known_host(address.host)
+        and not _is_subdomain(address.host, _DROP_HOSTS)
+        and "/gist" not in address.url
         for address in urls
     )
 
