@@ -73,7 +73,7 @@ class _Paragraph:
         self.begin = begin
         self.end = begin + len(text)
         self._lower = " ".join(self.text.lower().split())
-        self._places: dict[str, list[int]] = dict.fromkeys(_OTHER_LANGUAGES, []) if _is_english(self.text) else {}
+        self._places: dict[str, list[int]] = {name: [] for name in _OTHER_LANGUAGES} if _is_english(self.text) else {}
         self._is_foreign: bool | None = None
 
     @property

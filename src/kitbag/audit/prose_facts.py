@@ -1,22 +1,26 @@
-"""The facts of prose_facts.toml: what a paragraph of instructions can say, as one expression each and words to look for.
+"""The facts of prose_facts.toml: what a paragraph of instructions can say, as expressions and words to look for.
 
 Used by instructions, which finds the combinations of rules.toml.
 """
 
 import functools
+import importlib
 import itertools
 import re
 import tomllib
 from importlib.resources import files
-from re import _constants as sre  # pyright: ignore
-from re import _parser  # pyright: ignore
 from typing import Any, Final
 
 import msgspec
 
+_parser: Any = importlib.import_module("re._parser")
+sre: Any = importlib.import_module("re._constants")
+"""Every supported Python has them; they tell which letters an expression needs."""
 _SHORTHANDS: Final = {
     "NOT": r"(?:do not|\w+n[’']t|dont|never|must not|should not|need not|avoid|refrain from)",
-    "USER": r"(?:users?|human|operator|owner|developer|person|customer|colleague|reviewer|employees|anyone|anybody|them)",
+    "USER": (
+        r"(?:users?|human|operator|owner|developer|person|customer|colleague|reviewer|employees|anyone|anybody|them)"
+    ),
     "…": r"(?:(?:[^.!?。]|[.!?](?=\S)){0,80}?)",
 }
 _MIN_WORD: Final = 2
@@ -51,12 +55,12 @@ def load_facts() -> dict[str, ProseFact]:
 
 def _compile(name: str, lines: list[str]) -> ProseFact:
     patterns = [to_regex(line) for line in lines]
-    lines = tuple((required_words(pattern), re.compile(pattern, re.IGNORECASE)) for pattern in patterns)
+    ways = tuple((required_words(pattern), re.compile(pattern, re.IGNORECASE)) for pattern in patterns)
     # In a text, a line may end between two words.
-    words = {max(word.split(), key=len) for needed, _ in lines for word in needed}
+    words = {max(word.split(), key=len) for needed, _ in ways for word in needed}
     shortest = {word for word in words if not any(other != word and other in word for other in words)}
     regex = re.compile("|".join(patterns), re.IGNORECASE)
-    return ProseFact(name=name, regex=regex, words=tuple(sorted(shortest)), lines=lines)
+    return ProseFact(name=name, regex=regex, words=tuple(sorted(shortest)), lines=ways)
 
 
 def to_regex(line: str) -> str:
