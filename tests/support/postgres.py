@@ -81,7 +81,7 @@ class Server:
         settings = {
             "port": self.port,
             "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": "",
+            "unix_socket_directories": self.data.parent,
             "fsync": "off",
             "full_page_writes": "off",
             "synchronous_commit": "off",

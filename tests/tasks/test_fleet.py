@@ -5,8 +5,10 @@ import json
 from collections import Counter
 
 import msgspec
+import pytest
 
 from conftest import World
+from kitbag.tasks import board
 from kitbag.tasks.fleet import read_fleet
 from support.fleets import Fleet
 from support.matrix import rounds
@@ -94,3 +96,22 @@ def test_without_a_database_there_is_one_queue_and_no_named_one(world: World) ->
     assert world.json("fleet", "status") == {"workers": [], "queues": []}
     refused = world.run("worker", "--queue", "x")
     assert (refused.returncode, "needs a shared database" in refused.stderr) == (2, True)
+
+
+def test_a_task_of_a_newer_kitbag_waits_for_a_worker_of_that_version_and_keeps_nothing_else_waiting(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop = fleet.workshop
+    workshop.script({"text": "Done."})
+    with monkeypatch.context() as newer:
+        newer.setattr(board, "kitbag_version", lambda: "99.1")
+        waiting = workshop.put()
+    older = workshop.put()
+    assert workshop.nursery.wait(fleet.worker("one", idle=0)) == 0
+    assert [workshop.task(one).status for one in (waiting, older)] == ["queued", "completed"]
+    [queue] = [one for one in workshop.world.json("fleet", "status")["queues"] if one["name"] == "fleet"]
+    assert (queue["queued"], queue["needs_version"]) == (1, "99.1")
+    assert "queue fleet: a task waits for a worker of Kitbag 99.1" in workshop.world.ok("fleet", "status")
+    # Whoever runs that version finds it.
+    workshop.nursery.wait(fleet.worker("two", idle=0, version="99.1"))
+    assert workshop.task(waiting).status == "completed"

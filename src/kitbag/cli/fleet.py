@@ -66,6 +66,9 @@ def status(as_json: bool) -> Any:
                 for one in found.queues
             ],
         )
+    for one in found.queues:
+        if one.needs_version:
+            output.echo(f"queue {_queue_label(one.name)}: a task waits for a worker of Kitbag {one.needs_version}")
     return None
 
 

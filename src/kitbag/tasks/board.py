@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -24,6 +24,7 @@ from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.task import (
+    SUBMITTED_RULES_KEY,
     TASK_REQUEST_FIELDS,
     TASK_RESULT_FIELDS,
     WORKSPACE_KEY,
@@ -32,6 +33,7 @@ from kitbag.tasks.task import (
     TaskRequest,
     TaskResult,
 )
+from kitbag.tasks.task_patches import patch_entries
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.task_table import TASK_TABLE, TASKS_STREAM, decode_tasks
 from kitbag.tasks.version import kitbag_version
@@ -295,6 +297,12 @@ class Board:
         depth: int,
         background: bool,
     ) -> Task:
+        queue = self._choose_queue(kind, parent)
+        entries: list[JournalEntry] = []
+        if queue == self.journal.home_queue:
+            request = _with_workspace(request)
+        else:  # another machine has another directory there
+            request, entries = await asyncio.to_thread(self._with_repository, task_id, request, bool(parent))
         body: dict[str, Any] = {
             "id": task_id,
             "kind": kind,
@@ -307,13 +315,30 @@ class Board:
             "directory": request.directory,
             "version": kitbag_version(),
             "owner": [] if background else this_process().to_record(),
-            "queue": self._choose_queue(kind, parent),
+            "queue": queue,
+            "repository": str(request.options.get("git", {}).get("url", "")),
         }
-        if body["queue"] == self.journal.home_queue:  # another machine has another directory there
-            request = _with_workspace(request)
-        await self.journal.write_all([_request_entry(task_id, request), JournalEntry(TASKS_STREAM, "created", body)])
+        created = JournalEntry(TASKS_STREAM, "created", body)
+        await self.journal.write_all([*entries, _request_entry(task_id, request), created])
         point("task-created")
         return self.find(task_id)
+
+    def _with_repository(
+        self, task_id: str, request: TaskRequest, has_parent: bool
+    ) -> tuple[TaskRequest, list[JournalEntry]]:
+        """Names the repository of the workspace, if it has one; the entries hold uncommitted changes. The tasks of a
+        task run on its machine, in its directory. Raises InvalidError."""
+        from kitbag.tasks.git_workspace import GIT_KEY, WorkspaceMode, describe_git_workspace
+
+        options = {name: value for name, value in request.options.items() if name not in (WORKSPACE_KEY, GIT_KEY)}
+        mode, entries = cast("WorkspaceMode", self.journal.workspace_mode), list[JournalEntry]()
+        if not has_parent and mode != "path" and request.directory and not request.command:
+            found = describe_git_workspace(request.directory, mode)
+            if found is not None:
+                workspace, patch = found
+                options[GIT_KEY] = workspace.to_record()
+                entries = patch_entries(task_id, "uncommitted", workspace.uncommitted, patch) if patch else []
+        return msgspec.structs.replace(request, options=options), entries
 
     def _choose_queue(self, kind: TaskKind, parent: str) -> str:
         """A command runs where the agent that started it runs; an agent in the queue of its parent."""
@@ -457,14 +482,20 @@ class Board:
 
 
 def _with_workspace(request: TaskRequest) -> TaskRequest:
-    """Whoever runs the task runs it in this directory, and not in another one that has taken its place."""
-    if not request.directory or WORKSPACE_KEY in request.options:
-        return request
-    identity = WorkspaceIdentity.of_directory(os.path.realpath(find_places(request.directory).project))
-    record = identity.to_record() if identity is not None else []
-    return msgspec.structs.replace(request, options={**request.options, WORKSPACE_KEY: record})
+    """Whoever runs the task runs it in this directory, and not in another one that has taken its place, with the rules
+    of this home as they are then."""
+    options = {name: value for name, value in request.options.items() if name != SUBMITTED_RULES_KEY}
+    if request.directory and WORKSPACE_KEY not in options:
+        identity = WorkspaceIdentity.of_directory(os.path.realpath(find_places(request.directory).project))
+        options[WORKSPACE_KEY] = identity.to_record() if identity is not None else []
+    return msgspec.structs.replace(request, options=options)
 
 
 def _request_entry(task_id: str, request: TaskRequest) -> JournalEntry:
-    stored = msgspec.structs.replace(request, options=dict(request.options), contract=dict(request.contract))
+    stored = msgspec.structs.replace(
+        request,
+        options=dict(request.options),
+        contract=dict(request.contract),
+        output_schema=dict(request.output_schema),
+    )
     return JournalEntry(TASK_STREAM_PREFIX + task_id, "wish", TASK_REQUEST_FIELDS.write(stored))

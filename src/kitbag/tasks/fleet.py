@@ -15,7 +15,7 @@ from kitbag.store.journal import Journal
 from kitbag.tasks.board import Board
 from kitbag.tasks.owner import Owner, parse_owner
 from kitbag.tasks.task import Task
-from kitbag.tasks.version import kitbag_version
+from kitbag.tasks.version import is_newer, kitbag_version
 from kitbag.tasks.worker_lock import WorkerRecord
 
 STREAM: Final = "fleet"
@@ -49,6 +49,8 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Of those."""
     per_minute: float
     """Ends in the last hour."""
+    needs_version: str = ""
+    """Queued tasks wait for a worker of this Kitbag version; empty: workers of this one can run all."""
 
 
 class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +113,25 @@ def read_fleet(board: Board, local: WorkerRecord | None = None) -> FleetStatus:
     return FleetStatus(workers=tuple(workers), queues=tuple(queues))
 
 
+def old_announcements(board: Board, before: str) -> list[int]:
+    """Records before this time that no worker needs any more: those of workers that are gone, and requests to drain
+    that nobody is left to follow."""
+    old: list[int] = []
+    remaining: set[str] = {
+        one.owner.name for one in _announced(board.journal) if board.check_alive(one.owner) is not False
+    }
+    is_needed = False
+    for record in board.journal.read(STREAM):
+        if record.at >= before:
+            break
+        owner = record.body.get("owner")
+        if record.kind == "worker" and " ".join(map(str, owner or ())) in remaining:
+            is_needed = True
+        elif record.kind != "drain" or not is_needed:
+            old.append(record.seq)
+    return old
+
+
 def _announced(journal: Journal) -> list[_Announced]:
     found: dict[str, _Announced] = {}
     for record in journal.read(STREAM):
@@ -154,11 +175,24 @@ def _queue_status(name: str, unfinished: Iterable[Task], recent: Iterable[Task])
         queued=len(queued),
         running=sum(task.status == "running" for task in own),
         waiting=sum(task.status == "waiting-approval" for task in own),
-        oldest_seconds=int((datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()) if oldest else 0,
+        # Not below 0: the clock of the machine that created it may be ahead.
+        oldest_seconds=max(0, int((datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()))
+        if oldest
+        else 0,
         ended=len(ended),
         failed=sum(task.status not in ("completed", "cancelled") for task in ended),
         per_minute=round(len(ended) / (_RECENT_SECONDS / 60), 2),
+        needs_version=_newest_version(task.version for task in queued),
     )
+
+
+def _newest_version(versions: Iterable[str]) -> str:
+    """The newest of those that are newer than this Kitbag."""
+    newest = ""
+    for version in versions:
+        if is_newer(version, newest or kitbag_version()):
+            newest = version
+    return newest
 
 
 def _seconds_ago(seconds: float) -> str:

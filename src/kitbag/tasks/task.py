@@ -37,6 +37,15 @@ WORKSPACE_KEY: Final = "workspace"
 """The option of a request that identifies its workspace (permissions/workspace_identity)."""
 
 
+TRUSTED_CONTENT_KEY: Final = "trusted_content"
+"""The option of a request with the fingerprint of its workspace, if the user trusts it (permissions/trust)."""
+
+
+SUBMITTED_RULES_KEY: Final = "submitted_rules"
+"""The option of a request with the rules of the submitter's settings that deny and ask: on another machine, they apply
+besides that machine's own."""
+
+
 class TaskRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent or a command should do, in a form that another process can execute."""
 
@@ -58,6 +67,10 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The id of a task whose packed context the agent gets."""
     contract: Mapping[str, Any] = {}
     """The output contract of a packed task."""
+    output_schema: Mapping[str, Any] = {}
+    """The JSON Schema of the final answer."""
+    traceparent: str = ""
+    """The span that it belongs to (telemetry/trace_context); empty: none."""
     command: str = ""
     """For a background command: the shell command. `agent` is empty then."""
     timeout_seconds: float = 0.0
@@ -85,18 +98,20 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """The name under which the whole text is stored."""
     exit_code: int | None = None
     """A command's exit code, if it has one. `text` is the tail of its output."""
+    patch: str = ""
+    """The name of the patch with the changes of an agent that worked in a clone (tasks/task_patches)."""
     violations: tuple[str, ...] = ()
     """How the answer and the files of a packed task differ from its output contract."""
 
 
 TASK_REQUEST_FIELDS: Final = RecordFields(
     TaskRequest, "agent", "prompt", "description", "model", "parent_model", "parent_mode", "max_turns", "skills",
-    "pack", "contract", "command", "directory", "options", message="request", previous_turns="turns_before",
-    timeout_seconds="seconds", start_directory="starts_in",
+    "pack", "contract", "output_schema", "traceparent", "command", "directory", "options", message="request",
+    previous_turns="turns_before", timeout_seconds="seconds", start_directory="starts_in",
 )  # fmt: skip
 TASK_RESULT_FIELDS: Final = RecordFields(
     TaskResult, "status", "text", "error", "turns", "tokens", "cost", "seconds", "branch",
-    "violations", full_length="length", stored_name="rest", exit_code="code",
+    "patch", "violations", full_length="length", stored_name="rest", exit_code="code",
 )  # fmt: skip
 
 
@@ -138,6 +153,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The Kitbag version that created it or last resumed it."""
     queue: str = ""
     """Workers of this queue run it; empty: any worker that shares the journal's file."""
+    repository: str = ""
+    """The URL of its repository, which machines without its directory clone; empty: it needs its directory."""
 
     @property
     def is_finished(self) -> bool:
@@ -176,6 +193,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             "error": result.error,
             "code": result.exit_code,
             "branch": result.branch,
+            "repository": self.repository,
+            "patch": result.patch,
             "warnings": list(self.all_warnings),
         }
 
@@ -228,7 +247,8 @@ def _create_task(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) ->
     version, queue = str(body.get("version", "")), str(body.get("queue", ""))
     owner, warnings = _parse_owner(body) if body.get("owner", []) != [] else (None, ())
     task = Task(created=at, session=str(body["id"]), stop_requested=stopped, version=version, owner=owner, **fields)
-    return msgspec.structs.replace(task, warnings=warnings, queue=queue)
+    repository = str(body.get("repository", ""))
+    return msgspec.structs.replace(task, warnings=warnings, queue=queue, repository=repository)
 
 
 def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:

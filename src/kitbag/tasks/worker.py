@@ -21,26 +21,50 @@ from kitbag.assembly.open_journal import open_journal
 from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import KitbagError
 from kitbag.events import Notice
+from kitbag.library.scopes import find_places
 from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest, Approvals
 from kitbag.permissions.approvals.queue import ApprovalQueue, QueueApprover
+from kitbag.settings import load_settings
 from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.command_task import CommandTask
 from kitbag.tasks.delegation import TaskDelegation
 from kitbag.tasks.fleet import announce_exit, announce_worker, is_drained
+from kitbag.tasks.git_workspace import (
+    LostCheckoutError,
+    checkout,
+    checkout_of,
+    has_checkout,
+    parse_git_workspace,
+)
 from kitbag.tasks.owner import Owner, this_process
-from kitbag.tasks.reports import partial_result
+from kitbag.tasks.reports import finish_for_owner
 from kitbag.tasks.runner import TaskRunner, request_for_messages
 from kitbag.tasks.standalone_setup import load_standalone_setup, parse_options
-from kitbag.tasks.task import Task, TaskRequest, TaskResult, requester_label
+from kitbag.tasks.task import (
+    TRUSTED_CONTENT_KEY,
+    WORKSPACE_KEY,
+    Task,
+    TaskRequest,
+    TaskResult,
+    requester_label,
+)
 from kitbag.tasks.task_host import MAX_DEPTH, TaskHost
+from kitbag.tasks.task_patches import (
+    PATCH_STREAM_PREFIX,
+    last_checkout,
+    last_returned_patch,
+    read_patch,
+    record_checkout,
+)
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.version import is_newer, kitbag_version
 from kitbag.tasks.watchdog import Phase, Watchdog
 from kitbag.tasks.worker_environments import SetupCache
 from kitbag.tasks.worker_lock import hold_worker_lock, read_lock, write_heartbeat
 from kitbag.tasks.worker_process import damaged_lock_notice, rotate_log
+from kitbag.tasks.worktree import Worktree
 
 if TYPE_CHECKING:
     from kitbag.assembly.base_agent import BaseAgent
@@ -197,7 +221,8 @@ class Worker:
             if task.status != "queued":
                 continue
             if is_newer(task.version, kitbag_version()):
-                self._should_exit = True
+                # A newer worker of this home needs our lock; workers of other homes find it by themselves.
+                self._should_exit = self._should_exit or task.queue in ("", self._journal.home_queue)
             elif task.stop_requested:
                 if await self.board.claim(task):
                     await self.board.finish(task.id, task.run + 1, TaskResult(status="cancelled"))
@@ -238,13 +263,13 @@ class Worker:
 
     async def _recover(self, task: Task) -> None:
         if task.stop_requested:
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "cancelled"))
+            await finish_for_owner(self.board, task, "cancelled")
         elif task.kind == "command":
             problem = "interrupted (unknown outcome): its process ended; it is not restarted automatically"
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "interrupted", problem))
+            await finish_for_owner(self.board, task, "interrupted", problem)
         elif task.recoveries >= MAX_RECOVERIES:
             problem = f"its process ended {task.recoveries + 1} times; resume it to try again"
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "interrupted", problem))
+            await finish_for_owner(self.board, task, "interrupted", problem)
         else:
             if self._has_free_slot(task):
                 self._start(task, recovered=True)
@@ -257,7 +282,7 @@ class Worker:
 
     def _made_progress(self, task: Task) -> bool:
         """Whether the last run completed a step: then the task itself is probably not what kills its process."""
-        steps = self._journal.read(STREAM_PREFIX + task.session)
+        steps = self._journal.read(STREAM_PREFIX + task.session, brief=True)
         return any(record.kind in ("reply", "result") and record.at > task.started for record in steps)
 
     async def _claim_and_run(self, task: Task, recovered: bool) -> None:
@@ -276,6 +301,7 @@ class Worker:
             if task.kind == "command":
                 return await self._run_command(task, request)
             watchdog = Watchdog()
+            request, checkout = await self._check_out(task, request)
             async with self._setups.acquire(request) as inherited:
                 approver = _TaskApprover(self._queue, self.board, task.id, watchdog)
                 settings_file = inherited.environment.library.settings.user_file
@@ -287,7 +313,7 @@ class Worker:
                 )
                 is_delivered = any(
                     record.kind == "user" and not record.body.get("steering")
-                    for record in self._journal.read(STREAM_PREFIX + task.session, request_seq)
+                    for record in self._journal.read(STREAM_PREFIX + task.session, request_seq, brief=True)
                 )
                 runner = TaskRunner(
                     board=self.board,
@@ -296,14 +322,16 @@ class Worker:
                     signals=self._host.signals,
                     make_delegation=self._child_delegation(task),
                     watchdog=watchdog,
+                    checkout=checkout,
                 )
                 result = await runner.run(request, "" if is_delivered else request.message, recovered=recovered)
             if (next_request := request_for_messages(self.board, task, result)) is not None:
                 await self.board.requeue(self.board.find(task.id), next_request)
             self._log(f"task {task.id} ({task.agent}): {result.status}")
         except KitbagError as error:
+            status = "interrupted" if isinstance(error, LostCheckoutError) else "failed"
             await self.board.finish(
-                task.id, task.run, TaskResult(status="failed", error=f"{error.problem}. {error.fix}".strip())
+                task.id, task.run, TaskResult(status=status, error=f"{error.problem}. {error.fix}".strip())
             )
         except Exception as error:  # noqa: BLE001 - one task must not end the others
             self._log(f"task {task.id}: {type(error).__name__}: {error}")
@@ -312,6 +340,31 @@ class Worker:
             )
         finally:
             await self._withdraw_questions(task)
+
+    async def _check_out(self, task: Task, request: TaskRequest) -> tuple[TaskRequest, Worktree | None]:
+        """The request with a clone of its repository as its directory, if it needs one. Raises KitbagError."""
+        workspace = parse_git_workspace(request.options)
+        if workspace is None or (not workspace.always and os.path.isdir(request.directory)):
+            return request, None
+        home = find_places(os.path.sep).kitbag_home
+        journal, patches = self._journal, list[bytes]()
+        await journal.fetch_async(PATCH_STREAM_PREFIX + task.id)
+        if not await asyncio.to_thread(has_checkout, checkout_of(home, task.id, workspace)):
+            patches += [read_patch(journal, task.id, "uncommitted", name)] if (name := workspace.uncommitted) else []
+            returned, earlier = last_returned_patch(journal, task.id), last_checkout(journal, task.id)
+            steps = journal.read(STREAM_PREFIX + task.session, brief=True)
+            if returned is None and earlier is not None and any(step.kind == "intent" for step in steps):
+                problem = f"interrupted: the files of its earlier run are on {earlier[0]} in {earlier[1]}"
+                raise LostCheckoutError(problem, "resume it when that machine's worker runs, or start a new task")
+            patches += [returned] if returned else []
+        protocols = load_settings(home, ()).get("tasks.git_protocols")
+        worktree = await asyncio.to_thread(checkout, home, task.id, workspace, protocols, *patches)
+        await record_checkout(journal, task.id, worktree.path)
+        directory = os.path.join(worktree.path, workspace.folder)
+        options = {name: value for name, value in request.options.items() if name != WORKSPACE_KEY}
+        # Trust is bound to the contents that the user trusted, not to the path.
+        options["trust_workspace"] = str(options.get(TRUSTED_CONTENT_KEY, "")) or False
+        return msgspec.structs.replace(request, directory=directory, options=options), worktree
 
     async def _withdraw_questions(self, task: Task) -> None:
         """Withdraws the questions of a finished task and its descendants."""
@@ -448,4 +501,5 @@ def _is_for_us(journal: Journal, queues: frozenset[str], task: Task) -> bool:
     """Not if it belongs to other workers, or needs a directory that this machine lacks."""
     if task.queue not in queues:
         return False
-    return task.queue == journal.home_queue or not task.directory or os.path.isdir(task.directory)
+    needs_directory = bool(task.directory) and not task.repository and task.queue != journal.home_queue
+    return not needs_directory or os.path.isdir(task.directory)

@@ -45,6 +45,10 @@ class DelegationRequest(msgspec.Struct, frozen=True, kw_only=True):
     pack: str = ""
     """The ID or file of a task whose packed context the agent gets."""
     pack_selection: PackSelection = PackSelection()
+    output_schema: Mapping[str, Any] = {}
+    """The JSON Schema of the final answer."""
+    task_id: str = ""
+    """An ID for the new task; empty: a random one."""
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +70,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     activity: str = ""
     """What the task is doing now."""
     branch: str = ""
+    patch: str = ""
+    """The name of the patch with its changes, if it worked in a clone."""
     warnings: tuple[str, ...] = ()
     violations: tuple[str, ...] = ()
     """Of a packed task: what its output contract requires and the result lacks; also among the warnings."""
@@ -102,6 +108,7 @@ _REPORT_JSON: Final = RecordFields(
     "seconds",
     "activity",
     "branch",
+    "patch",
     "warnings",
     "violations",
     "is_command",
@@ -133,6 +140,11 @@ class RunningCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delegation(Protocol):
+    @property
+    def end_notice(self) -> str:
+        """How the model learns that a background task has ended, in a sentence for the model."""
+        ...
+
     @property
     def has_started_tasks(self) -> bool:
         """Whether the board may have tasks started here."""
