@@ -24,21 +24,21 @@ class RankingModel(msgspec.Struct, frozen=True, kw_only=True):
     score: dict[str, float]
     """Weights by the name of the feature: their sum orders the skills for a message."""
     probability: dict[str, float]
-    """Weights of the features, of `total` (the score), `margin` (how far it is above or below the best other one, as a
-    share of the best one) and `bias`: their sum is the logarithm of the odds that the message needs the skill."""
+    """Weights of the features, of `total` (the score, on a logarithmic scale), `is_best` (1 for the skill with the
+    highest score) and `bias`: their sum is the logarithm of the odds that the message needs the skill."""
     confident: float
     """If no skill has at least this probability, the message needs none."""
 
     def rank(self, features: SkillFeatures) -> float:
         return sum(weight * getattr(features, name) for name, weight in self.score.items())
 
-    def estimate(self, features: SkillFeatures, score: float, margin: float) -> float:
+    def estimate(self, features: SkillFeatures, score: float, is_best: bool) -> float:
         """The probability that the message needs the skill. Of a short message, words that only the body has prove
         nothing."""
         has_evidence = features.coverage or features.trigger or features.path or features.similarity >= _SIMILAR
         if features.size < _SHORT_MESSAGE and not has_evidence:
             return 0.0
-        known = {"bias": 1.0, "total": score, "margin": margin}
+        known = {"bias": 1.0, "total": math.log1p(max(score, 0.0)), "is_best": float(is_best)}
         logit = sum(
             weight * (known[name] if name in known else getattr(features, name))
             for name, weight in self.probability.items()

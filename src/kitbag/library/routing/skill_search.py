@@ -122,11 +122,9 @@ def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCand
         )
         found.append((skill, model.rank(features), features, details))
     found.sort(key=lambda one: (-one[1], one[0].full_name.lower()))
-    best, second, *_ = *(score for _, score, _, _ in found), 0.0, 0.0
     ranked: list[RankedCandidate] = []
     for number, (skill, score, features, details) in enumerate(found):
-        margin = (score - (best if number else second)) / (best or 1.0)
-        probability = model.estimate(features, score, margin)
+        probability = model.estimate(features, score, is_best=not number)
         ranked.append(
             RankedCandidate(
                 skill=skill,
