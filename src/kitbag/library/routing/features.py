@@ -35,6 +35,8 @@ class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """BM25 of description and when to use, as a share of the message's weight."""
     body: float
     """The same for body and headings."""
+    name: float
+    """The weights of the terms in the name, as a share of the message's weight."""
     body_sum: float
     """The same as `body`, not as a share, on a logarithmic scale."""
     keywords: float
@@ -113,7 +115,7 @@ def compute_features(
     message, weights, total = weighed.message, weighed.weights, weighed.total
     terms = message.terms
     norm = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * max(profile.length, _SHORT_SUMMARY) / _USUAL_LENGTH)
-    summary = described = body = keyword = 0.0
+    summary = described = name = body = keyword = 0.0
     field_weights: dict[str, float] = {}
     body_weights: dict[str, float] = {}
     matched = 0
@@ -128,7 +130,8 @@ def compute_features(
     for key in profile.name_keys:
         if key in terms:
             matched_name += 1
-            field_weights[key] = weights.get(key, 0.0)
+            weight = field_weights[key] = weights.get(key, 0.0)
+            name += weight
     for key in sorted(keywords or ()):
         if key in terms:
             weight = field_weights[key] = weights.get(key, 0.0)
@@ -143,6 +146,7 @@ def compute_features(
     features = SkillFeatures(
         summary=summary / total,
         body=body / total,
+        name=name / total,
         body_sum=math.log1p(body),
         keywords=keyword / total,
         coverage=covered / total,

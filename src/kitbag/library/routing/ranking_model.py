@@ -16,8 +16,8 @@ _MAX_LOGIT: Final = 30.0
 _SHORT_MESSAGE: Final = 3.2
 """As a `size`: about five rare words."""
 _SIMILAR: Final = 0.45
-LONG_MESSAGE: Final = 400
-"""Characters."""
+LONG_MESSAGE: Final = 40
+"""Number of different terms, so that repeated lines make no message long."""
 
 
 class RankingModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,10 +49,10 @@ class RankingModel(msgspec.Struct, frozen=True, kw_only=True):
 class ModelsByLength(msgspec.Struct, frozen=True, kw_only=True):
     short: RankingModel
     long: RankingModel
-    """For messages of LONG_MESSAGE characters or more: they tell more, and words in bodies prove more."""
+    """For messages of LONG_MESSAGE terms or more: they tell more, and words in bodies prove more."""
 
-    def choose(self, message: str) -> RankingModel:
-        return self.long if len(message) >= LONG_MESSAGE else self.short
+    def choose(self, terms: int) -> RankingModel:
+        return self.long if terms >= LONG_MESSAGE else self.short
 
 
 class RankingModels(msgspec.Struct, frozen=True, kw_only=True):

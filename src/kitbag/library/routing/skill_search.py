@@ -106,7 +106,7 @@ class RankedCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCandidate]:
     models = load_models()
-    model = (models.semantic if retrieval.has_vectors else models.lexical).choose(retrieval.message.text)
+    model = (models.semantic if retrieval.has_vectors else models.lexical).choose(len(retrieval.message.terms))
     weighed = weigh_message(retrieval.message, retrieval.weights, term_weight("", len(index.skills), 0))
     found: list[tuple[Skill, float, SkillFeatures, MatchDetails]] = []
     for candidate in retrieval.candidates:
