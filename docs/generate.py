@@ -54,14 +54,16 @@ KEYS = {
     "agents list": "list of objects with `name`, `full_name`, `display_name`, `description`, `scope`, `dialect`, `plugin`, `team`, "
     "`persona`, `path`, `model` (`name`, `variant`, `alternatives`, `original`), `permission_mode`, `permission_mode_original`, "
     "`max_turns`, `tools` (`mode`, `names`, `specifiers`, `denied`, `unknown`, `original`), `skills`, `background`, `color`, "
-    "`isolation`, `effort`, `mode`, `hidden`, `disabled`, `model_invocable`, `user_invocable`, `mcp_servers`, `has_hooks`, "
+    "`isolation`, `priority`, `effort`, `mode`, `hidden`, `disabled`, `model_invocable`, `user_invocable`, `mcp_servers`, `has_hooks`, "
     "`file_extensions`, `argument_hint`, `extra` (unknown fields), `state`, `listed`, `model_may_spawn`, `user_may_run`, `reason`.",
     "agents run": "`id`, `name` (the agent), `status`, `is_finished`, `text` (the answer), `error`, `description`, `turns`, `tokens`, "
-    "`cost`, `seconds`, `activity`, `branch`, `warnings`, `is_command`, `code` (exit code of a command), `next` and `size` (of a "
+    "`cost`, `seconds`, `activity`, `branch`, `warnings`, `is_command`, `is_existing` (nothing was started: an "
+    "unfinished task has its `--key`), `code` (exit code of a command), `next` and `size` (of a "
     "command's output, in bytes).",
     "tasks list": "list, newest first: keys of `agents run`, and `kind`, `agent`, `root` (the session that started it), `parent`, "
-    "`depth`, `background`, `directory`, `session`, `created`, `started`, `ended`, `run` (number of starts), `recoveries`.",
-    "tasks show": "keys of `tasks list`, and `prompt`, `command`, `costs` (`id`, `name`, `tokens`, `cost`, `all_tokens`, "
+    "`depth`, `background`, `directory`, `queue`, `priority`, `key`, `not_before` (its scheduled start), `providers` (that its "
+    "worker needs), `session`, `created`, `started`, `ended`, `run` (number of starts), `recoveries`.",
+    "tasks show": "keys of `tasks list`, and `prompt`, `command`, `waits_for`, `costs` (`id`, `name`, `tokens`, `cost`, `all_tokens`, "
     "`all_cost`, `children`: a list of the same).",
     "tasks output": "keys of `agents run`, and `offset`.",
     "tasks stop": "list of `id`, `status`, `was_finished`, `others` (its subtasks, stopped with it), `processes` (still running).",

@@ -21,6 +21,7 @@ from support.disk import Disk, skip_syncs
 from support.forked import Forkserver
 from support.matrix import LONG, examples, leave_out_long
 from support.stores import choose_stores, use_postgres
+from support.using import note_test_start
 from support.waiting import TEST_TIMEOUT, wait_until
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ def pytest_configure() -> None:
         signal.signal(number, signal.SIG_DFL)
     if not LONG:
         skip_syncs()
+
+
+def pytest_runtest_setup() -> None:
+    note_test_start()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,6 +8,7 @@ fulfilled, and each has an exit code:
     ├── NotFoundError       4   nothing has that name
     ├── AmbiguousError      5   several things have that name
     ├── InvalidError        6   found, but unusable or denied
+    │   └── QueueFullError  6   too many background tasks are waiting
     ├── ModelError          7   the model failed (models/provider)
     └── UntrustedItemError 13   the workspace is not trusted (library/untrusted_items)
 """
@@ -74,3 +75,7 @@ class AmbiguousError(KitbagError):
 
 class InvalidError(KitbagError):
     exit_code = 6
+
+
+class QueueFullError(InvalidError):
+    """Retrying later can succeed."""

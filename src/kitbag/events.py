@@ -122,6 +122,15 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """Since the last output."""
     retry_in: float = 0.0
     """Seconds until the next attempt; 0: a request is running."""
+    reason: str = ""
+    """Why the request is not sent yet, if Kitbag holds it back."""
+
+    def line(self) -> str:
+        if self.reason:
+            return f"{self.reason}; waiting {self.retry_in:.0f} s"
+        if self.retry_in:
+            return f"retrying {self.provider} in {self.retry_in:.0f} s"
+        return f"no output from {self.provider} for {self.seconds:.0f} s; still waiting"
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):

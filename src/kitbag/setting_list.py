@@ -304,6 +304,36 @@ SETTINGS: tuple[Setting, ...] = (
         ),
     ),
     Setting(
+        key="tasks.queue_limits",
+        kind="names",
+        default=[],
+        description=(
+            "how many background agents of a queue run at once over all workers, per nesting level, as in "
+            "`build=10`; `default` is the queue of this machine; the same on all machines with workers"
+        ),
+    ),
+    Setting(
+        key="tasks.max_queued",
+        kind="count",
+        default=100_000,
+        description="queued background agents at which a queue takes no more; 0: no limit",
+    ),
+    Setting(
+        key="tasks.workspace",
+        kind="auto|path|git",
+        default="auto",
+        description=(
+            "where an agent of a named queue runs on other machines: in its directory (path), or in a clone of its "
+            "git repository (git); auto: in the directory, or in a clone if everything is committed and pushed"
+        ),
+    ),
+    Setting(
+        key="tasks.git_protocols",
+        kind="names",
+        default=["https", "ssh"],
+        description="protocols by which a worker fetches repositories of tasks: https, ssh, file",
+    ),
+    Setting(
         key="tasks.idle",
         kind="count",
         default=30,
@@ -314,6 +344,15 @@ SETTINGS: tuple[Setting, ...] = (
         kind="count",
         default=180,
         description="days after which unused sessions and ended tasks are deleted; 0: never",
+    ),
+    Setting(
+        key="telemetry.endpoint",
+        kind="text",
+        default="",
+        description=(
+            "OTLP collector that gets traces and metrics, such as `http://localhost:4318` "
+            "(`OTEL_EXPORTER_OTLP_ENDPOINT`); empty: none"
+        ),
     ),
     Setting(
         key="mcp.wait",

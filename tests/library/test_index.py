@@ -333,6 +333,7 @@ def many(base: Path) -> Root:
     root = library(base)
     for n in range(30):
         write(root / f"skill{n}" / "SKILL.md")
+    write(root / "tagged" / "SKILL.md", "---\ndescription: d\ntags: [a b, c]\ntriggers: fix (it|this)\n---\n")
     return root_of(root)
 
 

@@ -17,8 +17,10 @@ from kitbag.packing.fit import Budgets, OverBudgetError
 from kitbag.packing.pack import Packer, PackOptions, pack
 from kitbag.packing.references.resolve import ReferenceDeniedError
 from kitbag.packing.task_sources import load_task, parse_task
+from kitbag.text.frontmatter import read_frontmatter
 from kitbag.text.tokens import TokenCounter, estimate_tokens
 from kitbag.text.truncate import extract_essential
+from support.cost import calls
 from support.matrix import examples
 from support.waiting import TEST_TIMEOUT, wait_until
 
@@ -150,6 +152,19 @@ def test_skills_are_selected_by_label_then_type_then_trigger_then_fallback(
     found = packed(world, "T1")
     assert found["skills"] == [skill]
     assert reason in found["skill_reasons"][skill]
+
+
+def test_a_selection_reads_only_the_skills_it_selects(world: World) -> None:
+    research(world)
+    for number in range(20):
+        world.skill(".kitbag/skills", f"other-{number}", tags="elsewhere", triggers="nothing to do")
+    task(world, labels=["investigate"])
+    packer = Packer(world.registry(), budgets=Budgets())
+    loaded, _ = load_task("T1", packer.source())
+    assert len(packer.registry.skills) > 20
+    with calls(read_frontmatter) as count:
+        assert [one.skill.name for one in packer.pack(loaded, PackOptions()).selected] == ["research"]
+    assert count() == [1]
 
 
 def test_required_skills_come_along_and_circles_are_reported(world: World) -> None:

@@ -14,7 +14,8 @@ import pytest
 from conftest import World
 from kitbag.assembly.run_options import Options
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.session_locks import SessionInUseError, hold_session, is_session_open
+from kitbag.runtime.session_in_use import SessionInUseError
+from kitbag.runtime.session_locks import hold_session, is_session_open
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.testing import Rule, Script, Scripted, Step

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -24,23 +26,10 @@ from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 from support.matrix import long, rounds
 from support.postgres import PASSWORD, Schema, Server
+from support.tcp_proxy import TcpProxy
 from support.waiting import TEST_TIMEOUT, wait_until
 
 Open = Callable[..., PostgresJournal]
-
-
-@pytest.fixture
-def machine(schema: Schema, tmp_path: Path) -> Iterator[Open]:
-    """Opens the journal as the machine of that name would."""
-    opened: list[PostgresJournal] = []
-
-    def open_journal(name: str = "one", url: str = schema.url) -> PostgresJournal:
-        opened.append(PostgresJournal.connect(url, str(tmp_path / name), Redactor([])))
-        return opened[-1]
-
-    yield open_journal
-    for journal in opened:
-        journal.close()
 
 
 def start(code: str, *arguments: str) -> "subprocess.Popen[str]":
@@ -168,6 +157,26 @@ def test_a_statement_that_is_sent_again_returns_its_first_result(schema: Schema)
     assert schema.rows("SELECT count(*) FROM kitbag_records") == [(1,)]
 
 
+def test_a_commit_whose_reply_is_lost_is_written_once(machine: Open, schema: Schema, postgres: Server) -> None:
+    with TcpProxy(postgres.port) as proxy:
+        journal = machine(url=schema.url.replace(f":{postgres.port}/", f":{proxy.port}/"))
+        assert journal.append("s", "k", 1) == 1
+        proxy.drop_replies = True
+        writing = threading.Thread(target=journal.append, args=("s", "k", 2))
+        writing.start()
+        # The statement arrived and was committed; nobody heard of it.
+        wait_until(lambda: schema.rows("SELECT count(*) FROM kitbag_records") == [(2,)])
+        assert proxy.dropped.wait(TEST_TIMEOUT)
+        proxy.cut()
+        assert [record.body for record in journal.read("s")] == [1]
+        assert writing.is_alive()
+        proxy.restore()
+        writing.join(TEST_TIMEOUT)
+        assert journal.append("s", "k", 3) == 3
+        assert bodies(journal) == [1, 2, 3]
+        assert schema.rows("SELECT count(*) FROM kitbag_records") == [(3,)]
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGQUIT, marks=long)])
 def test_while_the_server_restarts_reads_go_on_the_loop_runs_and_writes_wait(
     machine: Open, postgres: Server, how: signal.Signals
@@ -246,6 +255,26 @@ def test_a_mirror_that_is_gone_or_damaged_is_fetched_again(machine: Open, tmp_pa
         again = machine()
         assert bodies(again) == list(range(300))
         again.close()
+
+
+def test_a_full_disk_under_the_mirror_loses_nothing_and_reading_says_why(
+    machine: Open, schema: Schema, postgres: Server
+) -> None:
+    journal = machine()
+    journal.append("s", "k", 1)
+    [[pages]] = journal._mirror._writer.execute("PRAGMA page_count").fetchall()
+    for connection in (journal._mirror._writer, journal._file.writer):
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+    text = "x" * 100_000
+    assert journal.append("s", "k", text) == 2  # it is in the database
+    with pytest.raises(StoreError, match="full") as caught:
+        list(journal.read("s"))
+    assert "disk space" in caught.value.fix
+    assert schema.rows("SELECT count(*) FROM kitbag_records") == [(2,)]
+    for connection in (journal._mirror._writer, journal._file.writer):
+        connection.execute("PRAGMA max_page_count = 1000000")
+    assert journal.append("s", "k", 3) == 3
+    assert bodies(journal) == [1, text, 3]
 
 
 def test_a_database_from_a_backup_replaces_what_the_mirror_has(machine: Open, schema: Schema, postgres: Server) -> None:
@@ -350,6 +379,131 @@ def test_several_that_come_first_at_once_create_the_tables_once(schema: Schema, 
     ]
     finish(writers)
     assert schema.rows("SELECT count(*) FROM kitbag_records") == [(4,)]
+
+
+# Servers and URLs of many kinds
+
+
+def test_a_pool_that_shares_connections_between_clients_is_enough(
+    machine: Open, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a pool by transaction: before each statement, nothing is left of the session."""
+    connected = Database._connected
+
+    def forgetful(database: Database) -> "psycopg.Connection[object]":
+        connection = connected(database)
+        if connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            connection.execute("DISCARD ALL")
+        return connection
+
+    monkeypatch.setattr(Database, "_connected", forgetful)
+    one, two = machine("one"), machine("two")
+    assert one.append("s", "k", 1) == 1
+    assert two.wait(0, TEST_TIMEOUT)  # without notifications, by looking
+    assert two.append_once("key", "s", "k", 2) == 2
+    assert bodies(one) == bodies(two) == [1, 2]
+    assert one.delete(["s"], [], [], []) == 2
+    assert bodies(two) == []
+
+
+@pytest.mark.parametrize("kind", ["socket", "escaped socket", "several hosts", "short timeouts", "odd password"])
+def test_a_url_of_any_kind_works(
+    machine: Open, schema: Schema, postgres: Server, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    port, options = postgres.port, f"options=-csearch_path%3D{schema.name}"
+    folder = str(postgres.data.parent)
+    odd = "p@ss:w/rd?#[%]&= ü"
+    if kind == "odd password":
+        postgres.run(f"CREATE ROLE r{schema.name} LOGIN SUPERUSER PASSWORD '{odd}'")
+    url = {
+        "socket": f"postgresql://kitbag:{PASSWORD}@/postgres?host={folder}&port={port}&{options}",
+        "escaped socket": f"postgresql://kitbag:{PASSWORD}@{folder.replace('/', '%2F')}:{port}/postgres?{options}",
+        "several hosts": f"postgresql://kitbag:{PASSWORD}@127.0.0.1:1,127.0.0.1:{port}/postgres"
+        f"?target_session_attrs=read-write&sslmode=disable&{options}",
+        "short timeouts": f"{schema.url}%20-cstatement_timeout%3D9s%20-cdefault_transaction_isolation%3Dserializable",
+        "odd password": f"postgresql://r{schema.name}:{quote(odd, safe='')}@127.0.0.1:{port}/postgres?{options}",
+    }[kind]
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    journal = machine(url=url)
+    assert journal.append("s", "ü", {"text": "ü"}) == 1
+    assert odd not in journal.database.name
+    assert journal.database._connected().execute("SHOW statement_timeout").fetchall() == [("0",)]
+    journal.close()
+    if kind == "odd password":
+        postgres.run(f"DROP OWNED BY r{schema.name}", f"DROP ROLE r{schema.name}")
+
+
+@pytest.mark.parametrize(
+    ("addition", "problem", "fix"),
+    [
+        ("&sslmode=require", "SSL", "check sslmode and the certificates"),
+        ("&colour=red", "the database URL has an unknown option: colour", "write it as postgresql://"),
+        ("&sslpassword=CANARY-pw&x=1", "unknown option: x", ""),
+    ],
+)
+def test_options_of_a_url_that_do_not_fit_are_named(
+    machine: Open, schema: Schema, addition: str, problem: str, fix: str
+) -> None:
+    with pytest.raises(StoreError) as caught:
+        machine(url=schema.url + addition)
+    assert problem in caught.value.problem
+    assert fix in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:CANARY%zz@h/d",
+        "postgresql://u:CANARY@127.0.0.1:1/d?colour=1",
+        "postgresql://u:CANARY@[::1/d",
+        "postgresql://u:CANARY@127.0.0.1:1/d?sslpassword=CANARY",
+        "postgresql://u@127.0.0.1:1/d?password=CANARY",
+        "postgresql://u:a@b:CANARY@127.0.0.1:1/d",
+        "postgresql://u:CANARY@127.0.0.1:99999999/d",
+    ],
+)
+def test_a_password_is_in_no_error_and_no_traceback(machine: Open, url: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        machine(url=url)
+    text = "".join(traceback.format_exception(caught.value)) + caught.value.fix
+    shown = "\n".join(line for line in text.split("\n") if "machine(url=" not in line)
+    assert "CANARY" not in shown
+
+
+def test_a_server_without_free_connections_is_a_clear_error_and_writes_wait_for_one(
+    machine: Open, schema: Schema, postgres: Server
+) -> None:
+    role = f"r{schema.name}"
+    postgres.run(
+        f"CREATE ROLE {role} LOGIN PASSWORD 'pw' CONNECTION LIMIT 1", f"GRANT ALL ON SCHEMA {schema.name} TO {role}"
+    )
+    url = postgres.url(schema.name, role, "pw")
+    one = machine(url=url)
+    with pytest.raises(StoreError, match=r"has no free connection: .*too many connections for role") as caught:
+        machine("two", url=url)
+    assert "max_connections" in caught.value.fix
+    assert one.append("s", "k", 1) == 1
+    one.close()
+    postgres.run(f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_what_listeners_are_told_is_not_stored(machine: Open) -> None:
+    one, two = machine("one"), machine("two")
+    wait_until(lambda: two._following._connection is not None, "the follower does not connect")
+    for number in range(20):
+        one.append("s", "k", number)
+    assert two.wait(19, TEST_TIMEOUT)
+    connection = two._following._connection
+    assert connection is not None
+    assert not connection._notifies_backlog
+
+
+def test_processes_that_ended_leave_nothing_behind(machine: Open, schema: Schema) -> None:
+    for name in ("one", "two"):
+        journal = machine(name)
+        journal.append("s", "k", 1)
+        journal.close()
+    assert schema.rows("SELECT count(*) FROM kitbag_writers") == [(0,)]
 
 
 # The program

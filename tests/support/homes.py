@@ -40,7 +40,7 @@ class Home:
         wanted = Options(directory=str(self.world.workspace), **options)
         async with (
             asyncio.timeout(TEST_TIMEOUT),
-            Agent(options=wanted, provider=self.model, patience=RetryPolicy(first_wait=0.001)) as agent,
+            Agent(options=wanted, provider=self.model, retry_policy=RetryPolicy(first_wait=0.001)) as agent,
         ):
             yield agent
 

@@ -43,8 +43,10 @@ class House:
         given = Options(directory=str(self.world.workspace), **options)
         ended: RunEnded | None = None
         async with asyncio.timeout(TEST_TIMEOUT):
-            patience = RetryPolicy(first_wait=0.001)
-            async with Agent(model, options=given, provider=self.model, approver=approver, patience=patience) as agent:
+            retry_policy = RetryPolicy(first_wait=0.001)
+            async with Agent(
+                model, options=given, provider=self.model, approver=approver, retry_policy=retry_policy
+            ) as agent:
                 self.agent, self.session = agent, agent.session.id
                 for request in requests:
                     async with agent.run(request) as run:

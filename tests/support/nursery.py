@@ -8,6 +8,8 @@ import importlib
 import json
 import os
 import sys
+import time
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 if __name__ == "__main__":
@@ -17,20 +19,41 @@ from kitbag.agent.session import new_session_id
 from kitbag.assembly.open_store import open_store
 from kitbag.store import fault_points
 from kitbag.store.redaction import Redactor
+from kitbag.tasks import version
 from kitbag.tasks.board import Board
 from kitbag.tasks.task import TaskRequest
 from kitbag.tasks.worker import run_worker
 from support.warm import forget_sandbox, warm_up
 
 
+def _set_clock(seconds: float) -> None:
+    """Of this process: as on a machine whose clock is that much ahead."""
+
+    class Shifted(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return datetime.now(tz) + timedelta(seconds=seconds)
+
+    real = time.time
+    time.time = lambda: real() + seconds
+    for module in [one for name, one in sys.modules.items() if name.startswith("kitbag")]:
+        if getattr(module, "datetime", None) is datetime:
+            module.datetime = Shifted  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def _work(given: dict[str, Any]) -> None:
     home = given["environment"]["KITBAG_HOME"]
     if given["kind"] == "worker":
+        if given.get("version"):
+            version.__version__ = given["version"]
+        if given.get("clock"):
+            _set_clock(given["clock"])
         run_worker(
             home,
             idle_seconds=given["idle"],
             max_concurrent=given["at_once"],
             queues=given.get("queues", ()),
+            limits=given.get("limits", {}),
             log=lambda text: print(text, flush=True),
         )
         return

@@ -21,6 +21,7 @@ from support.needs import missing
 from support.waiting import wait_until
 
 PASSWORD = "hunter2-canary-pw"
+UNSYNCED = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "shared_buffers": "16MB"}
 
 
 def program_folders() -> list[Path]:
@@ -35,7 +36,8 @@ def program_folders() -> list[Path]:
 class Server:
     """Runs as `nobody` if the tests run as root, because PostgreSQL refuses that."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: dict[str, str] = UNSYNCED) -> None:
+        self._settings = settings
         # Not in pytest's folder, which belongs to the user alone and may be removed by another run.
         base = Path(tempfile.mkdtemp(prefix="kitbag-postgres-"))
         self.data = base / "data"
@@ -81,12 +83,9 @@ class Server:
         settings = {
             "port": self.port,
             "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": "",
-            "fsync": "off",
-            "full_page_writes": "off",
-            "synchronous_commit": "off",
+            "unix_socket_directories": self.data.parent,
             "max_connections": 300,
-            "shared_buffers": "16MB",
+            **self._settings,
         }
         command = [self.folder / "postgres", "-D", self.data]
         for name, value in settings.items():

@@ -5,6 +5,8 @@ PostgreSQL is `long`, except in tests/store/test_postgres_journal.py.
 """
 
 import os
+import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,3 +37,21 @@ def use_postgres(schema: "Schema", monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Journal, "open", classmethod(open_journal))
     monkeypatch.setenv(DATABASE_URL_VARIABLE, schema.url)
+    for name in ("_commit_batch", "delete", "catch_up", "fetch", "check_lease"):
+        monkeypatch.setattr(PostgresJournal, name, _off_loop(getattr(PostgresJournal, name)))
+
+
+def _off_loop(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Whoever calls it blocks for a round trip, so Kitbag must not call it on an event loop; tests may."""
+    from kitbag.store.postgres_journal import is_event_loop_running
+
+    def checked(journal: Journal, *values: Any) -> Any:
+        if is_event_loop_running():
+            callers = [frame.filename for frame in traceback.extract_stack()[:-1]]
+            outside = [
+                name for name in callers if not name.endswith(("/store/journal.py", "/store/postgres_journal.py"))
+            ]
+            assert "/src/kitbag/" not in outside[-1], "".join(traceback.format_stack()[-8:])
+        return method(journal, *values)
+
+    return checked

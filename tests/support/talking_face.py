@@ -99,7 +99,7 @@ async def talking(
     scripted = Scripted(Script([Rule([Step(text=one) if isinstance(one, str) else one for one in steps])]))
     given = Options(directory=str(world.workspace), model=model, **{"trust_workspace": True, **options})
     played = face or TalkingFace(plain=True)
-    provider, patience = (None if model else scripted), RetryPolicy(first_wait=0.001)
+    provider, retry_policy = (None if model else scripted), RetryPolicy(first_wait=0.001)
     async with asyncio.timeout(TEST_TIMEOUT):
-        async with Agent(options=given, provider=provider, approver=approver, patience=patience) as agent:
+        async with Agent(options=given, provider=provider, approver=approver, retry_policy=retry_policy) as agent:
             yield Talk(world, Chat(played, agent, lambda other: Agent(options=other)), played, scripted)

@@ -5,6 +5,7 @@ import ctypes
 import os
 import struct
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,12 +89,9 @@ def listed(outcome: ToolOutput) -> list[str]:
     return [line for line in text_of(outcome).splitlines() if not line.startswith(("[", "No "))]
 
 
-_STAYING = ("kitbag.processes.supervisor", "chromium", "playwright", "postgres", "pgserver")
-
-
 def children() -> set[int]:
-    """Processes that this one has started and that still run, from all its threads. Without those that stay: the
-    server that forks supervisors, and the browser and the database that tests share."""
+    """Processes that this one has started during the current test and that still run, from all its threads. Without the
+    server that forks supervisors, and the browser and the database that tests share: those stay."""
     found: set[int] = set()
     for thread in os.listdir("/proc/self/task"):
         try:
@@ -102,6 +100,16 @@ def children() -> set[int]:
         except OSError:
             continue
     return {pid for pid in found if _runs(pid) and not any(name in _arguments(pid) for name in _STAYING)}
+
+
+_STAYING = ("kitbag.processes.supervisor", "chromium", "playwright", "postgres", "pgserver", "nursery.py", "forked.py")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_started_at = {"test": 0.0}
+
+
+def note_test_start() -> None:
+    """For conftest."""
+    _started_at["test"] = time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _arguments(pid: int) -> str:
@@ -113,12 +121,12 @@ def _arguments(pid: int) -> str:
 
 
 def _runs(pid: int) -> bool:
-    """One that has ended and was not waited for does not; the nursery of other tests is no child of ours."""
+    """Started since the test has, and not ended: one that nobody waited for yet has ended."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state != "Z" and b"nursery.py" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return False
+    return fields[0] != "Z" and (int(fields[19]) + 1) / _TICKS >= _started_at["test"]
 
 
 def resident() -> int:

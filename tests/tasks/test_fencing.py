@@ -15,7 +15,11 @@ from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board, begin_key, end_key
 from kitbag.tasks.owner import this_process
 from kitbag.tasks.task import TaskRequest, TaskResult
+from support import needs
 from support.fleets import Fleet
+from support.matrix import long
+from support.network_hosts import NetworkHost
+from support.tcp_proxy import TcpProxy
 from support.workshop import call
 
 both_stores = pytest.mark.usefixtures("store")
@@ -103,6 +107,89 @@ def test_a_worker_that_was_frozen_and_revived_writes_nothing_and_its_step_is_rep
     assert fleet.session_kinds(task_id) == before
     assert "more" not in effects.read_text()
     assert workshop.task(task_id) == ended
+
+
+def test_a_worker_that_is_cut_off_from_the_database_starts_nothing_more_and_writes_nothing_later(fleet: Fleet) -> None:
+    workshop = fleet.workshop
+    effects = workshop.world.workspace / "effects"
+    workshop.script(call("Bash", "b1", command=WAIT), call("Bash", "b2", command="echo more >> effects"), {"text": "x"})
+    task_id = workshop.put()
+    with TcpProxy(fleet.schema.server.port) as proxy:
+        fleet.worker("one", port=proxy.port)
+        workshop.until(effects.exists, "the command did not begin")
+        proxy.cut()
+        fleet.worker("two")
+        workshop.until(lambda: workshop.task(task_id).is_finished, "nobody took it over")
+        ended = workshop.task(task_id)
+        assert (ended.status, ended.run) == ("interrupted", 2)
+        before = fleet.session_kinds(task_id)
+        (workshop.world.workspace / "go").touch()
+        proxy.restore()
+        workshop.until(lambda: "taken over or ended" in Path(fleet.log("one")).read_text(), "it was not refused")
+    assert (fleet.session_kinds(task_id), workshop.task(task_id)) == (before, ended)
+    assert "more" not in effects.read_text()
+
+
+@long
+def test_a_host_whose_network_fails_loses_its_task_to_another_host_and_does_nothing_more(fleet: Fleet) -> None:
+    needs.bubblewrap()
+    workshop = fleet.workshop
+    effects = workshop.world.workspace / "effects"
+    workshop.script(call("Bash", "b1", command=WAIT), call("Bash", "b2", command="echo more >> effects"), {"text": "x"})
+    task_id = workshop.put()
+    words = ("worker", "--queue", "fleet", "--idle", "600")
+    with (
+        NetworkHost("one") as one,
+        NetworkHost("two") as two,
+        TcpProxy(fleet.schema.server.port, one.gateway) as first,
+        TcpProxy(fleet.schema.server.port, two.gateway) as second,
+    ):
+        environments = [
+            {name: value.replace("127.0.0.1", host.gateway) for name, value in fleet.environment(*who).items()}
+            for host, who in ((one, ("one", first.port)), (two, ("two", second.port)))
+        ]
+        one.start(environments[0], fleet.log("one"), *words)
+        workshop.until(effects.exists, "the command did not begin")
+        one.unplug()
+        two.start(environments[1], fleet.log("two"), *words)
+        workshop.until(lambda: workshop.task(task_id).is_finished, "nobody took it over")
+        ended = workshop.task(task_id)
+        assert (ended.status, ended.run) == ("interrupted", 2)
+        assert ended.owner is not None
+        assert ended.owner.machine.startswith("two/")
+        before = fleet.session_kinds(task_id)
+        (workshop.world.workspace / "go").touch()  # nobody could end the command of the first host
+        workshop.until(lambda: "done" in effects.read_text())
+        one.plug_in()
+        workshop.until(lambda: "taken over or ended" in Path(fleet.log("one")).read_text(), "it was not refused")
+    assert (fleet.session_kinds(task_id), workshop.task(task_id)) == (before, ended)
+    assert effects.read_text().split() == ["begun", "done"]
+
+
+@long
+def test_clocks_that_differ_by_days_change_nothing(fleet: Fleet) -> None:
+    workshop = fleet.workshop
+    effects = workshop.world.workspace / "effects"
+    workshop.script(call("Bash", "b1", command=WAIT), {"text": "ok"})
+    fleet.set_lease(5.0)
+    task_id = workshop.put()
+    ahead = fleet.worker("ahead", clock=3 * 86_400, at_once=1)
+    workshop.until(effects.exists, "the command did not begin")
+    fleet.worker("behind", clock=-3 * 86_400)
+    other = workshop.put()
+    workshop.until(lambda: len(effects.read_text().split()) > 1)
+    # More than a lease passes while both live.
+    [[later]] = fleet.schema.rows("SELECT clock_timestamp() + interval '6 seconds'")
+    renewed = f"SELECT count(*) FROM kitbag_writers WHERE process IS NOT NULL AND at > '{later}'"
+    workshop.until(lambda: fleet.schema.rows(renewed)[0][0] >= 2)
+    assert [workshop.task(one).run for one in (task_id, other)] == [1, 1]
+    os.kill(ahead, signal.SIGSTOP)
+    workshop.until(lambda: workshop.task(task_id).is_finished, "nobody took it over")
+    assert (workshop.task(task_id).status, workshop.task(task_id).run) == ("interrupted", 2)
+    (workshop.world.workspace / "go").touch()
+    workshop.until(lambda: workshop.task(other).is_finished)
+    assert (workshop.task(other).status, workshop.task(other).run) == ("completed", 1)
+    assert all(one["oldest_seconds"] >= 0 for one in workshop.world.json("fleet", "status")["queues"])
 
 
 def test_a_worker_on_another_machine_is_judged_by_its_lease_and_its_tasks_go_on_once(fleet: Fleet) -> None:

@@ -2,15 +2,21 @@
 
 import asyncio
 import json
+import time
 from collections import Counter
 
 import msgspec
+import pytest
 
 from conftest import World
-from kitbag.tasks.fleet import read_fleet
+from kitbag.store.api_keys import store_key
+from kitbag.tasks import board
+from kitbag.tasks.fleet import QueueStatus, read_fleet
+from kitbag.tasks.task import Task, timestamp
+from kitbag.tools.delegation import QueueOptions
 from support.fleets import Fleet
 from support.matrix import rounds
-from support.workshop import call
+from support.workshop import Workshop, call
 
 
 def test_tasks_of_a_shared_queue_run_once_whoever_is_killed(fleet: Fleet) -> None:
@@ -94,3 +100,83 @@ def test_without_a_database_there_is_one_queue_and_no_named_one(world: World) ->
     assert world.json("fleet", "status") == {"workers": [], "queues": []}
     refused = world.run("worker", "--queue", "x")
     assert (refused.returncode, "needs a shared database" in refused.stderr) == (2, True)
+
+
+def test_a_task_waits_for_a_worker_that_has_a_key_for_its_provider(fleet: Fleet) -> None:
+    workshop = fleet.workshop
+    workshop.script({"text": "Done."})
+    given = QueueOptions(providers=("anthropic", "scripted"))
+    made = workshop.board.create(
+        "aaaa00000001", "agent", workshop.wish(), root="r", parent="", depth=1, background=True, queueing=given
+    )
+    task_id = asyncio.run(made).id
+    assert "a worker of its queue" in workshop.world.json("tasks", "show", task_id)["waits_for"]
+    worker = fleet.worker("one")
+    workshop.until(lambda: read_fleet(workshop.board).workers)
+    assert "a worker with an API key for anthropic" in workshop.world.ok("tasks", "show", task_id)
+    assert "the oldest task waits for a worker with an API key for anthropic" in workshop.world.ok("fleet", "status")
+    other = workshop.put()
+    workshop.until_status(other, "completed")
+    assert workshop.task(task_id).status == "queued"
+    store_key(fleet.home("one"), "ANTHROPIC_API_KEY", "test-key")
+    workshop.until_status(task_id, "completed")
+    workshop.nursery.kill(worker)
+
+
+def test_workers_together_respect_the_limit_of_a_queue_and_start_scheduled_tasks(fleet: Fleet) -> None:
+    workshop = fleet.workshop
+    waits = "echo x >> effects; while [ ! -e go ]; do sleep 0.02; done"
+    workshop.script(call("Bash", "b1", command=waits), {"text": "Done."})
+    tasks = [workshop.put() for _ in range(4)]
+    for name in ("one", "two"):
+        fleet.worker(name, limits={"fleet": 2})
+    workshop.until(lambda: [workshop.task(one).status for one in tasks].count("running") == 2)
+    later = put_at(workshop, "aaaa00000001", time.time() + 86_400)
+    soon = put_at(workshop, "aaaa00000002", time.time() + 1)
+    assert later.shown_status == "scheduled"
+    workshop.until(lambda: timestamp() > soon.not_before)
+
+    def seen() -> QueueStatus:
+        return next(one for one in read_fleet(workshop.board).queues if one.name == "fleet")
+
+    workshop.until(lambda: "the queue runs 2 at once" in seen().waits_for)
+    assert (seen().queued, seen().scheduled, seen().running) == (3, 1, 2)
+    (workshop.world.workspace / "go").touch()
+    workshop.until(lambda: all(workshop.task(one).is_finished for one in (*tasks, soon.id)))
+    assert workshop.task(soon.id).started >= soon.not_before
+    assert workshop.task(later.id).status == "queued"
+
+
+def put_at(workshop: Workshop, task_id: str, seconds: float) -> Task:
+    given = QueueOptions(not_before=timestamp(seconds))
+    made = workshop.board.create(
+        task_id, "agent", workshop.wish(), root="r", parent="", depth=1, background=True, queueing=given
+    )
+    return asyncio.run(made)
+
+
+def test_a_worker_waits_for_a_scheduled_task_instead_of_exiting(workshop: Workshop) -> None:
+    workshop.script({"text": "Done."})
+    task = put_at(workshop, "aaaa00000001", time.time() + 1)
+    workshop.work()
+    ended = workshop.task(task.id)
+    assert (ended.status, ended.started >= task.not_before) == ("completed", True)
+
+
+def test_a_task_of_a_newer_kitbag_waits_for_a_worker_of_that_version_and_keeps_nothing_else_waiting(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop = fleet.workshop
+    workshop.script({"text": "Done."})
+    with monkeypatch.context() as newer:
+        newer.setattr(board, "kitbag_version", lambda: "99.1")
+        waiting = workshop.put()
+    older = workshop.put()
+    assert workshop.nursery.wait(fleet.worker("one", idle=0)) == 0
+    assert [workshop.task(one).status for one in (waiting, older)] == ["queued", "completed"]
+    [queue] = [one for one in workshop.world.json("fleet", "status")["queues"] if one["name"] == "fleet"]
+    assert (queue["queued"], queue["needs_version"]) == (1, "99.1")
+    assert "queue fleet: a task waits for a worker of Kitbag 99.1" in workshop.world.ok("fleet", "status")
+    # Whoever runs that version finds it.
+    workshop.nursery.wait(fleet.worker("two", idle=0, version="99.1"))
+    assert workshop.task(waiting).status == "completed"

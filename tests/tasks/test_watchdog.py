@@ -1,4 +1,4 @@
-"""A watchdog warns before it acts, and each phase has a patience of its own."""
+"""A watchdog warns before it acts, and each phase has a timeout of its own."""
 
 import pytest
 

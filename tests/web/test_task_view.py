@@ -15,6 +15,7 @@ from support.waiting import wait_until
 
 if TYPE_CHECKING:
     from support.browser import Chromium, Tab, WebProgram
+    from support.postgres import Schema
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><b>bold</b>"
 SCRIPT: dict[str, Any] = {
@@ -183,3 +184,22 @@ def test_an_answered_request_is_not_asked_again_by_a_late_reader(house: World) -
         questions.update(pending, str)
         assert questions.to_json() == []
         assert asyncio.run(questions.answer(shown["id"], FormAnswer(("y",)), queue)) == "stale"
+
+
+def test_the_fleet_is_shown_where_machines_share_a_store(world: World, chromium: "Chromium", schema: "Schema") -> None:
+    with page(world, chromium) as (tab, _):
+        tab.until_seen("No tasks in this directory yet")
+        assert not tab.page.locator(".task-fleet").is_visible()
+    world.env["KITBAG_DATABASE_URL"] = schema.url
+    world.env["KITBAG_HOME"] = str(world.home / ".kitbag")
+    world.env["KITBAG_MODEL"] = f"scripted:{world.write('~/script.json', json.dumps(SCRIPT))}"
+    world.run("config", "set", "tasks.queue", "build")
+    in_background(world, "Wait long")
+    with page(world, chromium) as (tab, _):
+        workers = tab.page.get_by_role("region", name="Workers")
+        workers.get_by_text("build").wait_for()
+        queues = tab.page.get_by_role("region", name="Queues")
+        queues.get_by_role("row").filter(has_text="build").wait_for()
+        tab.page.locator(".task-row").first.click()
+        tab.page.get_by_role("tab", name="Output").wait_for()
+        assert not tab.page.locator(".task-fleet").is_visible()

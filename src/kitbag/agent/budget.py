@@ -4,6 +4,7 @@ Used by loop and compact. A model call is debited before it is sent and settled 
 records of the journal, so caps hold across processes and resumes, and a call that a crash interrupted stays debited.
 """
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -220,6 +221,11 @@ async def ask_within_budget(
     is_shortened = debit.max_output < request.max_output
     if is_shortened:
         request = msgspec.structs.replace(request, max_output=debit.max_output)
+    try:
+        taken = await config.rate_limiter.wait(expected_input, emit) if config.rate_limiter is not None else 0
+    except asyncio.CancelledError:
+        await asyncio.shield(budget.release(debit))
+        raise
     config.on_request()
     try:
         reply = await ask_model(config.provider, request, emit, retry_policy, text_parts)
@@ -227,6 +233,8 @@ async def ask_within_budget(
         if not error.partial and error.kind != "cut":
             await budget.release(debit)
         raise
+    if config.rate_limiter is not None:
+        await config.rate_limiter.settle(taken, reply.usage)
     if reply.usage != Usage():  # otherwise the estimate stays
         await budget.settle(debit, reply.usage, config.price(reply.usage))
     return reply, is_shortened

@@ -5,7 +5,6 @@ Used by `kitbag context`, `/context` and bench/savings. The pieces add up to all
 the wire protocol adds, such as ids and signatures, is not counted.
 """
 
-import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,10 +20,8 @@ from kitbag.models.provider import ToolSpec
 from kitbag.text.tokens import estimate_tokens
 
 _IMAGE_TOKENS: Final = 1_600
-_SKILL_STUB = re.compile(
-    r"\[The skill (.+?) was (?:shown here until the next user message|here and has been unloaded)\.\]"
-)
-_SKILL_BLOCK = re.compile(r'<skill-invocation name="([^"]*)"')
+_SKILL_STUB = r"\[The skill (.+?) was (?:shown here until the next user message|here and has been unloaded)\.\]"
+_SKILL_BLOCK = r'<skill-invocation name="([^"]*)"'
 # Files, folders and agents mentioned with `@`, and commands run with `!`. Their text can't open or close such a block.
 _MENTION_BLOCK = re.compile(
     r'^<mentioned-(file|folder|agent|command) (?:path|name)="([^"\n]*)"[^\n>]*?(?: images="(\d{1,3})")?>$', re.MULTILINE
@@ -210,9 +207,9 @@ def _split_part(
 
 def split_user_text(text: str) -> Iterator[tuple[str, str, str]]:
     """Yields (kind, name, text) for a user message: what the user wrote and what Kitbag attached to it."""
-    if stub := _SKILL_STUB.fullmatch(text):
+    if stub := re.fullmatch(_SKILL_STUB, text):
         yield "stub", stub[1], text
-    elif block := _SKILL_BLOCK.match(text):
+    elif block := re.match(_SKILL_BLOCK, text):
         yield "one-message", block[1], text
     elif text.startswith("<conversation-summary>"):
         yield "summary", "", text
@@ -246,6 +243,10 @@ class _Mention(msgspec.Struct, frozen=True, kw_only=True):
 
 def _find_mention_blocks(text: str) -> Iterator[_Mention]:
     """Takes linear time, even for blocks without an end tag."""
+    if "<mentioned-" not in text:
+        return
+    from html import unescape
+
     position = 0
     unclosed_kinds: set[str] = set()
     while (opening := _MENTION_BLOCK.search(text, position)) is not None:
@@ -258,7 +259,7 @@ def _find_mention_blocks(text: str) -> Iterator[_Mention]:
         position = end + len(closing)
         while text.startswith("\n", position):
             position += 1
-        name = html.unescape(opening[2])
+        name = unescape(opening[2])
         label = {"agent": f"agent {name}", "command": f"! {name}"}.get(kind, name)
         yield _Mention(start=opening.start(), end=position, name=label, image_count=int(opening[3] or 0))
 
@@ -271,11 +272,11 @@ def _list_image_names(text: str) -> list[str]:
 def _classify_result(
     result: ToolResult, text: str, call: ToolCall | None, skills_by_call: dict[str, str]
 ) -> tuple[str, str]:
-    if stub := _SKILL_STUB.fullmatch(text):
+    if stub := re.fullmatch(_SKILL_STUB, text):
         return "stub", stub[1]
     tool = call.name if call is not None else ""
     if tool == "Skill" and call is not None and not result.is_error:
-        block = _SKILL_BLOCK.match(text)
+        block = re.match(_SKILL_BLOCK, text)
         return "skill", skills_by_call.get(result.call_id) or (
             block[1] if block else str(call.arguments.get("skill", ""))
         )

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from kitbag.agent.rate_limit import RateLimiter
 from kitbag.messages import Usage
 from kitbag.models.provider import Provider
 
@@ -34,3 +35,4 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     effort: str = ""
     on_request: Callable[[], None] = lambda: None
     """Called when a request is about to be sent."""
+    rate_limiter: RateLimiter | None = None

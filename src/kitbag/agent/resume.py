@@ -3,6 +3,7 @@
 Used by assembly and by everything that inspects sessions. Session itself interprets the records.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from kitbag.agent.session import CONVERSATION_KINDS, REWOUND, STREAM_PREFIX, Session, new_session_id
-from kitbag.agent.session_records import SessionHeader
+from kitbag.agent.session_records import SessionHeader, SessionTotals
 from kitbag.errors import KitbagError, NotFoundError
 from kitbag.store.journal import Journal, JournalRecord
 from kitbag.store.private_files import StoreError
@@ -43,6 +44,15 @@ def resume(journal: Journal, session_id: str, until: int | None = None) -> Sessi
         raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list --all`")
     session.messages()
     return session
+
+
+def read_totals(journal: Journal, session_id: str) -> SessionTotals:
+    """What a session has spent, up to a damaged record; nothing if it has not started. Fetches no messages."""
+    session = Session(journal, session_id)
+    with contextlib.suppress(*DAMAGE_ERRORS):
+        for record in _read_all_records(journal, session_id, brief=True):
+            session.apply_spending(record)
+    return session.totals
 
 
 class SessionReplay:
@@ -80,12 +90,14 @@ def read_session_records(journal: Journal, session_id: str) -> Iterator[JournalR
     return (record for record in _read_all_records(journal, session_id) if _is_kept(record, kept))
 
 
-def _read_all_records(journal: Journal, session_id: str, until: int | None = None) -> Iterator[JournalRecord]:
-    for record in journal.read(STREAM_PREFIX + session_id):
+def _read_all_records(
+    journal: Journal, session_id: str, until: int | None = None, *, brief: bool = False
+) -> Iterator[JournalRecord]:
+    for record in journal.read(STREAM_PREFIX + session_id, brief=brief):
         if until is not None and record.seq > until:
             return
         if origin := _find_origin(record):
-            yield from _read_all_records(journal, *origin)
+            yield from _read_all_records(journal, *origin, brief=brief)
         yield record
 
 

@@ -26,12 +26,20 @@ Work = Callable[[Emit], Awaitable[RunEnded]]
 
 
 class Run:
-    def __init__(self, session: Session, started: RunStarted, work: Work, inbox: Inbox | None = None) -> None:
-        """`inbox`: that of the agent; by default the session's own."""
+    def __init__(
+        self,
+        session: Session,
+        started: RunStarted,
+        work: Work,
+        inbox: Inbox | None = None,
+        observe: Callable[[Event], None] | None = None,
+    ) -> None:
+        """`inbox`: that of the agent; by default the session's own. `observe`: gets each event at once."""
         self.session = session
         self._inbox = inbox or Inbox(session.journal, session.id)
         self._started = started
         self._work = work
+        self._observe: Callable[[Event], object] = observe or _ignore
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
         self._state: Literal["new", "working", "ending"] = "new"
@@ -75,6 +83,7 @@ class Run:
     async def __aenter__(self) -> Self:
         if self._task is not None:
             raise RuntimeError("a run handles one prompt; start another run")
+        self._observe(self._started)
         self._events.put_nowait(self._started)
         self._task = asyncio.create_task(self._supervise())
         return self
@@ -103,6 +112,7 @@ class Run:
         if isinstance(event, MessageAdded):
             self._text = event.message.text or self._text
         self._turns += isinstance(event, TurnEnded)
+        self._observe(event)
         self._events.put_nowait(event)
 
     async def _supervise(self) -> None:
@@ -127,6 +137,7 @@ class Run:
                 await run_to_completion(self._write_end(end))
         finally:
             self._end = self._end or end
+            self._observe(self._end)
             self._events.put_nowait(self._end)
             self._events.put_nowait(None)
 
@@ -145,6 +156,10 @@ class Run:
             problem, fix = (end.error, end.fix) if end.error else (error.problem, error.fix)
             end = msgspec.structs.replace(end, status="failed", error=problem, fix=fix)
         self._end = end
+
+
+def _ignore(_: Event) -> None:
+    pass
 
 
 async def _wait_for_task(task: "asyncio.Task[None]") -> None:

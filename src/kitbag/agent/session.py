@@ -310,6 +310,10 @@ class Session:
         cost = None if totals.unpriced else totals.cost
         return {"status": self.status, "turns": totals.turns, "cost": cost, "about": self.about}
 
+    def defer(self, entry: JournalEntry) -> None:
+        """Written in one commit with the next record."""
+        self._deferred_entries.append(entry)
+
     async def _write(
         self, kind: str, body: Mapping[str, Any], apply: Callable[[int], None] | None = None, *, deferred: bool = False
     ) -> None:
@@ -427,12 +431,16 @@ class Session:
 
     def apply_dropped(self, record: JournalRecord) -> None:
         """A record that a rewind dropped: what it cost is still spent, and ids of its calls are still used."""
+        self.apply_spending(record)
+        if record.kind == "reply":
+            self.calls |= {call.id: call for call in _read_message(record.body["message"]).calls}
+
+    def apply_spending(self, record: JournalRecord) -> None:
+        """Only what it cost; a brief is enough."""
         body = record.body
         if record.kind in ("reply", "compacted"):
             turns = 1 if record.kind == "reply" and not body.get("incomplete") else 0
             self._add_usage(turns, usage_from_record(body.get("usage", ())), body.get("cost"))
-        if record.kind == "reply":
-            self.calls |= {call.id: call for call in _read_message(body["message"]).calls}
 
     def _apply_user(self, message: Message, seq: int, one_turn: tuple[tuple[int, str], ...], is_steering: bool) -> None:
         self.about = self.about or about_message(message)

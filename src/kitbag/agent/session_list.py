@@ -4,7 +4,6 @@ Used for --continue, by `kitbag sessions` and by the chat. Reads the table that 
 """
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Final
 
 import msgspec
@@ -63,6 +62,8 @@ def find_session(summaries: Sequence[SessionSummary], name: str) -> SessionSumma
         raise AmbiguousError(f"several sessions start with {name[:80]!r}", f"use one of {ids}")
     if matches:
         return matches[0]
+    from difflib import get_close_matches
+
     close = get_close_matches(name[:80], [summary.id for summary in summaries], 3, 0.6)
     fix = f"did you mean {' or '.join(close)}?" if close else "list sessions with `kitbag sessions list --all`"
     raise NotFoundError(f"no session named {name[:80]!r}", fix)

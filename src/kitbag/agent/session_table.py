@@ -12,7 +12,8 @@ import msgspec
 from kitbag.agent.session_records import HEADER_FIELDS, SessionHeader, about_message
 from kitbag.errors import KitbagError
 from kitbag.library.registry import NO_PERSONA
-from kitbag.messages import message_from_json
+from kitbag.messages import Message, Text, message_from_json, message_to_json
+from kitbag.store.briefs import register_briefs
 from kitbag.store.derived_tables import (
     UNREADABLE,
     DerivedTable,
@@ -170,6 +171,42 @@ def _persona_name(persona: str) -> str:
     return "" if persona == NO_PERSONA else persona
 
 
+_BRIEF_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "user": ("suggested", "one_turn", "steering"),
+    "note": (),
+    "reply": ("usage", "cost", "model", "incomplete"),
+    "intent": ("call",),
+    "prompt": (),
+    "compacted": ("usage", "cost"),
+    "skill": ("name", "tokens", "at", "by", "digest", "call_id", "found"),
+    "result": (),
+}
+"""What machines that don't open a session get of its large records. Other kinds are sent whole."""
+
+
+def shorten_record(kind: str, body: dict[str, Any]) -> dict[str, Any] | None:
+    """The fields from which the table of sessions, totals, skill usage and undo are derived."""
+    names = _BRIEF_FIELDS.get(kind)
+    if names is None:
+        return None
+    brief = {name: body[name] for name in names if name in body}
+    try:
+        if kind == "user":
+            about = about_message(message_from_json(body["message"]))
+            brief["message"] = message_to_json(Message("user", (Text(about),)))
+        elif kind == "result":
+            brief["result"] = {name: body["result"][name] for name in ("type", "call_id", "is_error")}
+    except (KitbagError, *UNREADABLE):
+        return None  # of another version
+    return brief
+
+
+def register_session_briefs() -> None:
+    """Done when this module is imported; for processes that write records of sessions without reading them."""
+    register_briefs(STREAM_PREFIX, shorten_record)
+
+
+register_session_briefs()
 SESSION_TABLE: Final = register_table(
     DerivedTable(
         name="session_states",

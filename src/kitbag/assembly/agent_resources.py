@@ -49,6 +49,7 @@ from kitbag.tools.seen_files import SeenFiles
 from kitbag.tools.toolset import Toolset
 
 if TYPE_CHECKING:
+    from kitbag.telemetry.run_spans import RunSpans
     from kitbag.tools.delegation import Delegation
     from kitbag.tools.mcp_client.servers import McpServers
 
@@ -88,7 +89,7 @@ class AgentResources:
         approver: Approver | None = None,
         person: UserAsker | None = None,
         journal: Journal | None = None,
-        patience: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple is immutable
+        retry_policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - a NamedTuple is immutable
     ) -> None:
         """`provider` overrides the provider of `model`. Without `approver`, everything that needs approval is denied;
         without `person`, the model has no tool to ask the user."""
@@ -104,7 +105,7 @@ class AgentResources:
         self._journal_override = journal
         self._approver = approver
         self._person = person
-        self._retry_policy = patience
+        self._retry_policy = retry_policy
         self._exit_stack = AsyncExitStack()
         self.command_env: Mapping[str, str] | None = None
         """Environment variables of commands; None: those of this process."""
@@ -128,6 +129,8 @@ class AgentResources:
         self.change_lock = asyncio.Lock()
         """Held while persona, model, mode or loaded files change."""
         self._executor: Executor | None = None
+        self._spans: RunSpans | None = None
+        """Of the current or last run, if telemetry is on."""
         """Of the request that runs now."""
         self._server_tools_version = 0
         """Version of the server tools in the current toolset."""

@@ -19,6 +19,7 @@ from kitbag.agent.execute import Executor
 from kitbag.agent.inbox import Inbox, InboxMessage
 from kitbag.agent.loop import Loop
 from kitbag.agent.model_config import ContextWindow, ModelConfig
+from kitbag.agent.rate_limit import RateLimiter
 from kitbag.agent.resume import fork, resume
 from kitbag.agent.run import Run
 from kitbag.agent.session import Session, WriteUserRecord, new_session_id
@@ -48,11 +49,15 @@ from kitbag.permissions.trust.workspace_trust import check_trust
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.private_files import StoreError
+from kitbag.store.token_bucket import RateLimit
+from kitbag.telemetry.switch import ENDPOINT_SETTING, header_secrets, includes_content, open_telemetry
+from kitbag.telemetry.trace_context import SpanReference, current_span
 from kitbag.tools.base import ToolContext
 
 if TYPE_CHECKING:
     from kitbag.assembly.reload import Reloaded
     from kitbag.assembly.switch_persona import PersonaChange
+    from kitbag.telemetry.run_spans import RunSpans
 
 
 class BaseAgent(AgentResources):
@@ -80,7 +85,10 @@ class BaseAgent(AgentResources):
         # In a thread: reading a long session must not stall the chat.
         self.session = await asyncio.to_thread(self._find_session, places)
         if not (self.options.resume and self.options.fork):
-            self.claim_session(places.kitbag_home)
+            last = self.journal.last(self.session.stream)
+            await self.claim_session(places.kitbag_home)
+            if self.journal.last(self.session.stream) != last:  # another machine had it open until now
+                self.session = await asyncio.to_thread(resume, self.journal, self.session.id)
         if self.options.resume:
             self.options = self.options.with_session_defaults(self.session.header)
             self.notices += restored_tool_notices(self.options)
@@ -139,7 +147,7 @@ class BaseAgent(AgentResources):
 
     # The session
 
-    def claim_session(self, kitbag_home: str) -> None:
+    async def claim_session(self, kitbag_home: str) -> None:
         """Raises InvalidError if another process has it open. A task's session belongs to whoever claimed the task."""
 
     async def _start_session(self) -> None:
@@ -149,7 +157,7 @@ class BaseAgent(AgentResources):
         )
         if self.options.resume and self.options.fork:
             self.session = await fork(self.journal, self.session, msgspec.structs.replace(header, started=""))
-            self.claim_session(self.environment.places.kitbag_home)
+            await self.claim_session(self.environment.places.kitbag_home)
         elif not self._is_resumed:
             await self.session.start(header, deferred=True)  # no message, no session
         self.skills.session_id = self.session.id
@@ -260,7 +268,11 @@ class BaseAgent(AgentResources):
             tools=self.toolset.names(),
         )
 
+        spans = self._make_spans(request)
+
         async def work(emit: Emit) -> RunEnded:
+            if spans is not None:
+                spans.make_current()
             with self.exclusive("answering another message"):
                 self.stop_loading.clear()
                 try:
@@ -271,7 +283,32 @@ class BaseAgent(AgentResources):
                 finally:
                     self._executor = None
 
-        return Run(self.session, started, work, self.inbox)
+        return Run(self.session, started, work, self.inbox, spans.observe if spans is not None else None)
+
+    def _make_spans(self, request: str) -> "RunSpans | None":
+        """For telemetry; None: it is off."""
+        self._spans = None
+        telemetry = open_telemetry(str(self.environment.library.settings.get(ENDPOINT_SETTING)))
+        if telemetry is not None:
+            from kitbag.telemetry.run_spans import RunSpans
+
+            self.journal.add_secrets(header_secrets())
+            self._spans = RunSpans(
+                telemetry.send,
+                agent=self.options.agent or "kitbag",
+                task_id=self.task_id,
+                provider=self.chosen.provider,
+                parent=self._parent_span(),
+                redact=self._redact if includes_content() else None,
+                message=request,
+            )
+        return self._spans
+
+    def _redact(self, text: str) -> str:
+        return self.journal.redactor.redact_text(text)  # which may know more secrets each time
+
+    def _parent_span(self) -> SpanReference | None:
+        return current_span()
 
     def _current_context(self) -> ToolContext:
         """Starts in the last command's directory while that is in the workspace."""
@@ -410,6 +447,16 @@ class BaseAgent(AgentResources):
 
     def _on_request(self) -> None:
         """Called when a request is about to be sent to the model."""
+        if self._spans is not None:
+            self._spans.request_model(self.chosen.model)
+
+    def _make_rate_limiter(self) -> RateLimiter | None:
+        name = self.chosen.provider
+        settings = self.sources.providers.get(name)
+        if settings is None or not (settings.requests_per_minute or settings.tokens_per_minute):
+            return None
+        limit = RateLimit(requests=settings.requests_per_minute, tokens=settings.tokens_per_minute)
+        return RateLimiter(self.journal, name, limit)
 
     def _requester_name(self) -> str:
         """As shown in an approval question."""
@@ -433,6 +480,7 @@ class BaseAgent(AgentResources):
             price=model_info.cost,
             effort=effort,
             on_request=self._on_request,
+            rate_limiter=self._make_rate_limiter(),
         )
         self.path_skills.refresh()
         executor = Executor(

@@ -19,12 +19,12 @@ _MAX_TRIMMED = 6
 # Not inside a word, an address, a path or code: `me@x.org`, `node_modules/@types`, `` `@click` ``.
 NOT_INSIDE_WORD: Final = r"(?<![A-Za-z0-9_.%+\-@/\\`])"
 _RANGE = r":(?P<{0}1>\d{{1,9}})(?:-(?P<{0}2>\d{{1,9}}))?|#L(?P<{0}3>\d{{1,9}})(?:-L?(?P<{0}4>\d{{1,9}}))?"
-_MENTION = re.compile(
+_MENTION = (
     rf"""{NOT_INSIDE_WORD}@(?:"(?P<double>[^"\n]{{1,4096}})(?:"|(?=\n|\Z))|'(?P<single>[^'\n]{{1,4096}})(?:'|(?=\n|\Z))"""
     r"""|(?P<bare>(?:\\\ |[^\s"'`<>|\\])(?:\\\ |[^\s"'`<>|]){0,4095}))"""
     rf"""(?P<range>(?:{_RANGE.format("q")})(?![\w-]))?"""
 )
-_WITH_LINE_RANGE = re.compile(rf"(?P<path>.+?)(?:{_RANGE.format('r')})")
+_WITH_LINE_RANGE = rf"(?P<path>.+?)(?:{_RANGE.format('r')})"
 _PUNCTUATION = frozenset(".,;:!?)]}>*…。、，！？；：）】」』》’”")
 _RELATIVE_PREFIXES = frozenset(("./", "../", "~/"))
 _STDIN_START = "\n\n<standard-input>\n"
@@ -55,7 +55,7 @@ def find_mentions(text: str) -> list[Mention]:
         return []
     typed = text.partition(_STDIN_START)[0] if text.rstrip().endswith("</standard-input>") else text
     mentions: list[Mention] = []
-    for match in _MENTION.finditer(typed):
+    for match in re.finditer(_MENTION, typed):
         quoted = match["double"] or match["single"]
         if quoted is not None:
             first_line, last_line = _parse_line_range(match, "q")
@@ -101,7 +101,7 @@ def bare_word(mention: Mention) -> str:
 
 
 def _split_line_range(word: str) -> Iterator[MentionTarget]:
-    match = _WITH_LINE_RANGE.fullmatch(word)
+    match = re.fullmatch(_WITH_LINE_RANGE, word)
     if match is not None:
         first, last = _parse_line_range(match, "r")
         yield MentionTarget(path=match["path"], first_line=first, last_line=last)
@@ -134,5 +134,5 @@ def _is_ambiguous(path: str) -> bool:
         path.startswith(AGENT_PREFIX)
         or path[-1] in _PUNCTUATION
         or "\\" in path
-        or _WITH_LINE_RANGE.fullmatch(path) is not None
+        or re.fullmatch(_WITH_LINE_RANGE, path) is not None
     )

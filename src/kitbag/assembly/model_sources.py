@@ -16,6 +16,7 @@ from kitbag.models.reply_limits import ReplyLimits
 from kitbag.settings import Settings
 from kitbag.store.api_keys import KEYS_FILE, read_keys
 
+_RATES: Final = ("requests_per_minute", "tokens_per_minute")
 _PROTOCOLS: Final = ("", "anthropic", "chat", "responses")
 
 
@@ -77,9 +78,17 @@ def list_key_values(sources: ModelSources) -> list[str]:
 
 
 def _parse_provider(name: str, table: dict[str, Any], file: str, problems: list[Diagnostic]) -> ProviderSettings:
-    valid: dict[str, str] = {}
+    valid: dict[str, Any] = {}
     for key, value in table.items():
-        if key not in ProviderSettings.__struct_fields__ or not isinstance(value, str):
+        if key in _RATES:
+            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+                valid[key] = value
+                continue
+            problem, fix = (
+                f"`providers.{name}.{key}` is not a non-negative integer",
+                "use a number such as 50; 0: no limit",
+            )
+        elif key not in ProviderSettings.__struct_fields__ or not isinstance(value, str):
             problem, fix = (
                 f"`providers.{name}.{key}` is unknown or not a string",
                 f"available keys: {', '.join(ProviderSettings.__struct_fields__)}",

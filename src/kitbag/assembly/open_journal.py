@@ -25,7 +25,9 @@ def open_journal(kitbag_home: str, sources: ModelSources | None = None) -> Journ
     secrets += [*list_key_values(sources), *_server_secrets(kitbag_home)]
     journal = open_store(kitbag_home, Redactor(secrets))
     if journal.is_shared:
-        journal.queue = str(load_settings(kitbag_home, ()).get("tasks.queue")) or journal.home_queue
+        settings = load_settings(kitbag_home, ())
+        journal.queue = str(settings.get("tasks.queue")) or journal.home_queue
+        journal.workspace_mode = str(settings.get("tasks.workspace"))
     return journal
 
 

@@ -38,7 +38,7 @@ from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.text.human_format import format_count
 from kitbag.views.blocks import Block, NoticeBlock, ReplyBlock, ThinkingBlock, ToolBlock, notice_block, text_block
 from kitbag.views.rendering.markdown_stream import MarkdownPiece, MarkdownStream
-from kitbag.views.run_outcome import describe_outcome, describe_wait
+from kitbag.views.run_outcome import describe_outcome
 
 _WAITING: Final = "waiting for the model"
 _MAX_DETAILS: Final = 100
@@ -279,7 +279,7 @@ class EventView:
             case Retrying(seconds=seconds, reason=reason):
                 self._update(f"{reason}; retrying in {seconds:.0f}s")
             case Waiting():
-                self._update(describe_wait(event))
+                self._update(event.line())
             case Notice():
                 self._show(notice_block(event))
             case _:

@@ -1,19 +1,20 @@
 """`kitbag agents run NAME PROMPT`: runs an agent without a session around it."""
 
-import os
 import sys
 from typing import Any
 
 import click
 
 from kitbag.cli import interruption, output
+from kitbag.cli.agents_run_each import check_each_options, each_options, run_each
 from kitbag.cli.headless import STATUS_CODES
 from kitbag.cli.library_options import json_option, library_options
 from kitbag.cli.pack_options import ALLOW_OPTIONS, pack_options, parse_budgets, parse_names, parse_pairs
+from kitbag.cli.queue_options import parse_queue_options, queue_options
 from kitbag.cli.tasks import open_board
 from kitbag.errors import UsageError
 from kitbag.events import Notice
-from kitbag.library.scopes import find_places
+from kitbag.packing.output_schema import load_output_schema
 from kitbag.tools.delegation import DelegationRequest, PackSelection, TaskReport
 
 
@@ -51,24 +52,52 @@ from kitbag.tools.delegation import DelegationRequest, PackSelection, TaskReport
     help="Set the caller's permission mode; if it is plan, the agent runs in plan mode.",
     show_default="the `permissions.mode` setting",
 )
+@click.option(
+    "--output-schema",
+    default="",
+    metavar="FILE",
+    help="Require an answer that is JSON and valid against the JSON Schema in FILE.",
+    show_default="none",
+)
+@each_options
 @click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
+@queue_options
 @pack_options
 @library_options
 @json_option
 def run(name: str, prompt: str, **options: Any) -> None:
-    """Run an agent in the foreground or background.
+    """Run an agent in the foreground or background, or one for each row of a file.
 
     In the foreground, progress goes to stderr and the answer to stdout. Exit codes are the same as for -p, and 1 if the
     result of a packed task does not meet its output requirements.
+
+    With --each, every row of the file becomes a background task, and its columns fill {{column}} in PROMPT. Results are
+    appended to a JSON Lines file as they come; the same command resumes where it stopped. Exits with 0 if all rows are
+    completed, 1 if some failed, 130 after Ctrl-C.
     """
+    check_each_options(options)
     if not prompt and not options["pack"]:
         raise UsageError("no prompt", "usage: kitbag agents run NAME 'PROMPT'")
     selection = _parse_selection(options)
     if selection != PackSelection(allow_options=ALLOW_OPTIONS) and not options["pack"]:
         raise UsageError("options for packing need a task to pack", "add --pack TASK")
+    schema = load_output_schema(options["output_schema"]) if options["output_schema"] else {}
+    request = DelegationRequest(
+        agent=name,
+        prompt=prompt,
+        background=options["background"],
+        max_turns=options["max_turns"] or 0,
+        resume=options["resume"],
+        pack=options["pack"],
+        pack_selection=selection,
+        output_schema=schema,
+        queueing=parse_queue_options(options),
+    )
     notices: list[Notice] = []
     with open_board(create=True) as board:
-        report = interruption.run_interruptible(_run_agent(board.journal, name, prompt, options, selection, notices))
+        if options["each"]:
+            sys.exit(run_each(board, request, options))
+        report = interruption.run_interruptible(_run_agent(board.journal, request, options, notices))
     if options["as_json"]:
         output.as_json({**report.to_json(), "notices": _notices_json(report, notices)})
     elif not report.is_finished:
@@ -80,12 +109,18 @@ def run(name: str, prompt: str, **options: Any) -> None:
             output.remark(output.clean(f"warning: {warning}"))
     if not report.is_finished and not options["as_json"]:
         output.remark(
-            f"running in the background; follow it with `kitbag tasks watch`"
+            f"{_describe_start(report)}; follow it with `kitbag tasks watch`"
             f" or `kitbag tasks output {report.id} --wait 600`"
         )
     elif report.is_finished and report.status != "completed" and not options["as_json"]:
         output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
     sys.exit(_exit_code(report))
+
+
+def _describe_start(report: TaskReport) -> str:
+    if report.is_existing:
+        return f"a task with this key exists and is {report.status}; nothing was started"
+    return output.clean(report.activity) if report.status == "scheduled" else "running in the background"
 
 
 def _notices_json(report: TaskReport, notices: list[Notice]) -> list[dict[str, str]]:
@@ -108,47 +143,13 @@ def _parse_selection(options: dict[str, Any]) -> PackSelection:
 
 
 async def _run_agent(
-    journal: Any, name: str, prompt: str, options: dict[str, Any], selection: PackSelection, notices: list[Notice]
+    journal: Any, request: DelegationRequest, options: dict[str, Any], notices: list[Notice]
 ) -> TaskReport:
     """`notices`: receives those of the start, which are also printed."""
-    from kitbag.assembly.environment import diagnostic_notice, untrusted_notices
-    from kitbag.assembly.run_options import Options
-    from kitbag.cli.terminal_dialog import terminal_approver
-    from kitbag.tasks.delegation import TaskDelegation
-    from kitbag.tasks.standalone_setup import load_standalone_setup
+    from kitbag.cli.agent_delegation import open_delegation
 
-    run_options = Options(
-        directory=os.getcwd(),
-        mode=options["permission_mode"],
-        trust_workspace=options["trust_workspace"],
-        allow_env=options["environment"],
-        team=options["team"],
-        persona=options["persona"],
-        extra=tuple(os.path.abspath(directory) for directory in options["dirs"]),
-    )
-    approver = terminal_approver() if not options["as_json"] else None
-    # Only a user may choose a script or another provider: it becomes the parent's model.
-    model = str(options["model"])
-    inherited = load_standalone_setup(find_places().cwd, run_options, model, None, journal, notices.append, approver)
-    notices += [*map(diagnostic_notice, inherited.environment.diagnostics), *untrusted_notices(inherited.environment)]
-    for notice in notices:
-        output.remark(output.clean(f"{notice.severity}: {notice.line()}"))
-    try:
-        delegation = TaskDelegation(lambda: inherited, "")
-        request = DelegationRequest(
-            agent=name,
-            prompt=prompt,
-            description="",
-            background=options["background"],
-            model=inherited.chosen.reference if model else "",
-            max_turns=options["max_turns"] or 0,
-            resume=options["resume"],
-            pack=options["pack"],
-            pack_selection=selection,
-        )
+    async with open_delegation(journal, request, options, notices) as (delegation, request):
         return await delegation.start(request, _print_progress)
-    finally:
-        await inherited.provider.close()
 
 
 def _print_progress(text: str) -> None:

@@ -1,11 +1,12 @@
 """`kitbag fleet`: shows the workers and queues that share a journal, drains workers and retries failed tasks."""
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kitbag.cli import output
+from kitbag.cli import interruption, output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option
 from kitbag.cli.tasks import open_board
@@ -25,48 +26,21 @@ def command() -> None:
 
 
 @command.command()
+@click.option("--watch", is_flag=True, help="Keep showing it, once a second, until Ctrl-C.")
 @json_option
-def status(as_json: bool) -> Any:
+def status(watch: bool, as_json: bool) -> Any:
     """Show workers, and what waits, runs and failed in each queue. Follow tasks with `kitbag tasks watch`."""
+    from kitbag.cli.fleet_status import print_status, watch_status
     from kitbag.tasks.fleet import read_fleet
 
     with open_board(create=True) as board:
+        if watch:
+            with contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
+                watching = watch_status(lambda: read_fleet(board, _local_worker()), as_json=as_json)
+                interruption.run_interruptible(watching)
+            return None
         found = read_fleet(board, _local_worker())
-    if as_json:
-        return output.as_json(found.to_json())
-    if not found.workers:
-        output.echo("no workers are running; start one with `kitbag worker`")
-    else:
-        rows = [
-            (
-                one.id,
-                f"{one.running} of {one.concurrency}" if one.concurrency else str(one.running),
-                ", ".join(_queue_label(name) for name in one.queues),
-                one.version,
-                "draining" if one.is_draining else "",
-            )
-            for one in found.workers
-        ]
-        output.table(("WORKER", "RUNNING", "QUEUES", "VERSION", ""), rows)
-    if found.queues:
-        output.echo()
-        headers = ("QUEUE", "QUEUED", "OLDEST", "RUNNING", "APPROVAL", "ENDED IN 1 H", "FAILED")
-        output.table(
-            headers,
-            [
-                (
-                    _queue_label(one.name),
-                    str(one.queued),
-                    f"{one.oldest_seconds} s" if one.queued else "",
-                    str(one.running),
-                    str(one.waiting),
-                    str(one.ended),
-                    str(one.failed),
-                )
-                for one in found.queues
-            ],
-        )
-    return None
+    return output.as_json(found.to_json()) if as_json else print_status(found)
 
 
 def _local_worker() -> "WorkerRecord | None":
@@ -74,14 +48,6 @@ def _local_worker() -> "WorkerRecord | None":
     from kitbag.tasks.worker_lock import read_worker_record
 
     return read_worker_record(find_places().kitbag_home)
-
-
-def _queue_label(name: str) -> str:
-    """Of a Kitbag home: the machine and the directory."""
-    if not name:
-        return "this machine"
-    kind, _, rest = name.partition(":")
-    return output.clean(rest if kind == "home" else name)
 
 
 @command.command()

@@ -7,7 +7,6 @@ import click
 import msgspec
 
 from kitbag.errors import Diagnostic
-from kitbag.library.dialects.permission_modes import MODE_DESCRIPTIONS
 
 if TYPE_CHECKING:  # commands that only declare the options need no permissions until a file asks for them
     from kitbag.permissions.decisions.decide import Permissions
@@ -26,6 +25,8 @@ allow_env_option = click.option(
 
 
 def permission_options(function: F) -> F:
+    from kitbag.library.dialects.permission_modes import MODE_DESCRIPTIONS
+
     for effect, what in (("deny", "Deny"), ("ask", "Always ask for"), ("allow", "Allow without asking")):
         option = click.option(
             f"--{effect}", multiple=True, metavar="RULE", help=f"{what} tool calls that match RULE. Repeatable."

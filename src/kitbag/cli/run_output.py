@@ -40,7 +40,7 @@ from kitbag.store.known_values import KnownValues
 from kitbag.store.redaction import Redactor
 from kitbag.store.streaming_redaction import StreamingRedactor
 from kitbag.text.hidden_characters import escape_for_terminal
-from kitbag.views.run_outcome import describe_outcome, describe_wait
+from kitbag.views.run_outcome import describe_outcome
 
 _EVENT_TYPES: Final = {
     "RunStarted": "start",
@@ -165,7 +165,7 @@ class TextOutput(RunOutput):
             case Retrying():
                 self._print_status(f"{event.reason}; retrying in {event.seconds:.0f} s")
             case Waiting():
-                self._print_status(describe_wait(event))
+                self._print_status(event.line())
             case Switched():
                 if event.what != "skills":
                     changed = f"{event.what}: {event.before or 'none'} -> {event.after or 'none'}"
@@ -231,7 +231,7 @@ def _denied_fix(denied: list[str]) -> str:
         return _DENIED_FIX
     rules = ", ".join(f'"{use}"' for use in agents)
     fix = f"to start agents, add {rules} to permissions.allow in your settings"
-    fix += f', or run with --allowed-tools "{",".join((*agents, "Read", "Glob", "Grep"))}"'
+    fix += f', or run with --allowed-tools "{",".join(agents)},..." and the tools they need, such as Read,Glob,Grep'
     return f"{fix}; {_DENIED_FIX}" if len(agents) < len(set(denied)) else fix
 
 

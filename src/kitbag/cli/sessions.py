@@ -40,22 +40,25 @@ def list_(everything: bool, here: bool, limit: int, as_json: bool) -> None:
     places = find_places()
     directory = "" if everything and not here else places.cwd
     rows: list[Any] = []
+    statuses: dict[str, str] = {}
     elsewhere = 0
     if has_journal(places.kitbag_home):
         with open_store(places.kitbag_home, Redactor.from_environment(os.environ)) as journal:
             rows = list_sessions(journal, directory, limit or -1)
             count = count_sessions(journal, directory)
             elsewhere = count_sessions(journal) - count
+            if not as_json:
+                statuses = {row.id: _describe_status(journal, row) for row in rows}
             if len(rows) == limit:
                 output.report_omitted("session", count - limit)
     if as_json:
         return output.as_json([row.to_json() for row in rows])
-    _print_table(rows, with_directory=not directory)
+    _print_table(rows, statuses, with_directory=not directory)
     output.scope_footer("session", len(rows), directory, elsewhere)
     return None
 
 
-def _print_table(rows: list[Any], *, with_directory: bool) -> None:
+def _print_table(rows: list[Any], statuses: dict[str, str], *, with_directory: bool) -> None:
     optional = {
         "PERSONA": any(row.persona for row in rows),
         "DIRECTORY": with_directory,
@@ -67,7 +70,7 @@ def _print_table(rows: list[Any], *, with_directory: bool) -> None:
         return {
             "ID": row.id,
             "LAST": row.last[:16].replace("T", " "),
-            "STATUS": "damaged" if row.problem else row.status or _unfinished_status(row.id),
+            "STATUS": statuses[row.id],
             "TURNS": str(row.turns),
             "COST": format_cost(row.cost),
             "MODEL": row.model,
@@ -81,10 +84,12 @@ def _print_table(rows: list[Any], *, with_directory: bool) -> None:
     output.table(shown, table, whole=("ID", "LAST", "STATUS"), omit=omit)
 
 
-def _unfinished_status(session_id: str) -> str:
+def _describe_status(journal: "Journal", summary: "SessionSummary") -> str:
+    if summary.problem or summary.status:
+        return "damaged" if summary.problem else summary.status
     from kitbag.runtime.session_locks import is_session_open
 
-    return "open" if is_session_open(find_places().kitbag_home, session_id) else "interrupted"
+    return "open" if is_session_open(find_places().kitbag_home, summary.id, journal) else "interrupted"
 
 
 @command.command()
@@ -101,6 +106,7 @@ def show(session_id: str, as_json: bool) -> None:
         session = resume(journal, summary.id)
         tasks = Board(journal).of_session(summary.id)
         messages = [message for _, message in session.recorded_messages()]
+        status = summary.status or _describe_status(journal, summary)
     usage = session.totals.usage
     tokens = usage.total_input + usage.output
     asked = next((one.text for one in reversed(messages) if is_user_message(one)), "")
@@ -111,7 +117,7 @@ def show(session_id: str, as_json: bool) -> None:
     output.fields(
         (
             ("session", summary.id),
-            ("status", summary.status or _unfinished_status(summary.id)),
+            ("status", status),
             ("problem", summary.problem),
             ("about", summary.about),
             ("directory", summary.directory),

@@ -185,6 +185,7 @@ def copy(target: str, as_json: bool) -> Any:
     a database afterwards, set KITBAG_DATABASE_URL or `store.database_url`. Undo data and the output of background
     commands stay on this machine.
     """
+    from kitbag.agent.session_table import register_session_briefs
     from kitbag.assembly.open_store import database_url, needs_fleet_extra
     from kitbag.errors import NotFoundError, UsageError
     from kitbag.permissions.approvals.queue import require_person
@@ -195,6 +196,7 @@ def copy(target: str, as_json: bool) -> Any:
     path, url = journal_path(home), database_url(home)
     with needs_fleet_extra():
         from kitbag.store.store_copy import copy_to_database, copy_to_file
+    register_session_briefs()
     if target != "file":
         if not os.path.lexists(path):
             raise NotFoundError(f"{path} does not exist, so there is nothing to copy", "")

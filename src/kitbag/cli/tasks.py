@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 from collections.abc import Generator
 from typing import Any
@@ -13,7 +14,7 @@ from kitbag.assembly.open_store import has_journal
 from kitbag.cli import interruption, output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import all_directories_option, json_option, limit_option
-from kitbag.errors import NotFoundError, UsageError
+from kitbag.errors import InvalidError, NotFoundError, UsageError
 from kitbag.library.scopes import find_places
 from kitbag.tasks.board import Board
 from kitbag.text.human_format import format_cost
@@ -87,7 +88,7 @@ def list_(everything: bool, running: bool, limit: int, svg: str | None, as_json:
                 (
                     task.id,
                     view.name,
-                    task.status,
+                    task.shown_status,
                     "" if view.is_command else str(view.turns),
                     "" if view.is_command else f"{view.tokens:,}",
                     "" if view.is_command else format_cost(view.cost),
@@ -115,6 +116,8 @@ def list_(everything: bool, running: bool, limit: int, svg: str | None, as_json:
 @json_option
 def show(task_id: str, as_json: bool) -> None:
     """Show a task: its prompt, status, result and cost, with its subtasks."""
+    from kitbag.tasks.fleet import waiting_reason
+
     with open_board() as board:
         interruption.run_interruptible(_ensure_hosted(board))
         task = board.find(task_id)
@@ -129,6 +132,7 @@ def show(task_id: str, as_json: bool) -> None:
                     "prompt": request.prompt,
                     "request": request.message,
                     "command": request.command,
+                    "waits_for": waiting_reason(board, task),
                     "costs": costs.to_json(),
                 }
             )
@@ -238,6 +242,39 @@ def send(task_id: str, text: str, as_json: bool) -> None:
     if as_json:
         return output.as_json({"id": task.id, "message": sent.to_json()})
     output.echo(f"sent to {output.clean(task.agent)} {task.id}; it gets the message after its running tool calls")
+    return None
+
+
+@command.command()
+@click.argument("task_id", metavar="ID")
+@click.option("--output", "file", type=click.Path(dir_okay=False), help="Write the patch to this file instead.")
+@json_option
+def apply(task_id: str, file: str | None, as_json: bool) -> Any:
+    """Apply the changes of an agent that worked in a clone to the current directory's repository.
+
+    All files are changed, or none. Nothing is committed.
+    """
+    from kitbag.tasks.git_workspace import apply_patch
+    from kitbag.tasks.task_patches import read_patch
+
+    with open_board() as board:
+        task = board.find(task_id)
+        name = task.result.patch if task.result is not None else ""
+        if not name:
+            raise InvalidError(f"task {task.id} has no patch", "see its status with `kitbag tasks show`")
+        patch = read_patch(board.journal, task.id, "returned", name)
+    if file is not None:
+        try:
+            with open(file, "xb") as target:
+                target.write(patch)
+        except OSError as error:
+            raise InvalidError(f"cannot write {file}: {error.strerror}", "name a new file") from error
+        return output.as_json({"task": task.id, "file": file}) if as_json else output.echo(f"wrote {file}")
+    files = apply_patch(os.path.realpath(find_places().project), patch)
+    if as_json:
+        return output.as_json({"task": task.id, "files": files})
+    for changed in files:
+        output.echo(changed)
     return None
 
 

@@ -76,7 +76,7 @@ def _render_rows(board: Board, tasks: list[Task], width: int) -> list[str]:
     ]
     for task in sorted(tasks, key=lambda one: (one.is_finished, one.created)):
         report = build_report(board, task)
-        status = output.style(f"{task.status:<16}", _STYLES.get(task.status, "cyan"))
+        status = output.style(f"{task.shown_status:<16}", _STYLES.get(task.status, "cyan"))
         figures = _format_figures(report, is_short=width < _WIDE_COLUMNS)
         task_id = task.id if width >= _WIDE_COLUMNS else task.id[:_SHORT_ID]
         head = output.clean(f"{'  ' * (task.depth - 1)}{task_id} {report.name:<15.15}")
@@ -103,7 +103,7 @@ def _format_figures(report: TaskReport, is_short: bool) -> str:
 def _print_changes(board: Board, tasks: list[Task], printed: dict[str, str], as_json: bool) -> None:
     for task in tasks:
         report = build_report(board, task)
-        row: dict[str, Any] = {"id": task.id, "agent": report.name, "status": task.status, "turns": report.turns}
+        row: dict[str, Any] = {"id": task.id, "agent": report.name, "status": task.shown_status, "turns": report.turns}
         row |= {"tokens": report.tokens, "activity": report.activity, "error": report.error}
         text = (
             json.dumps(row)

@@ -47,6 +47,7 @@ def command(idle: float | None, at_once: int | None, queues: tuple[str, ...]) ->
     from kitbag.assembly.open_store import database_url
     from kitbag.errors import UsageError
     from kitbag.tasks.worker import run_worker
+    from kitbag.tasks.worker_needs import read_queue_limits
 
     def log(text: str) -> None:
         output.remark(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {output.clean(text)}")
@@ -58,6 +59,9 @@ def command(idle: float | None, at_once: int | None, queues: tuple[str, ...]) ->
     settings = load_settings(home, ())
     idle = float(settings.get("tasks.idle")) if idle is None else idle
     at_once = max(1, int(settings.get("tasks.at_once"))) if at_once is None else at_once
-    if not run_worker(home, idle_seconds=idle, max_concurrent=at_once, queues=queues, log=log):
+    limits, problems = read_queue_limits(settings)
+    for problem in problems:
+        log(problem)
+    if not run_worker(home, idle_seconds=idle, max_concurrent=at_once, queues=queues, limits=limits, log=log):
         output.remark("another worker is already running")
         sys.exit(0)

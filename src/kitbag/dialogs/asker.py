@@ -10,7 +10,6 @@ from kitbag.dialogs.form import Dialog, Form, FormAnswer, FormOption, FormSequen
 from kitbag.errors import KitbagError
 from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest
 from kitbag.text.hidden_characters import collapse_whitespace
-from kitbag.tools.ask_user import parse_questions
 from kitbag.tools.base import UserQuestion
 from kitbag.views.blocks import VerbatimBlock, text_block
 
@@ -45,6 +44,8 @@ def _question_forms(question: UserQuestion, number: int, count: int) -> FormSequ
 def answer_forms(request: ApprovalRequest) -> FormSequence[ApprovalAnswer | None]:
     """For the questions of a background agent. None: the user left all of them, and they stay. Raises
     msgspec.MsgspecError for a request that is none of AskUser."""
+    from kitbag.tools.ask_user import parse_questions
+
     questions = parse_questions(request.arguments)
     answers: list[str] = []
     for number, question in enumerate(questions, 1):

@@ -34,6 +34,7 @@ from kitbag.text.source_files import FileStamp
 
 DESCRIPTION_LIMIT = 16 * 1024
 MAX_TURNS = 10_000
+MAX_PRIORITY: Final = 100
 _DOCUMENTATION = frozenset(("README.md", "Readme.md", "readme.md", "CLAUDE.md", "AGENTS.md", "GEMINI.md"))
 _SUFFIXES: Final = (".agent", ".chatmode")
 _COPILOT_FILES: Final = (".agent.md", ".chatmode.md")
@@ -66,6 +67,8 @@ class AgentFile(msgspec.Struct, frozen=True, kw_only=True):
     background: bool = False
     color: str = ""
     isolation: str = ""
+    priority: int | None = None
+    """In the queue of background agents."""
     effort: str = ""
     mode: str = "all"
     """`primary`, `subagent` or `all`: where OpenCode offers the agent."""
@@ -124,6 +127,7 @@ class AgentFile(msgspec.Struct, frozen=True, kw_only=True):
             "background": self.background,
             "color": self.color,
             "isolation": self.isolation,
+            "priority": self.priority,
             "effort": self.effort,
             "mode": self.mode,
             "hidden": self.hidden,
@@ -185,6 +189,7 @@ def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic
         background=document.take_flag("background", False),
         color=document.take_text("color")[:32],
         isolation=document.take_choice("isolation", frozenset(("worktree",))),
+        priority=_read_priority(document),
         effort=document.take_choice("effort", _EFFORTS),
         mode=document.take_choice("mode", frozenset(("primary", "subagent", "all"))) or "all",
         hidden=document.take_flag("hidden", False),
@@ -353,6 +358,19 @@ def _read_max_turns(document: AgentDocument) -> int | None:
         return turns
     problem = f"`{key}` must be a number from 1 to {MAX_TURNS}; the default is used"
     document.add_diagnostic("warning", "turns-unreadable", key, problem, f"write `{key}: 30`")
+    return None
+
+
+def _read_priority(document: AgentDocument) -> int | None:
+    key, value = document.take("priority")
+    if value is None:
+        return None
+    text = value.strip() if isinstance(value, str) else ""
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and len(digits) < 4 and int(digits) <= MAX_PRIORITY:
+        return int(text)
+    problem = f"`{key}` must be a number from -{MAX_PRIORITY} to {MAX_PRIORITY}; the default is used"
+    document.add_diagnostic("warning", "priority-unreadable", key, problem, f"write `{key}: 10`")
     return None
 
 

@@ -23,7 +23,7 @@ from kitbag.library.scopes import Root
 from kitbag.library.skills import Skill, read_skill
 from kitbag.text.source_files import file_stamp
 
-INDEX_FORMAT = 4
+INDEX_FORMAT = 5
 MIN_INDEXED_SKILLS = 24
 """Smaller roots are read directly, which is as fast as opening an index."""
 MIN_FILE_AGE_NS = 2_000_000_000
@@ -224,7 +224,9 @@ def write_cache(path: str, magic: bytes, content: object) -> None:
 # Skills are stored by column, texts joined into one string and stamps as machine integers: the index is read
 # at every start, and this takes a third of the time of reading record by record.
 
-_TEXT_COLUMNS = ("location", "name", "full_name", "description", "when_to_use", "argument_hint", "team", "group")
+_TEXT_COLUMNS = (
+    "location", "name", "full_name", "description", "when_to_use", "argument_hint", "team", "group", "keywords",
+)  # fmt: skip
 
 
 def _pack_columns(skills: list[Skill]) -> tuple[Any, ...] | None:
@@ -249,7 +251,7 @@ def _pack_columns(skills: list[Skill]) -> tuple[Any, ...] | None:
 
 def _unpack_columns(root: Root, columns: tuple[Any, ...]) -> list[Skill]:
     count, joined, stamps, changed, flags, named = columns
-    location, name, full_name, description, when, hint, team, group = (
+    location, name, full_name, description, when, hint, team, group, keywords = (
         text.split("\0") if text else repeat("") for text in joined
     )
     if not joined[2]:  # every full name equals the name
@@ -260,7 +262,7 @@ def _unpack_columns(root: Root, columns: tuple[Any, ...]) -> list[Skill]:
         new(Skill, row)
         for row in zip(
             repeat(root), location, array("q", stamps), array("q", changed), name, full_name, description, when, hint,
-            flags, team, group, subagents, strict=False,
+            flags, team, group, subagents, keywords, strict=False,
         )
     ]  # fmt: skip
 

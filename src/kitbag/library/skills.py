@@ -1,4 +1,4 @@
-"""A skill as loaded at start: the frontmatter fields that the catalog and the visibility rule need.
+"""A skill as loaded at start: the frontmatter fields that the catalog, the visibility rule and selection need.
 
 `read_skill` is the hot path of every scan: it reads only the start of a file. Used by discover, index and
 the registry; uses text/frontmatter. skill_files reads the rest on demand.
@@ -21,6 +21,7 @@ NO_MODEL, NO_USER, COMMAND, FLAT, REQUIRED, HAS_PATHS, NO_DESCRIPTION = (1 << bi
 _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))
 _OPTIONAL_FIELDS = frozenset(("when_to_use", "argument-hint"))
+_KEYWORD_FIELDS = frozenset(("tags", "triggers"))
 _EMPTY_VALUES = ("", "null", "~", "Null", "NULL")
 
 
@@ -52,6 +53,8 @@ class Skill(NamedTuple):
     group: str
     """Inside a team: `core`, or the folder's name, which may be a persona's."""
     subagents: tuple[str, ...]
+    keywords: str
+    """Its tags, then its triggers, one per line."""
 
     @property
     def path(self) -> str:
@@ -119,6 +122,7 @@ def read_skill(
         team=team,
         group=group,
         subagents=to_string_list(metadata["subagents"]) if "subagents" in metadata else (),
+        keywords="" if _KEYWORD_FIELDS.isdisjoint(metadata) else _read_keywords(metadata),
     )
     return skill, [to_diagnostic(path, problem, root.boundary) for problem in problems]
 
@@ -249,6 +253,14 @@ def _read_optional_fields(metadata: Metadata, problems: list[FileProblem]) -> tu
     when = _strip_hidden(get_text(metadata, "when_to_use"), "when_to_use", problems)
     hint = _format_hint(metadata.get("argument-hint", ""))
     return when, _strip_hidden(hint, "argument-hint", problems)
+
+
+def _read_keywords(metadata: Metadata) -> str:
+    words = to_string_list(metadata.get("tags"))
+    if "triggers" in metadata:
+        words += to_string_list(metadata["triggers"])
+    joined = "\n".join(words)
+    return joined if joined.count("\n") < len(words) else "\n".join(word.replace("\n", " ") for word in words)
 
 
 def to_text(value: YamlValue) -> str:

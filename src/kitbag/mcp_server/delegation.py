@@ -46,6 +46,10 @@ class CallDelegation:
         return self._delegation
 
     @property
+    def end_notice(self) -> str:
+        return "The result of your next tool call after it has ended says so."
+
+    @property
     def has_started_tasks(self) -> bool:
         return self._delegation is not None and self._delegation.has_started_tasks
 

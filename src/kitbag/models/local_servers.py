@@ -9,11 +9,10 @@ from typing import Any, Final
 
 LOCAL_PORTS: Final = {"ollama": 11434, "llamacpp": 8080, "vllm": 8000, "lmstudio": 1234}
 _PROBE_SECONDS = 0.25
-_NAME = re.compile(r"[\w./:@+-]{1,200}", re.ASCII)
-_NOT_CHAT_MODEL = re.compile(
-    r"embed|whisper|dall-e|moderation|transcribe|realtime|rerank|gpt-image|gpt-audio"
-    r"|(?:^|[-_/])(?:tts|sora|babbage|davinci)(?:[-_:]|$)",
-    re.IGNORECASE,
+_NAME = r"(?a)[\w./:@+-]{1,200}"
+_NOT_CHAT_MODEL = (
+    r"(?i)embed|whisper|dall-e|moderation|transcribe|realtime|rerank|gpt-image|gpt-audio"
+    r"|(?:^|[-_/])(?:tts|sora|babbage|davinci)(?:[-_:]|$)"
 )
 _LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
 
@@ -83,4 +82,4 @@ def parse_model_list(body: bytes) -> list[str]:
         names = [str(model["id"]) for model in content["data"]]
     except (ValueError, KeyError, TypeError, RecursionError):
         return []
-    return [name for name in names if _NAME.fullmatch(name) and not _NOT_CHAT_MODEL.search(name)]
+    return [name for name in names if re.fullmatch(_NAME, name) and not re.search(_NOT_CHAT_MODEL, name)]

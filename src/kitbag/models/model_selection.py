@@ -36,6 +36,9 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """anthropic, chat or responses."""
     key_env: str = ""
     """The environment variable that holds the key."""
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    """Rate limits for all agents together; 0: none."""
 
 
 class ModelSources(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,6 +230,17 @@ def provider_endpoint(provider: str, sources: ModelSources) -> ProviderEndpoint:
 
 def known_providers(sources: ModelSources) -> list[str]:
     return list(dict.fromkeys((*_KEY_VARIABLES, *LOCAL_PORTS, *sources.providers)))
+
+
+def can_connect(provider: str, sources: ModelSources) -> bool:
+    """Whether there is a key for it, if it needs one."""
+    if provider in BUILT_IN_MODELS:
+        return True
+    try:
+        endpoint = provider_endpoint(provider, sources)
+        return not endpoint.address or bool(_api_key(provider, endpoint, sources.environment)) or not endpoint.needs_key
+    except (InvalidError, UsageError):
+        return False
 
 
 def connect_provider(provider: str, sources: ModelSources) -> Provider:

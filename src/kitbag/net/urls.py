@@ -13,9 +13,9 @@ from kitbag.net.hosts import display_host, normalize_host
 
 PORTS: Final = {"http": 80, "https": 443}
 MAX_URL_LENGTH: Final = 8192
-_FORBIDDEN = re.compile("[\x00-\x20\x7f-\x9f\\\\\ud800-\udfff]")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}):(.*)")
-_AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::([0-9]{0,5}))?")
+_FORBIDDEN = "[\x00-\x20\x7f-\x9f\\\\\ud800-\udfff]"
+_SCHEME = r"([A-Za-z][A-Za-z0-9+.-]{0,30}):(.*)"
+_AUTHORITY = r"(\[[^\[\]]*\]|[^\[\]:]*)(?::([0-9]{0,5}))?"
 _UNQUOTED = "/?:@!$&'()*+,;=-._~%[]"
 _MAX_DISPLAY_LENGTH = 120
 
@@ -62,7 +62,7 @@ def parse_url(url: str) -> FetchTarget:
     """Raises FetchError, quoting nothing of the URL, unless it is clearly an http or https URL."""
     if len(url) > MAX_URL_LENGTH:
         raise _url_error(f"it is longer than {MAX_URL_LENGTH} characters")
-    forbidden = _FORBIDDEN.search(url)
+    forbidden = re.search(_FORBIDDEN, url)
     if forbidden:
         what = "a backslash" if forbidden[0] == "\\" else f"the character U+{ord(forbidden[0]):04X}"
         raise _url_error(f"it contains {what}", "Percent-encode the character; a space is %20.")
@@ -76,7 +76,7 @@ def parse_url(url: str) -> FetchTarget:
 
 def resolve_redirect(target: FetchTarget, location: str) -> FetchTarget:
     """The target of a Location header, checked like the first URL."""
-    if _SCHEME.fullmatch(location) or _FORBIDDEN.search(location) or len(location) > MAX_URL_LENGTH:
+    if re.fullmatch(_SCHEME, location) or re.search(_FORBIDDEN, location) or len(location) > MAX_URL_LENGTH:
         return parse_url(location)  # absolute, or invalid in a way that urljoin would hide
     import urllib.parse
 
@@ -92,7 +92,7 @@ def _url_error(problem: str, fix: str = "Use a complete URL, such as https://doc
 
 
 def _split_scheme(url: str) -> tuple[str, str]:
-    match = _SCHEME.fullmatch(url)
+    match = re.fullmatch(_SCHEME, url)
     if match is None:
         raise _url_error("it has no scheme")
     scheme, rest = match[1].lower(), match[2]
@@ -104,7 +104,7 @@ def _split_scheme(url: str) -> tuple[str, str]:
 
 
 def _split_authority(authority: str, scheme: str) -> tuple[str, int]:
-    match = _AUTHORITY.fullmatch(authority)
+    match = re.fullmatch(_AUTHORITY, authority)
     if match is None:
         raise _url_error(
             "its host and port are ambiguous", "Put an IPv6 address in brackets; the port must be a number."

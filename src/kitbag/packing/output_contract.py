@@ -14,7 +14,8 @@ import msgspec
 from kitbag.record_fields import RecordFields
 from kitbag.text.source_files import SourceError, directory_boundary, read_text
 
-OutputKind = Literal["manifest+file", "text"]
+OutputKind = Literal["manifest+file", "text", "json"]
+"""`json`: for a task with an output schema, which stands in the agent's prompt and is checked instead."""
 OUTPUT_KINDS: tuple[OutputKind, ...] = ("manifest+file", "text")
 ContractOutcome = Literal["complete", "partial", "blocked"]
 CONTRACT_OUTCOMES: tuple[ContractOutcome, ...] = ("complete", "partial", "blocked")
@@ -39,7 +40,7 @@ class OutputContract(msgspec.Struct, frozen=True, kw_only=True):
     date: str
 
     def render(self) -> str:
-        name = "output_text.md" if self.kind == "text" else "output_manifest_file.md"
+        name = f"output_{self.kind.replace('+', '_')}.md"
         with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
             text = file.read()
         values = {

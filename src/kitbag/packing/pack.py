@@ -365,7 +365,7 @@ class Packer:
 
 def _output_kind(options: PackOptions, warnings: list[Diagnostic]) -> OutputKind:
     agent = options.agent
-    if agent is None or options.output == "text" or can_write_files(agent):
+    if agent is None or options.output in ("text", "json") or can_write_files(agent):
         return options.output or "manifest+file"
     if options.output is not None:
         problem = f"the agent {agent.full_name} can't write files; it is asked to answer with text"

@@ -16,7 +16,7 @@ from kitbag.text.hidden_characters import collapse_whitespace, find_disguises, f
 
 MAX_FILES_NAMED = 40
 CLOSING_TAG = "</skill-invocation>"
-_RESERVED_TAG = re.compile(r"<(?=\s*/?\s*skill-invocation)", re.IGNORECASE)
+_RESERVED_TAG = r"(?i)<(?=\s*/?\s*skill-invocation)"
 
 
 class RenderedSkill(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ def render_skill(
     if arguments:
         header.append(f"User arguments: {collapse_whitespace(reveal_hidden(arguments))}")
     header += _list_files(resources, more, _DELIVERED_GROUPS)
-    header_text, escaped = (_RESERVED_TAG.sub("&lt;", text) for text in ("\n".join(header), body))
+    header_text, escaped = (re.sub(_RESERVED_TAG, "&lt;", text) for text in ("\n".join(header), body))
     return RenderedSkill(
         text=f"{opening_tag(skill.full_name)}\n{header_text}\n\n{escaped}\n{CLOSING_TAG}",
         body=body,

@@ -30,7 +30,7 @@ DenyGrant = Callable[[Skill], str]
 """Why a skill's grants are denied; empty if they are given."""
 _BLANK: Final = ("", "null", "~", "Null", "NULL")
 _MAX_NAMED: Final = 12
-_PLAIN_PATH: Final = re.compile(r"[\w./@+-]+")
+_PLAIN_PATH: Final = r"[\w./@+-]+"
 """A path without characters that are special in a rule."""
 
 
@@ -138,7 +138,7 @@ def _field_value(fields: Metadata, name: str) -> YamlValue | None:
 def _expand_path_variables(access: ToolAccess, skill: Skill, places: Places) -> ToolAccess:
     """Expands `Bash(${CLAUDE_SKILL_DIR}/scripts/x.sh:*)`, unless the path has characters that are special in a rule."""
     variables = {**path_variables(skill), "CLAUDE_PROJECT_DIR": places.project}
-    usable = {name: path for name, path in variables.items() if _PLAIN_PATH.fullmatch(path)}
+    usable = {name: path for name, path in variables.items() if re.fullmatch(_PLAIN_PATH, path)}
     return msgspec.structs.replace(access, specifiers=tuple(_fill_rule(rule, usable) for rule in access.specifiers))
 
 

@@ -33,7 +33,7 @@ class SelectedSkill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TriggerIndex:
-    """Maps words and patterns to the skills that models may load; reads the details of each skill once."""
+    """Maps words and patterns to the skills that models may load; caches the details of skills that were selected."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
@@ -58,10 +58,9 @@ class TriggerIndex:
         for skill in self.registry.skills:
             if not self.registry.evaluate(skill, view).searchable:
                 continue
-            details = self.details(skill)
             entry = self.registry.manifest_entry(skill)
-            triggers = (*details.triggers, *(entry.dispatch_triggers if entry else ()))
-            for word in dict.fromkeys((skill.name, *details.tags, *triggers)):
+            triggers = entry.dispatch_triggers if entry else ()
+            for word in dict.fromkeys((skill.name, *skill.keywords.split("\n"), *triggers)):
                 self._add(word, skill)
         return self._by_word
 

@@ -4,7 +4,6 @@ changes; and to a tool result: skills for the file. The prompt before them stays
 Used by assembly at each message and by tools.path_skills; uses library.routing.
 """
 
-import html
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +13,6 @@ import msgspec
 
 from kitbag.library.library_changes import Change
 from kitbag.library.registry import Registry
-from kitbag.library.routing.ranking_model import LONG_MESSAGE
 from kitbag.library.skills import Skill, is_path_activated
 from kitbag.packing.catalog import catalog_budget, parse_catalog_lines, render_entry
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
@@ -66,6 +64,8 @@ def decide_suggestions(
     library: Registry, message: str, hits: "Sequence[SkillMatch]", catalog: str, known: Collection[str] = ()
 ) -> list[SuggestionDecision]:
     """For each match, suggested ones first, in the order of the block. `catalog` and `known`: as for suggest_skills."""
+    from kitbag.library.routing.ranking_model import LONG_MESSAGE
+
     max_length, described = catalog_budget(library.settings).entry, _split_catalog(catalog)
     best = max(hit.score for hit in hits) if any(hit.is_confident for hit in hits) else math.inf
     suggested: list[SuggestionDecision] = []
@@ -150,7 +150,9 @@ def _block(heading: str, lines: Sequence[str]) -> str:
 
 def list_suggested(block: str) -> list[str]:
     """The names of the skills in a block of suggestions."""
-    return [html.unescape(name) for name in parse_catalog_lines(block)]
+    from html import unescape
+
+    return [unescape(name) for name in parse_catalog_lines(block)]
 
 
 def extract_suggestions(text: str) -> list[str]:

@@ -89,7 +89,7 @@ HOME_SEQUENCES: Final = (
     ("library", "launchagents"),
     ("library", "launchdaemons"),
 )
-_SYSTEM_PATHS = re.compile(
+_SYSTEM_PATHS = (
     r"/etc/(?:cron[^/]*|anacrontab|profile|profile\.d|bash\.bashrc|bashrc|zsh[^/]*|environment|ld\.so[^/]*|sudoers[^/]*"
     r"|pam\.d|security|systemd|init\.d|rc[^/]*|ssh|gitconfig|xdg/autostart|passwd|shadow|group|hosts)(?:/|$)"
     r"|/var/spool/(?:cron|at|anacron)(?:/|$)|/(?:usr/)?(?:lib|local/lib)/systemd(?:/|$)|/library/launch"
@@ -152,7 +152,7 @@ def control_reason(path: str) -> str:
     found = find_control_part(normalize_path_parts(path))
     if found is not None:
         return f"`{found.name}`: {found.reason}"
-    if _SYSTEM_PATHS.match(path.casefold()):
+    if re.match(_SYSTEM_PATHS, path.casefold()):
         return _SYSTEM
     if enclosing_bare_repository(path):
         return BARE_REPOSITORY_REASON

@@ -269,7 +269,7 @@ class SupervisedChild:
 
     def _ask(self, key: str, path: str) -> None:
         if self._on_question is None:
-            self._process.answer(key, "nobody can be asked")
+            self._process.answer(key, "no user can answer")
         else:
             self._answers[key] = self._on_question(path)
 

@@ -8,14 +8,21 @@ Entering it opens the journal and chooses the model; leaving it closes both. `as
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
+from kitbag.agent.ask_model import Emit
+from kitbag.agent.inbox import InboxMessage
 from kitbag.agent.session_list import newest_session
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.events import Notice, RunEnded
-from kitbag.runtime.session_locks import SessionInUseError, share_session
+from kitbag.messages import Image
+from kitbag.runtime.session_in_use import SessionInUseError
+from kitbag.runtime.session_locks import share_session
 from kitbag.store.journal_prune import is_pruning_due
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.delegation import TaskDelegation, import_for_start
@@ -58,17 +65,39 @@ class Agent(BaseAgent):
 
     def _on_request(self) -> None:
         """While the model's first reply is awaited, what an agent needs to start is imported."""
+        super()._on_request()
         if self.delegation is not None and self._import_timer is None:
             self._import_timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, import_for_start)
+
+    async def _run_request(
+        self, request: str, images: Sequence[Image], message: InboxMessage | None, first_later: int, emit: Emit
+    ) -> RunEnded:
+        """An agent of a task is restarted with what its answer asks for. Here only the user can give it that, so a
+        completed run failed if its answer asks for something."""
+        ended = await super()._run_request(request, images, message, first_later, emit)
+        if self.definition is None or ended.status != "completed":
+            return ended
+        from kitbag.tasks.missing_needs import describe_needs
+
+        problems = describe_needs(ended.text, self.skills)
+        for problem in problems:
+            emit(Notice(severity="warning", text=problem.problem, fix=problem.fix))
+        if not problems:
+            return ended
+        return msgspec.structs.replace(ended, status="failed", error="the agent asks for what it was not given")
 
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))
 
-    def claim_session(self, kitbag_home: str) -> None:
+    async def claim_session(self, kitbag_home: str) -> None:
         """Held until the agent is closed."""
         if self.options.resume and not self.options.fork:
             self._check_no_task_runs()
         self._exit_stack.enter_context(share_session(kitbag_home, self.session.id))
+        if self.journal.is_shared:
+            from kitbag.runtime.session_leases import lease_session
+
+            await self._exit_stack.enter_async_context(lease_session(self.session))
 
     def _check_no_task_runs(self) -> None:
         """Raises InvalidError if the session is that of a task that has not ended."""
@@ -94,7 +123,7 @@ async def _ask(request: str, model: str, options: dict[str, Any]) -> RunEnded:
     known = Options.__struct_fields__
     run_options = {name: value for name, value in options.items() if name in known}
     agent_arguments = {name: value for name, value in options.items() if name not in known}
-    unknown = sorted(set(agent_arguments) - {"provider", "approver", "journal", "patience"})
+    unknown = sorted(set(agent_arguments) - {"provider", "approver", "journal", "retry_policy"})
     if unknown:
         raise UsageError(f"ask() has no option {unknown[0]!r}", f"valid options: {', '.join(known)}")
     async with Agent(model, options=Options(**run_options), **agent_arguments) as agent, agent.run(request) as run:

@@ -21,6 +21,7 @@ from kitbag.agent.session_list import SessionSummary, read_summary
 from kitbag.agent.session_table import SESSION_TABLE, STREAM_PREFIX
 from kitbag.agent.undo.change_records import CHANGE, REDONE, UNDOING, UNDONE
 from kitbag.errors import InvalidError, NotFoundError
+from kitbag.runtime.session_leases import LEASE_STREAM_PREFIX
 from kitbag.runtime.session_locks import is_session_open
 from kitbag.store import damage_notices
 from kitbag.store.content_store import ContentStore
@@ -28,9 +29,11 @@ from kitbag.store.fault_points import point
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.journal_prune import compact_file, delete_records, note_pruning
 from kitbag.tasks.board import TASK_STREAM_PREFIX, Board
+from kitbag.tasks.fleet import old_announcements
 from kitbag.tasks.output_file import OUTPUT_DIRECTORY
 from kitbag.tasks.reports import session_ids
 from kitbag.tasks.task import Task, pruned_body
+from kitbag.tasks.task_patches import PATCH_STREAM_PREFIX
 from kitbag.tasks.task_table import TASKS_STREAM
 from kitbag.tasks.worktree import find_unmerged_work, remove_worktree, worktree_path
 
@@ -83,6 +86,8 @@ def prune(journal: Journal, kitbag_home: str, days: float, *, dry_run: bool = Fa
     for start in range(0, len(groups), _MAX_GROUPS):
         _delete_groups(journal, kitbag_home, groups[start : start + _MAX_GROUPS], report)
     if not dry_run:
+        if old := old_announcements(Board(journal), before):
+            report.records += delete_records(journal, (), old, (), ())
         _delete_set_aside(kitbag_home, days, report)
         _delete_leftover_output(journal, kitbag_home, report)
         if report.records:
@@ -151,7 +156,7 @@ def _may_delete(
         reason = f"task {unfinished[0].id} is {unfinished[0].status}"
     elif before and any(task.ended >= before for task in group.tasks):
         return False
-    elif is_session_open(kitbag_home, name):
+    elif is_session_open(kitbag_home, name, journal):
         reason = "it is open in another process"
     elif fork := _kept_fork(journal, group, before):
         reason = f"session {fork} is a fork of it"
@@ -183,7 +188,8 @@ def _delete_groups(journal: Journal, kitbag_home: str, groups: list[_Group], rep
     report.tasks += [task.id for task in tasks]
     task_sessions = [name for task in tasks for name in session_ids(task)]
     streams = [STREAM_PREFIX + name for name in (*sessions, *task_sessions)]
-    streams += [TASK_STREAM_PREFIX + task.id for task in tasks]
+    streams += [prefix + task.id for task in tasks for prefix in (TASK_STREAM_PREFIX, PATCH_STREAM_PREFIX)]
+    streams += [LEASE_STREAM_PREFIX + name for name in sessions]
     streams += [INBOX_STREAM_PREFIX + name for name in (*sessions, *(task.id for task in tasks))]
     if report.dry_run or not (tasks or sessions):
         return
@@ -239,7 +245,7 @@ def _field(body: Any, name: str) -> object:
 def _referenced_contents(journal: Journal, streams: Iterable[str], content_store: ContentStore) -> set[str]:
     digests: set[str] = set()
     for stream in streams:
-        for record in journal.read(stream):
+        for record in journal.read(stream, brief=True):
             if record.kind in _CHANGE_KINDS:
                 digests |= _digests(record.body, content_store)
     return digests

@@ -11,8 +11,9 @@ from collections.abc import Generator
 from contextvars import ContextVar
 from typing import Final
 
-from kitbag.errors import InvalidError
+from kitbag.runtime.session_in_use import in_use_error
 from kitbag.store import private_files
+from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 
 _FOLDER: Final = "open"
@@ -22,10 +23,6 @@ _MAX_ATTEMPTS_IF_HELD: Final = 30
 _PAUSE: Final = 0.001
 _MAX_BYTES: Final = 200
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-class SessionInUseError(InvalidError):
-    """Another process has the session open."""
 
 
 @contextlib.contextmanager
@@ -87,7 +84,7 @@ def _acquire(inside: int, name: str) -> int:
             holder = _read_holder(descriptor)
             if holder and attempt >= _MAX_ATTEMPTS_IF_HELD:
                 os.close(descriptor)
-                raise _in_use_error(name, holder) from None
+                raise in_use_error(name, holder) from None
         os.close(descriptor)
         time.sleep(_PAUSE)
     return -1
@@ -99,13 +96,14 @@ def _read_holder(descriptor: int) -> str:
     return f"process {pid}, since {since}" if pid.isdigit() and since.isprintable() else ""
 
 
-def _in_use_error(session_id: str, holder: str) -> SessionInUseError:
-    fix = f"close it there, or resume a copy: kitbag --resume {session_id} --fork"
-    return SessionInUseError(f"session {session_id} is open in another window ({holder})", fix)
+def is_session_open(kitbag_home: str, session_id: str, journal: Journal | None = None, *, wait: bool = True) -> bool:
+    """True also for this process. Removes a stale lock file. `journal`: in which processes of other machines may have
+    it open; `wait`: for an answer of its server, so not on an event loop."""
+    if journal is not None and journal.is_shared:
+        from kitbag.runtime.session_leases import is_open_elsewhere
 
-
-def is_session_open(kitbag_home: str, session_id: str) -> bool:
-    """True also for this process. Removes a stale lock file."""
+        if is_open_elsewhere(journal, session_id, wait=wait):
+            return True
     if not _is_file_name(session_id):
         return False
     try:

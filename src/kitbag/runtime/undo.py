@@ -94,7 +94,7 @@ class SessionUndo:
         return [self.session_id, *(one for task in agents for one in session_ids(task))]
 
     def _session_directory(self) -> str:
-        first = next(iter(self.journal.read(STREAM_PREFIX + self.session_id, page=1)), None)
+        first = next(iter(self.journal.read(STREAM_PREFIX + self.session_id, page=1, brief=True)), None)
         if first is None:
             raise NotFoundError(
                 f"no session named {self.session_id!r}", "list sessions with `kitbag sessions list --all`"
@@ -161,7 +161,8 @@ class SessionUndo:
         for other in others:
             if other.id == self.session_id or other.problem:
                 continue
-            if any(not message.undone for message in read_message_changes(self.journal, other.id, self.content_store)):
+            changes = read_message_changes(self.journal, other.id, self.content_store, brief=True)
+            if any(not message.undone for message in changes):
                 fix = f"session {other.id} changed files: kitbag undo --session {other.id}"
                 break
         if self.running_commands:

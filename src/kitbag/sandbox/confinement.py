@@ -19,7 +19,7 @@ WriteQuestion = Callable[[str], "Future[str]"]
 
 
 def answer_by_rules(permissions: Permissions, directory: str) -> WriteQuestion:
-    """For commands that run when nobody can be asked."""
+    """For commands that run when no user can answer."""
 
     def answer(path: str) -> "Future[str]":
         future: Future[str] = Future()

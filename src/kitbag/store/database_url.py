@@ -23,5 +23,5 @@ def url_secrets(url: str) -> list[str]:
     """What must be redacted in any text."""
     from urllib.parse import unquote
 
-    found = [match[2] for match in _PASSWORD.finditer(url)] + re.findall(r"(?i)[?&]pass\w*=([^&]*)", url)
+    found = [match[2] for match in _PASSWORD.finditer(url)] + re.findall(r"(?i)[?&]\w*pass\w*=([^&]*)", url)
     return [url, *found, *(unquote(secret) for secret in found)] if any(found) else []

@@ -1,7 +1,7 @@
 """Fences: records after which work that was begun earlier must write no more, because another process took it over.
 
 The journal checks them in the transaction of each write, so a process that was frozen meanwhile can't write. Used by
-tasks, which fence what a run of a task writes.
+tasks, which fence what a run of a task writes, and by session_leases, which fences what is written to a session.
 """
 
 import contextlib
@@ -18,6 +18,15 @@ class FencedError(StoreError):
         self,
         problem: str = "not written: another process has taken over or ended this task",
         fix: str = "see its state with `kitbag tasks show`",
+    ) -> None:
+        super().__init__(problem, fix)
+
+
+class StreamFencedError(FencedError):
+    def __init__(
+        self,
+        problem: str = "not written: the session was opened elsewhere after this process had given no sign of life",
+        fix: str = "go on there, or close it there and resume it here",
     ) -> None:
         super().__init__(problem, fix)
 

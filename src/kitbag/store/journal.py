@@ -22,7 +22,7 @@ from kitbag.store import journal_file
 from kitbag.store.deleted_records import delete_rows, stream_seqs
 from kitbag.store.derived_tables import DerivedTable, JournalRecord, apply_rows, build_step
 from kitbag.store.fault_points import point
-from kitbag.store.fencing import FencedError, current_fences
+from kitbag.store.fencing import FencedError, StreamFencedError, current_fences
 from kitbag.store.journal_file import JournalRecovery, store_error
 from kitbag.store.journal_integrity import checksum, last_used_seq, read_unchecked_until, row_problem
 from kitbag.store.journal_opening import open_journal_file
@@ -32,9 +32,10 @@ from kitbag.store.journal_watch import POLL_SECONDS, JournalWatch
 from kitbag.store.private_files import StoreError
 from kitbag.store.progress import report_progress
 from kitbag.store.redaction import Redactor
+from kitbag.store.token_bucket import RateLimit, bucket_home, take_from_file
 
-__all__ = ["Journal", "JournalEntry", "JournalRecord", "journal_path"]
-_PAGE_SIZE = 100
+__all__ = ["Journal", "JournalEntry", "JournalRecord", "NotFetchedError", "journal_path"]
+PAGE_SIZE = 100
 _PROGRESS_STEP = 100_000
 _CHECKPOINT_BYTES = 4_000_000
 """Size of the write-ahead log at which its pages are copied into the database file."""
@@ -56,12 +57,18 @@ SELECT stream FROM found WHERE substr(stream, 1, length(:prefix)) = :prefix
 """
 
 
+class NotFetchedError(StoreError):
+    """Only briefs of the stream are on this machine. The rest is being fetched; the same may succeed soon."""
+
+
 class JournalEntry(NamedTuple):
     """A record to be written."""
 
     stream: str
     kind: str
     body: object
+    key: str | None = None
+    """Besides the first of several entries only if a fence makes sure that no record has it."""
 
 
 def journal_path(kitbag_home: str) -> str:
@@ -72,15 +79,19 @@ def journal_path(kitbag_home: str) -> str:
 class Batch:
     """The records of one caller, and the result of writing them."""
 
-    __slots__ = ("done", "error", "fences", "future", "rows", "seqs")
+    __slots__ = ("done", "error", "fences", "future", "has_stream_fence", "rows", "seqs")
 
-    def __init__(self, rows: list[tuple[str, str, str, str, str | None]]) -> None:
+    def __init__(self, rows: list[tuple[str, str, str, str, str | None]], stream_fences: set[str]) -> None:
         self.rows = rows
-        self.fences = current_fences()
+        self.fences = (*current_fences(), *stream_fences)
+        self.has_stream_fence = bool(stream_fences)
         self.seqs: list[int | None] = []
         self.error: StoreError | None = None
         self.done = False
         self.future: asyncio.Future[None] | None = None
+
+    def fenced_error(self) -> StoreError:
+        return StreamFencedError() if self.has_stream_fence else FencedError()
 
     def result(self) -> list[int | None]:
         if self.error is not None:
@@ -98,6 +109,8 @@ class Journal:
     """The queue of tasks that only workers of this Kitbag home run."""
     queue = ""
     """The queue of background agents that are started through this journal."""
+    workspace_mode = "path"
+    """How those of a named queue name their workspace: the setting `tasks.workspace`."""
 
     def __init__(self, file: journal_file.JournalFile, redactor: Redactor) -> None:
         self._file = file
@@ -114,6 +127,7 @@ class Journal:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._unchecked_until = file.unchecked_until
+        self._stream_fences: dict[str, str] = {}
 
     @classmethod
     def open(cls, path: str, redactor: Redactor) -> "Journal":
@@ -194,13 +208,16 @@ class Journal:
         """`key` belongs to the first entry."""
         at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         keys = itertools.chain([key], itertools.repeat(None))
-        rows = zip(entries, keys, strict=False)
-        return Batch(
-            [
-                (_check_name(stream), at, _check_name(kind), self._encode_body(body), row_key)
-                for (stream, kind, body), row_key in rows
-            ]
-        )
+        rows = [
+            (_check_name(one.stream), at, _check_name(one.kind), self._encode_body(one.body), row_key or one.key)
+            for one, row_key in zip(entries, keys, strict=False)
+        ]
+        fences = self._stream_fences
+        return Batch(rows, {fences[row[0]] for row in rows if row[0] in fences} if fences else set())
+
+    def fence_stream(self, stream: str, key: str) -> None:
+        """From now on, nothing is written to the stream through this journal once a record with this key exists."""
+        self._stream_fences[stream] = key
 
     def _encode_body(self, body: object) -> str:
         """ASCII only, so that any character, even a lone surrogate, can be stored."""
@@ -313,7 +330,7 @@ class Journal:
                 self._roll_back()
             if len(written) == len(batches):
                 for batch, seqs in zip(batches, written, strict=True):
-                    batch.seqs, batch.error = seqs, None if seqs else FencedError()
+                    batch.seqs, batch.error = seqs, None if seqs else batch.fenced_error()
         self._checkpoint_if_large()
         return None
 
@@ -450,10 +467,11 @@ class Journal:
     # Reading
 
     def read(
-        self, stream: str | None = None, after: int = 0, page: int = _PAGE_SIZE, kind: str = ""
+        self, stream: str | None = None, after: int = 0, page: int = PAGE_SIZE, kind: str = "", *, brief: bool = False
     ) -> Iterator[JournalRecord]:
         """Records of one stream or of all, in order, `page` at a time. Holds no lock between records. `kind`: only
-        these."""
+        these. `brief`: the fields of briefs (store/briefs) are enough, so nothing is fetched; always so for all
+        streams. Raises NotFetchedError on an event loop, if something would have to be fetched."""
         named = [(name, value) for name, value in (("stream", stream), ("kind", kind)) if value]
         condition = " AND ".join([*(f"{name} = ?" for name, _ in named), "seq > ?"])
         query = f"{_SELECT}{condition} ORDER BY seq LIMIT {page}"
@@ -466,6 +484,7 @@ class Journal:
             after = int(rows[-1][0])
 
     def last(self, stream: str) -> JournalRecord | None:
+        """Its body may be a brief."""
         rows = self._query(f"{_SELECT}stream = ? ORDER BY seq DESC LIMIT 1", (stream,))
         return self._record(rows[0]) if rows else None
 
@@ -482,14 +501,31 @@ class Journal:
         return [str(row[0]) for row in self._query(_STREAMS, {"prefix": prefix})]
 
     def identify(self, process: str) -> None:
-        """The name of this process as an owner of tasks. Where processes of other machines write too, it holds a lease
-        under this name from its first write on."""
+        """The name of this process as an owner of tasks and sessions. Where processes of other machines write too, it
+        holds a lease under this name while the journal is open."""
 
     def is_process_alive(self, process: str) -> bool | None:
         """Whether the lease of that process is valid; None if unknown, as always for a file."""
 
+    def check_lease(self, process: str) -> bool | None:
+        """Like `is_process_alive`, as of now: blocks for an answer of the server."""
+
+    def take_from_bucket(self, name: str, limit: RateLimit, requests: float, tokens: float) -> float:
+        """Takes from a bucket that all processes share; seconds until it is there. Blocks. Raises StoreError."""
+        return take_from_file(bucket_home(self.path), name, limit, requests, tokens)
+
     def catch_up(self) -> None:
         """Afterwards, reads see what any process wrote before the call. A file always shows it."""
+
+    def fetch(self, *streams: str) -> None:
+        """Afterwards, all known records of these streams are here as a whole, and new ones follow. A file has them."""
+
+    def is_fetched(self, stream: str) -> bool:
+        """Whether all known records of the stream are here as a whole."""
+        return True
+
+    async def fetch_async(self, *streams: str) -> None:
+        """Like `fetch`, without blocking the event loop."""
 
     def wait(self, after: int, timeout: float) -> bool:
         """Whether a record after `after` appears within the timeout, from any process."""

@@ -65,6 +65,17 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE TRIGGER records_last BEFORE DELETE ON records WHEN NOT EXISTS (SELECT 1 FROM pruning)"
         " BEGIN SELECT RAISE(ABORT, 'only pruning deletes records'); END",
     ),
+    (
+        "ALTER TABLE task_states ADD COLUMN queue TEXT",
+        "ALTER TABLE task_states ADD COLUMN status TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE task_states ADD COLUMN depth INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE task_states ADD COLUMN not_before TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE task_states ADD COLUMN dedup_key TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE task_states ADD COLUMN ended TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX task_states_queue ON task_states (queue, status, depth, not_before, number)"
+        " WHERE finished = 0 AND queue IS NOT NULL",
+        "CREATE INDEX task_states_dedup_key ON task_states (queue, dedup_key, number) WHERE dedup_key <> ''",
+    ),
 )
 """Each migrates a file to the next version; the version of a file is the number of migrations applied."""
 VERSION: Final = len(MIGRATIONS)

@@ -1,4 +1,5 @@
-"""A copy of a journal that is elsewhere, in an SQLite file with the same tables, for reading.
+"""A copy of a journal that is elsewhere, in an SQLite file with the same tables, for reading. Large records of streams
+that nobody opened here are stubs: their body is a brief.
 
 Used by postgres_journal. It can be deleted at any time: what is missing is fetched again. So it is not synced to disk,
 and a damaged one is replaced instead of recovered.
@@ -12,6 +13,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kitbag.store import private_files
+from kitbag.store.briefs import STUB_CHECKSUM
 from kitbag.store.deleted_records import delete_rows
 from kitbag.store.derived_tables import apply_rows
 from kitbag.store.journal_file import (
@@ -28,6 +30,12 @@ from kitbag.store.journal_opening import journal_path_parts
 from kitbag.store.private_files import StoreError
 
 _INSERT: Final = "INSERT INTO records (seq, stream, at, kind, body, key, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_COMPLETE: Final = "UPDATE records SET body = ?, checksum = ? WHERE seq = ? AND checksum = -1"
+FIRST_STUB: Final = "SELECT min(seq) FROM records WHERE stream = ? AND checksum = -1"
+_SCHEMA: Final = (
+    "DROP TRIGGER IF EXISTS records_stay",
+    "CREATE INDEX IF NOT EXISTS records_stubs ON records (stream, seq) WHERE checksum = -1",
+)
 _TABLES: Final = ("records", "pruned_ranges", "derived_tables", "derived_problems", "journal_facts")
 
 
@@ -85,18 +93,31 @@ class JournalMirror:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
 
-    def add(self, rows: Sequence[RecordRow], after: int | None = None) -> int:
+    def add(self, rows: Sequence[RecordRow], after: int | None = None, prunings: int | None = None) -> int:
         """Adds those that it lacks, in order, and returns the last number that it has. `after`: add nothing unless
-        this is the last one it has, or a later one."""
+        this is the last one it has, or a later one. `prunings`: when the rows were read; after a later one, add
+        nothing, because some may be deleted."""
         with self._transaction() as writer:
-            last = last_used_seq(writer)
-            if after is not None and last < after:
+            state = self._state()
+            last = state.last
+            if (after is not None and last < after) or (prunings is not None and state.prunings > prunings):
                 return last
             new = [row for row in rows if row.seq > last]
             for row in new:
-                writer.execute(_INSERT, (*row[:6], checksum(*row[:6])))
+                stored = STUB_CHECKSUM if row.checksum == STUB_CHECKSUM else checksum(*row[:6])
+                writer.execute(_INSERT, (*row[:6], stored))
             apply_rows(writer, [row[:5] for row in new])
             return max([last, *(row.seq for row in new)])
+
+    def complete(self, rows: Iterable[RecordRow]) -> None:
+        """Replaces briefs by the whole records."""
+        with self._transaction() as writer:
+            writer.executemany(_COMPLETE, ((row.body, checksum(*row[:6]), row.seq) for row in rows))
+
+    def first_stub(self, stream: str) -> int | None:
+        """The first record of the stream that is here only as a brief."""
+        with self._lock, self._translated():
+            return self._writer.execute(FIRST_STUB, (stream,)).fetchone()[0]
 
     def delete(self, ranges: Iterable[tuple[int, int]], prunings: int) -> None:
         """Deletes the records of these ranges. Derived tables are built again, without them."""
@@ -142,6 +163,11 @@ def _open_file(file: JournalPath) -> JournalFile:
             prepare_file(file)
             writer, reader = connect(file)
             private_files.try_lock(lock_fd, timeout=0, shared=True)
+        try:
+            for statement in _SCHEMA:
+                writer.execute(statement)
+        except sqlite3.Error as error:
+            raise store_error(file.path, error) from error
         undo_open.pop_all()
         return JournalFile(
             path=file.path, writer=writer, reader=reader, lock_fd=lock_fd, unchecked_until=0, recovery=None

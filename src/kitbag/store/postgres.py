@@ -5,26 +5,36 @@ is configured.
 """
 
 import contextlib
+import math
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import psycopg
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 
+from kitbag.store.briefs import STUB_CHECKSUM, make_brief
 from kitbag.store.database_url import describe_url, url_secrets
+from kitbag.store.deleted_records import number_ranges
 from kitbag.store.journal_integrity import RecordRow, checksum
 from kitbag.store.postgres_schema import CHANNEL, FORMAT, MIGRATIONS, MIN_SERVER_VERSION
 from kitbag.store.private_files import StoreError
 from kitbag.store.progress import report_progress
+from kitbag.store.token_bucket import RateLimit
 
 EXISTS: Final = 0
 FENCED: Final = -1
 """Outcomes of a row in the result of an append, besides its number."""
 RECONNECT_SECONDS: Final = 120.0
 """How long a write waits for a server that can't be reached."""
+_ANSWER_SECONDS: Final = 60.0
+"""A server that does not answer a statement for so long counts as lost."""
+_CLOSE_SECONDS: Final = 5.0
+"""How long closing waits for the answer to a statement."""
 _BACKOFF_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _CONNECT_SECONDS: Final = 10
 _DEFAULTS: Final = {
@@ -35,20 +45,31 @@ _DEFAULTS: Final = {
     "keepalives_interval": "5",
     "keepalives_count": "3",
     "tcp_user_timeout": "20000",
+    "client_encoding": "UTF8",
 }
-# The last one: a record is durable when its write returns.
+# Without them, as behind a connection pool that shares connections between clients, everything still works.
 _SESSION_SETTINGS: Final = """
 SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET statement_timeout = 0;
 SET lock_timeout = '30s';
-SET idle_in_transaction_session_timeout = '30s';
-SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'
+SET idle_in_transaction_session_timeout = '30s'
 """
 _SCHEMA_LOCK: Final = 0x4B424A31
 _APPEND: Final = (
     "SELECT kitbag_append(%s, %s, %s, %s::boolean[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],"
-    " %s::bigint[], %s::text[])"
+    " %s::bigint[], %s::text[], %s::text[])"
 )
-_ROWS: Final = "SELECT seq, stream, at, kind, body, key, checksum FROM kitbag_records WHERE seq > %s ORDER BY seq"
+_PRUNE: Final = (
+    "SELECT kitbag_prune(%s, %s, %s, %s::boolean[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],"
+    " %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[])"
+)
+_COLUMNS: Final = "SELECT seq, stream, at, kind, body, key, checksum FROM kitbag_records WHERE "
+_ROWS: Final = _COLUMNS + "seq > %s ORDER BY seq"
+_STREAM_ROWS: Final = _COLUMNS + "stream = %s AND seq >= %s AND brief IS NOT NULL ORDER BY seq LIMIT %s"
+_BRIEF_ROWS: Final = (
+    "SELECT seq, stream, at, kind, coalesce(brief, body), key, CASE WHEN brief IS NULL THEN checksum ELSE -1 END"
+    " FROM kitbag_records WHERE seq > %s ORDER BY seq"
+)
 _LEASE_SECONDS: Final = (
     "SELECT value::float, extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float"
     " FROM kitbag_facts WHERE name = 'lease_seconds'"
@@ -57,8 +78,13 @@ _LEASES: Final = (
     "SELECT process, extract(epoch FROM clock_timestamp() - max(at))::float FROM kitbag_writers"
     " WHERE process IS NOT NULL AND at > clock_timestamp() - make_interval(secs => %s) GROUP BY process"
 )
-_LOST_STATES: Final = ("08", "57P01", "57P02", "57P03", "53300", "40001", "40P01", "55P03")
+_RENEW: Final = (
+    "INSERT INTO kitbag_writers VALUES (%s, 0, '{}', clock_timestamp(), %s)"
+    " ON CONFLICT (id) DO UPDATE SET at = clock_timestamp()"
+)
+_LOST_STATES: Final = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "53300", "40001", "40P01", "55P03")
 """Starts of SQLSTATE codes after which the same statement may succeed later."""
+_READ_ONLY: Final = "25006"
 _WRITER_DAYS: Final = 30
 
 T = TypeVar("T")
@@ -104,7 +130,10 @@ def parse_url(url: str) -> dict[str, Any]:
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error as error:
-        raise StoreError("the database URL is not valid", fix) from error.with_traceback(None)
+        problem = "the database URL is not valid"
+        if found := re.fullmatch(r'invalid URI query parameter: "(\w+)"', str(error).strip()):
+            problem = f"the database URL has an unknown option: {found[1]}"
+        raise StoreError(problem, fix) from None  # its text may hold the password
     return {**_DEFAULTS, **{name: value for name, value in parts.items() if value is not None}}
 
 
@@ -129,10 +158,15 @@ def database_error(url: str, error: psycopg.Error) -> StoreError:
     if state in ("42501", "3F000"):
         grant = "GRANT USAGE, CREATE ON SCHEMA public TO the_user"
         return StoreError(problem, f"give the user rights on the schema and Kitbag's tables, for example: {grant}")
-    if state == "25006":
+    if state == _READ_ONLY:
         return StoreError(problem, "the server is read-only, perhaps a standby; use the URL of the primary")
+    if state == "53300" or "too many c" in text:
+        fix = "stop some processes that use it (each needs two), or raise max_connections or the role's limit"
+        return UnreachableError(f"{name} has no free connection: {text}", fix)
     if state.startswith("53"):
-        return StoreError(problem, "the server lacks disk space, memory or connections; free some, then retry")
+        return StoreError(problem, "the server lacks disk space or memory; free some, then retry")
+    if "SSL" in text or "certificate" in text:
+        return UnreachableError(problem, "check sslmode and the certificates that the database URL names")
     if is_lost(error):
         return UnreachableError(
             f"cannot reach {name}: {text}", "check that the server runs and accepts connections from this machine"
@@ -144,6 +178,29 @@ def check_server_version(name: str, version: int) -> None:
     if version < MIN_SERVER_VERSION:
         found, needed = version // 10_000, MIN_SERVER_VERSION // 10_000
         raise StoreError(f"{name} is PostgreSQL {found}, which is too old", f"use PostgreSQL {needed} or newer")
+
+
+class _Connection(psycopg.Connection[Any]):
+    """Gives up waiting for an answer."""
+
+    gives_up: Callable[[float], bool] = staticmethod(lambda since: False)  # type: ignore[misc]
+    """Whether to wait no longer for what was begun at that time."""
+
+    def wait(self, gen: PQGen[T], *values: Any, **named: Any) -> T:
+        return super().wait(self._limit(gen), *values, **named)
+
+    def _limit(self, gen: PQGen[T]) -> PQGen[T]:
+        """psycopg resumes it several times a second."""
+        began = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and self.gives_up(began):
+                    raise psycopg.OperationalError("the server does not answer")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value
 
 
 class Database:
@@ -159,7 +216,10 @@ class Database:
         self.process: str | None = None
         """The owner of tasks that writes here."""
         self.commits = 0
+        self.is_notified = False
+        """A notification arrived since it was last set to False."""
         self._stop = threading.Event()
+        self._give_up_at = math.inf
         self.store_id = ""
 
     def open(self) -> "Database":
@@ -168,9 +228,13 @@ class Database:
             self._connected()
         return self
 
-    def close(self) -> None:
-        """Also ends waiting for a server that can't be reached."""
+    def close(self, seconds: float = _CLOSE_SECONDS) -> None:
+        """From any thread: ends waiting for a server that can't be reached, and soon for one that does not answer."""
+        self._give_up_at = time.monotonic() + seconds
         self._stop.set()
+
+    def _gives_up(self, since: float) -> bool:
+        return time.monotonic() > min(since + _ANSWER_SECONDS, self._give_up_at)
 
     def disconnect(self) -> None:
         if self._connection is not None:
@@ -184,20 +248,27 @@ class Database:
 
     def listen(self) -> None:
         with self._translated():
-            self._connected().execute(f"LISTEN {CHANNEL}")
+            connection = self._connected()
+            connection.add_notify_handler(self._on_notification)
+            connection.execute(f"LISTEN {CHANNEL}")
+
+    def _on_notification(self, _: psycopg.Notify) -> None:
+        """Also during a statement, which then takes it from the connection."""
+        self.is_notified = True
 
     @contextlib.contextmanager
     def _translated(self) -> Generator[None, None, None]:
         try:
             yield
         except psycopg.Error as error:
-            if is_lost(error):
+            if is_lost(error) or error.sqlstate == _READ_ONLY:  # after a failover, another server may be the primary
                 self.disconnect()
             raise database_error(self.url, error) from error.with_traceback(None)
 
     def _connected(self) -> "psycopg.Connection[Any]":
         if self._connection is None or self._connection.closed:
-            connection = psycopg.connect(**self._parameters, autocommit=True, prepare_threshold=None)
+            connection = _Connection.connect(**self._parameters, autocommit=True, prepare_threshold=None)
+            connection.gives_up = self._gives_up
             try:
                 self._prepare(connection)
             except BaseException:
@@ -231,7 +302,6 @@ class Database:
                 connection.execute(statement)
         connection.execute("DELETE FROM kitbag_facts WHERE name = 'format'")
         connection.execute("INSERT INTO kitbag_facts VALUES ('format', %s)", (str(FORMAT),))
-        connection.execute("DELETE FROM kitbag_writers WHERE at < now() - make_interval(days => %s)", (_WRITER_DAYS,))
 
     # Statements
 
@@ -249,18 +319,19 @@ class Database:
         numbers = iter(rows[0][0])
         return [[next(numbers) for _ in batch.rows] for batch in batches]
 
-    def prune(self, batch: NewBatch, deleted: Sequence[int], ranges: Sequence[tuple[int, int]]) -> None:
-        """Deletes records in the transaction that appends what is left of them."""
+    def prune(self, left: NewBatch, deleted: Sequence[int], streams: Sequence[str]) -> bool:
+        """Deletes records, all of these streams among them, and appends what is left of them. False, and nothing is
+        done, if that is not all of the streams any more, or some are gone. Waits as `append` does."""
         self.commits += 1
-        with self._translated(), self._connected().transaction():
-            connection = self._connected()
-            values = [self.writer, self.process, self.commits, *_columns([batch])]
-            if batch.rows:
-                connection.execute(_APPEND, values)
-            firsts, lasts = [first for first, _ in ranges], [last for _, last in ranges]
-            connection.execute(
-                "SELECT kitbag_prune(%s::bigint[], %s::bigint[], %s::bigint[])", (list(deleted), firsts, lasts)
-            )
+        ranges = number_ranges(sorted(deleted))
+        values = [self.writer, self.process, self.commits, *_columns([left] if left.rows else [])]
+        values += [list(deleted), list(streams), [first for first, _ in ranges], [last for _, last in ranges]]
+
+        def send(_: Database) -> list[Any]:
+            with self._translated():
+                return self._connected().execute(_PRUNE, values).fetchall()
+
+        return bool(self.retry(send)[0][0])
 
     def retry(self, work: "Callable[[Database], T]") -> T:
         """Repeats it while the server can't be reached, for a limited time."""
@@ -276,10 +347,22 @@ class Database:
                 self._stop.wait(_BACKOFF_SECONDS[min(attempt, len(_BACKOFF_SECONDS) - 1)])
                 attempt += 1
 
-    def renew_lease(self, writer: str) -> None:
-        """A sign of life of a process that wrote as `writer`."""
+    def renew_lease(self, writer: str, process: str | None) -> None:
+        """A sign of life of a process that writes as `writer`."""
         with self._translated():
-            self._connected().execute("UPDATE kitbag_writers SET at = clock_timestamp() WHERE id = %s", (writer,))
+            self._connected().execute(_RENEW, (writer, process))
+
+    def forget_writer(self) -> None:
+        """Call last: its process is not there any more, and will send no commit again."""
+        if self._connection is not None and not self._connection.closed:
+            with self._translated():
+                self._connection.execute("DELETE FROM kitbag_writers WHERE id = %s", (self.writer,))
+
+    def forget_old_writers(self) -> None:
+        """Of processes that were killed."""
+        with self._translated():
+            query = "DELETE FROM kitbag_writers WHERE at < clock_timestamp() - make_interval(days => %s)"
+            self._connected().execute(query, (_WRITER_DAYS,))
 
     def leases(self) -> Leases:
         with self._translated():
@@ -287,25 +370,39 @@ class Database:
             seconds, uptime = connection.execute(_LEASE_SECONDS).fetchall()[0]
             return Leases(seconds, uptime, dict(connection.execute(_LEASES, (seconds,)).fetchall()))
 
+    def take(self, name: str, limit: RateLimit, requests: float, tokens: float) -> float:
+        """From a bucket (store/token_bucket); seconds until it is there."""
+        with self._translated():
+            values = (name, limit.requests, limit.tokens, requests, tokens)
+            return self._connected().execute("SELECT kitbag_take(%s, %s, %s, %s, %s)", values).fetchall()[0][0]
+
     def state(self) -> DatabaseState:
         with self._translated():
             return DatabaseState(*self._connected().execute("SELECT last, prunings FROM kitbag_counter").fetchall()[0])
 
-    def rows_after(self, seq: int) -> Iterator[RecordRow]:
-        """All records after this one, of one moment. Raises StoreError, also for a damaged one."""
+    def rows_after(self, seq: int, *, brief: bool = False) -> Iterator[RecordRow]:
+        """All records after this one, of one moment. `brief`: large ones as stubs. Raises StoreError."""
         with self._translated(), contextlib.closing(self._connected().cursor()) as cursor:
-            for values in cursor.stream(_ROWS, (seq,)):
-                row = RecordRow(*values)
-                if row.checksum != row_checksum(*row[1:6]):
-                    raise CorruptRecordError(
-                        f"record {row.seq} of {self.name} is corrupt", "restore the database from a backup"
-                    )
-                yield row
+            for found in cursor.stream(_BRIEF_ROWS if brief else _ROWS, (seq,)):
+                yield self._checked(RecordRow(*found))
+
+    def large_rows(self, stream: str, first: int, limit: int) -> list[RecordRow]:
+        """Whole records of a stream that have a brief, from this number on. Raises StoreError."""
+        with self._translated():
+            found = self._connected().execute(_STREAM_ROWS, (stream, first, limit)).fetchall()
+        return [self._checked(RecordRow(*row)) for row in found]
+
+    def _checked(self, row: RecordRow) -> RecordRow:
+        if row.checksum not in (STUB_CHECKSUM, row_checksum(*row[1:6])):
+            raise CorruptRecordError(
+                f"record {row.seq} of {self.name} is corrupt", "restore the database from a backup"
+            )
+        return row
 
     def row(self, seq: int) -> RecordRow | None:
         with self._translated():
-            query = _ROWS.replace("seq > %s", "seq = %s")
-            return next((RecordRow(*row) for row in self._connected().execute(query.encode(), (seq,))), None)
+            found = self._connected().execute(f"{_COLUMNS}seq = %s", (seq,)).fetchall()
+            return RecordRow(*found[0]) if found else None
 
     @contextlib.contextmanager
     def fill(
@@ -320,10 +417,11 @@ class Database:
                 problem = f"{self.name} has {last:,} records already"
                 raise StoreError(problem, "copy to an empty database, or to another schema")
             with connection.cursor().copy(
-                "COPY kitbag_records (seq, stream, at, kind, body, key, checksum) FROM STDIN"
+                "COPY kitbag_records (seq, stream, at, kind, body, key, checksum, brief) FROM STDIN"
             ) as copy:
                 for row in rows:
-                    copy.write_row((*row[:6], row_checksum(*row[1:6])))
+                    brief = make_brief(row.stream, row.kind, row.body)
+                    copy.write_row((*row[:6], row_checksum(*row[1:6]), brief))
                     last = row.seq
             last = max([last, *(end for _, end in pruned)])
             connection.execute("UPDATE kitbag_counter SET last = %s, prunings = %s", (last, 1 if pruned else 0))
@@ -350,7 +448,8 @@ def _columns(batches: Sequence[NewBatch]) -> tuple[list[Any], ...]:
         fences += ["\n".join(batch.fences) or None, *(None for _ in batch.rows[1:])]
     rows = [row for batch in batches for row in batch.rows]
     streams, times, kinds, bodies, keys = (list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 5
-    return starts, streams, times, kinds, bodies, keys, [row_checksum(*row) for row in rows], fences
+    briefs = [make_brief(stream, kind, body) for stream, _, kind, body, _ in rows]
+    return starts, streams, times, kinds, bodies, keys, [row_checksum(*row) for row in rows], fences, briefs
 
 
 def _read_format(connection: "psycopg.Connection[Any]") -> int:

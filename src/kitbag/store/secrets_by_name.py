@@ -26,6 +26,9 @@ NAME_WORDS = (
 _MAX_NAME_LENGTH = 64
 _VALUE_SIGNS = "0123456789\"'`?&"
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
+_NAME_REST = re.compile(r"[a-z0-9_.-]*")
+_FEW_NAMES = 16
+"""In a text with so few of a word, each is examined: compiling a pattern that skips most takes longer."""
 _SEPARATOR = re.compile(r"""\\{0,4}+["'`]?+\]?+[ \t]{0,4}+(?::=|=>|[=:])(?![=:/])[ \t]{0,4}+""")
 _FLAG_SEPARATOR = re.compile(r"=|[ \t]{1,4}(?!-)")
 _QUOTED = re.compile(r"""(\\{0,4}(["'`]))((?:[^\r\n\\"'`]++|(?!\1)[^\r\n])*+)\1""")
@@ -52,7 +55,7 @@ _NAME_END = "(?<=[deghlnsty_-])"
 # Outside of a query, `key` and `signature` are no names of secrets, and values of `auth` and `token` are longer.
 _LONG_ENOUGH = (
     r"(?<![^\w-]key)(?<![^\w-]signature)"
-    rf"(?:(?<!auth)(?<![^\w.-]token)|(?![=:]{_BARE_CHARACTER}{{1,11}}+(?!{_BARE_CHARACTER})))"
+    rf"(?:(?<!auth)(?<![^\w.-]token)|(?![=:](?![=>]){_BARE_CHARACTER}{{1,11}}+(?!{_BARE_CHARACTER})))"
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z")
 _PLACEHOLDER = (
@@ -98,7 +101,9 @@ def find_named_secrets(text: str, lowered: str) -> Iterator[TextSpan]:
     for word in words_with_present_characters(NAME_WORDS, lowered):
         if word in lowered:
             capitals = text is not lowered and word.upper() in text
-            yield from _find_values_after(word, _name_pattern(word, literals, capitals), text, lowered, decisions)
+            is_rare = lowered.count(word) <= _FEW_NAMES
+            pattern = None if is_rare else _name_pattern(word, literals, capitals)
+            yield from _find_values_after(word, pattern, text, lowered, decisions)
 
 
 def _may_have_values(text: str, lowered: str) -> bool:
@@ -110,17 +115,13 @@ def _may_have_values(text: str, lowered: str) -> bool:
 
 
 def _find_values_after(
-    word: str, pattern: re.Pattern[str], text: str, lowered: str, decisions: dict[str, TextSpan | None]
+    word: str, pattern: re.Pattern[str] | None, text: str, lowered: str, decisions: dict[str, TextSpan | None]
 ) -> Iterator[TextSpan]:
-    size = len(word.removesuffix("="))
     begin = done = 0
     while begin >= 0:
-        matches = pattern.finditer(lowered, begin)
+        names = _find_names(word, pattern, lowered, begin)
         begin = -1
-        for match in matches:
-            if match.lastindex is None:
-                continue
-            at, end = match.start(1) - size, match.end()
+        for at, end in names:
             if at < done or end - at > _MAX_NAME_LENGTH:  # no name is looked for inside of a value
                 continue
             # The same characters around a name give the same decision.
@@ -138,6 +139,20 @@ def _find_values_after(
                 if done > end + _DECISION_LENGTH:
                     begin = done
                     break
+
+
+def _find_names(word: str, pattern: re.Pattern[str] | None, lowered: str, begin: int) -> Iterator[TextSpan]:
+    """From the word to the end of its name; with a pattern only those that a plausible value follows."""
+    size = len(word.removesuffix("="))
+    if pattern is not None:
+        for match in pattern.finditer(lowered, begin):
+            if match.lastindex is not None:
+                yield match.start(1) - size, match.end()
+        return
+    while (at := lowered.find(word, begin)) >= 0:
+        rest = _NAME_REST.match(lowered, at + size)
+        begin = rest.end() if rest else at + size
+        yield at, begin
 
 
 @cache
@@ -159,7 +174,7 @@ def _name_pattern(word: str, literals: bool, capitals: bool) -> re.Pattern[str]:
     if literals:  # the word may be inside of a flag or a name in a query
         before = rf"[a-z0-9_.?&-]{letters}"
         # Most short values are rejected faster by themselves.
-        short = "" if capitals else rf"(?=[=:]{_BARE_CHARACTER}{{1,3}}+[&\s])|"
+        short = "" if capitals else rf"(?=[=:](?![=>]){_BARE_CHARACTER}{{1,3}}+[&\s])|"
         after_inner = rf"{end}(?:{_SEPARATOR.pattern}|=(?=[=:/])|[ \t]{{1,4}}(?!-)){literal}"
         implausible = rf"(?:(?<!{before}){implausible}|(?<={before}){name}(?:{short}(?!{after_inner})))"
     other = rf"[^{word[0]}]{{0,24}}+"

@@ -6,6 +6,7 @@ Used by delegation, and by runner, which may run later and in another process.
 
 import hashlib
 import json
+import os
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
@@ -76,16 +77,24 @@ def _declared_tools(definition: AgentFile) -> list[str]:
 
 
 def agent_fingerprint(definition: AgentFile) -> str:
-    """Covers all that the user is shown before the start, and the configuration of its servers."""
+    """Covers all that the user is shown before the start, and the configuration of its servers. The same on every
+    machine: of its path, only the part inside its root counts."""
+    root = definition.root
+    place = "\0".join((root.scope, root.dialect, root.plugin, os.path.relpath(definition.path, root.path)))
+    return _fingerprint(definition, place)
+
+
+def _fingerprint(definition: AgentFile, place: str) -> str:
     servers = json.dumps(definition.inline_servers, sort_keys=True)
-    shown = "\0".join((definition.path, definition.permission_mode or "", describe_agent_tools(definition), servers))
+    shown = "\0".join((place, definition.permission_mode or "", describe_agent_tools(definition), servers))
     return hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def check_agent_unchanged(definition: AgentFile, request: TaskRequest) -> None:
     """Raises InvalidError if the agent has changed since its start was approved."""
     approved = request.options.get(FINGERPRINT_KEY)
-    if approved and approved != agent_fingerprint(definition):
+    # Earlier versions wrote the one with the whole path; such tasks may still be queued.
+    if approved and approved not in (agent_fingerprint(definition), _fingerprint(definition, definition.path)):
         problem = f"the agent {definition.full_name} ({definition.path}) changed since its start was approved"
         raise InvalidError(problem, "review its mode and tools, and start it again")
 

@@ -7,11 +7,12 @@ and the chat.
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -19,11 +20,14 @@ from kitbag.errors import AmbiguousError, NotFoundError
 from kitbag.library.scopes import find_places
 from kitbag.permissions.workspace_identity import WorkspaceIdentity
 from kitbag.store.fault_points import point
-from kitbag.store.fencing import fenced_by
+from kitbag.store.fencing import FencedError, fenced_by
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.owner import Owner, this_process
+from kitbag.tasks.queue_counts import RUNNING_IN_QUEUE
+from kitbag.tasks.queue_limits import MAX_ATTEMPTS, begin_within_limit, check_room
 from kitbag.tasks.task import (
+    SUBMITTED_RULES_KEY,
     TASK_REQUEST_FIELDS,
     TASK_RESULT_FIELDS,
     WORKSPACE_KEY,
@@ -32,9 +36,11 @@ from kitbag.tasks.task import (
     TaskRequest,
     TaskResult,
 )
+from kitbag.tasks.task_patches import patch_entries
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.task_table import TASK_TABLE, TASKS_STREAM, decode_tasks
 from kitbag.tasks.version import kitbag_version
+from kitbag.tools.delegation import QueueOptions
 
 TASK_STREAM_PREFIX: Final = "task/"
 """Per-task streams with the request and long answers: read only when needed."""
@@ -59,6 +65,10 @@ def end_key(task_id: str, run: int) -> str:
     return f"ended:{task_id}:{run}"
 
 
+def _requeue_key(task_id: str, run: int) -> str:
+    return f"queued:{task_id}:{run}"
+
+
 class UnreadableRecord(NamedTuple):
     """A record that could not be applied: damaged, or written by another version."""
 
@@ -77,6 +87,8 @@ class Board:
         self._unfinished: dict[str, Task] = {}
         """As of the last refresh."""
         self._dead_checked_at = 0.0
+        self.on_change: Callable[[Task], None] | None = None
+        """Called for each task that a refresh finds changed; the first time, for each unfinished one."""
 
     # Reading
 
@@ -94,6 +106,8 @@ class Board:
                 self._unfinished.pop(task.id, None)
             else:
                 self._unfinished[task.id] = task
+            if self.on_change is not None:
+                self.on_change(task)
         self._last_applied_seq = max([self._last_applied_seq, *(int(row[3]) for row in rows)])
         return [str(row[0]) for row in rows]
 
@@ -167,10 +181,9 @@ class Board:
         """Tasks with a record after this one."""
         return self._decode([row[:3] for row in self._select_changed(seq)])
 
-    def ended_since(self, time: str, limit: int) -> list[Task]:
-        """Newest first."""
-        newest = self._select("WHERE finished = 1 ORDER BY changed DESC LIMIT ?", limit)
-        return [task for task in newest if task.ended >= time]
+    def running_in_queue(self, queue: str) -> list[Task]:
+        """Background agents, of any process."""
+        return self._select(f"WHERE {RUNNING_IN_QUEUE}", queue)
 
     def of_session(self, session_id: str) -> list[Task]:
         """All tasks of a session, including those that its agents started."""
@@ -294,7 +307,18 @@ class Board:
         parent: str,
         depth: int,
         background: bool,
+        queueing: QueueOptions | None = None,
+        max_queued: int = 0,
     ) -> Task:
+        """If `queueing` has a key and an unfinished task of the queue has it too, that task is returned and nothing is
+        written. `max_queued`: raises InvalidError if as many tasks wait in its queue; 0: no limit."""
+        starter = self.get(parent) if parent else None
+        queue = self._choose_queue(kind, starter)
+        entries: list[JournalEntry] = []
+        if queue == self.journal.home_queue:
+            request = _with_workspace(request)
+        else:  # another machine has another directory there
+            request, entries = await asyncio.to_thread(self._with_repository, task_id, request, bool(parent))
         body: dict[str, Any] = {
             "id": task_id,
             "kind": kind,
@@ -307,20 +331,74 @@ class Board:
             "directory": request.directory,
             "version": kitbag_version(),
             "owner": [] if background else this_process().to_record(),
-            "queue": self._choose_queue(kind, parent),
+            "queue": queue,
+            "repository": str(request.options.get("git", {}).get("url", "")),
         }
-        if body["queue"] == self.journal.home_queue:  # another machine has another directory there
-            request = _with_workspace(request)
-        await self.journal.write_all([_request_entry(task_id, request), JournalEntry(TASKS_STREAM, "created", body)])
+        body |= self._queue_fields(queueing or QueueOptions(), starter) if background and kind == "agent" else {}
+        existing = await self._create_once([*entries, _request_entry(task_id, request)], body, max_queued)
         point("task-created")
-        return self.find(task_id)
+        return existing or self.find(task_id)
 
-    def _choose_queue(self, kind: TaskKind, parent: str) -> str:
+    def _with_repository(
+        self, task_id: str, request: TaskRequest, has_parent: bool
+    ) -> tuple[TaskRequest, list[JournalEntry]]:
+        """Names the repository of the workspace, if it has one; the entries hold uncommitted changes. The tasks of a
+        task run on its machine, in its directory. Raises InvalidError."""
+        from kitbag.tasks.git_workspace import GIT_KEY, WorkspaceMode, describe_git_workspace
+
+        options = {name: value for name, value in request.options.items() if name not in (WORKSPACE_KEY, GIT_KEY)}
+        mode, entries = cast("WorkspaceMode", self.journal.workspace_mode), list[JournalEntry]()
+        if not has_parent and mode != "path" and request.directory and not request.command:
+            found = describe_git_workspace(request.directory, mode)
+            if found is not None:
+                workspace, patch = found
+                options[GIT_KEY] = workspace.to_record()
+                entries = patch_entries(task_id, "uncommitted", workspace.uncommitted, patch) if patch else []
+        return msgspec.structs.replace(request, options=options), entries
+
+    def _choose_queue(self, kind: TaskKind, starter: Task | None) -> str:
         """A command runs where the agent that started it runs; an agent in the queue of its parent."""
-        starter = self.get(parent) if parent else None
         if kind == "command":
             return self.journal.home_queue
         return starter.queue if starter is not None else self.journal.queue
+
+    def _queue_fields(self, queueing: QueueOptions, starter: Task | None) -> dict[str, Any]:
+        inherited = starter.priority if starter is not None else 0
+        fields = {
+            "priority": inherited if queueing.priority is None else queueing.priority,
+            "key": self.journal.redactor.redact_text(queueing.key) if queueing.key else "",
+            "not_before": queueing.not_before,
+            "providers": list(queueing.providers),
+        }
+        return {name: value for name, value in fields.items() if value}
+
+    async def _create_once(self, request: Iterable[JournalEntry], body: dict[str, Any], max_queued: int) -> Task | None:
+        """Writes the new task, or returns an unfinished one that has its key."""
+        entries = [*request, JournalEntry(TASKS_STREAM, "created", body)]
+        queue, key = str(body["queue"]), str(body.get("key", ""))
+        for _ in range(MAX_ATTEMPTS):
+            previous = self.with_key(queue, key) if key else None
+            if previous is not None and not previous.is_finished:
+                return previous
+            if max_queued and body["background"]:
+                check_room(self.journal, queue, max_queued)
+            if not key:
+                await self.journal.write_all(entries)
+                return None
+            # It is free until another process uses it, or starts the previous task again.
+            name, run = (previous.id, previous.run) if previous is not None else ("", 0)
+            digest = hashlib.sha256(f"{queue}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+            with fenced_by(begin_key(name, run + 1), _requeue_key(name, run)), contextlib.suppress(FencedError):
+                if await self.journal.write_all_once(f"created:{digest}:{name}:{run}", entries):
+                    return None
+            await asyncio.to_thread(self.journal.catch_up)
+        raise StoreError(f"other processes keep starting tasks with the key {key[:80]!r}", "retry")
+
+    def with_key(self, queue: str, key: str) -> Task | None:
+        """The newest task with this key."""
+        condition = "WHERE queue = ? AND dedup_key = ? AND dedup_key <> '' ORDER BY number DESC LIMIT 1"
+        found = self._select(condition, queue, key)
+        return found[0] if found else None
 
     async def claim(
         self,
@@ -330,10 +408,12 @@ class Board:
         restart: bool = False,
         recovered: bool = False,
         foreground: bool = False,
+        limit: int = 0,
     ) -> bool:
         """Starts a run of the task. False if another process was first or the task has finished meanwhile. `restart`:
         also start a finished task, which only a user may ask for; `recovered`: the previous run made no progress;
-        `foreground`: the caller waits for the answer, so no notification is sent later."""
+        `foreground`: the caller waits for the answer, so no notification is sent later. `limit`: false if as many tasks
+        of its queue and depth are running, in any process."""
         run = task.run + 1
         body = {
             "id": task.id,
@@ -343,7 +423,13 @@ class Board:
             "recovered": recovered,
             "in_front": foreground,
         }
-        if await self.journal.write_once(begin_key(task.id, run), TASKS_STREAM, "begun", body) is None:
+        begun = JournalEntry(TASKS_STREAM, "begun", body)
+        written = (
+            await begin_within_limit(self.journal, limit, task, begin_key(task.id, run), begun)
+            if limit
+            else await self.journal.write_all_once(begin_key(task.id, run), [begun])
+        )
+        if not written:
             return False
         point("task-claimed")
         claimed = self.find(task.id)
@@ -362,7 +448,7 @@ class Board:
         then."""
         body = {"id": task.id, "run": task.run, "version": kitbag_version()}
         entries = [_request_entry(task.id, request), JournalEntry(TASKS_STREAM, "queued", body)]
-        return bool(await self.journal.write_all_once(f"queued:{task.id}:{task.run}", entries))
+        return bool(await self.journal.write_all_once(_requeue_key(task.id, task.run), entries))
 
     async def update_request(self, task: Task, request: TaskRequest, session: str = "") -> None:
         """`session`: the id of its new session, if it changes."""
@@ -422,7 +508,8 @@ class Board:
         """Ends foreground tasks whose process has died, and kills their leftover processes. A worker recovers
         background tasks."""
         self._dead_checked_at = time.monotonic()
-        dead = [task for task in self.unfinished() if not task.background and self._is_owner_gone(task)]
+        self.refresh()
+        dead = [task for task in self._unfinished.values() if not task.background and self._is_owner_gone(task)]
         if not dead:
             return []
         await asyncio.to_thread(kill_processes, *(task.id for task in dead))
@@ -457,14 +544,20 @@ class Board:
 
 
 def _with_workspace(request: TaskRequest) -> TaskRequest:
-    """Whoever runs the task runs it in this directory, and not in another one that has taken its place."""
-    if not request.directory or WORKSPACE_KEY in request.options:
-        return request
-    identity = WorkspaceIdentity.of_directory(os.path.realpath(find_places(request.directory).project))
-    record = identity.to_record() if identity is not None else []
-    return msgspec.structs.replace(request, options={**request.options, WORKSPACE_KEY: record})
+    """Whoever runs the task runs it in this directory, and not in another one that has taken its place, with the rules
+    of this home as they are then."""
+    options = {name: value for name, value in request.options.items() if name != SUBMITTED_RULES_KEY}
+    if request.directory and WORKSPACE_KEY not in options:
+        identity = WorkspaceIdentity.of_directory(os.path.realpath(find_places(request.directory).project))
+        options[WORKSPACE_KEY] = identity.to_record() if identity is not None else []
+    return msgspec.structs.replace(request, options=options)
 
 
 def _request_entry(task_id: str, request: TaskRequest) -> JournalEntry:
-    stored = msgspec.structs.replace(request, options=dict(request.options), contract=dict(request.contract))
+    stored = msgspec.structs.replace(
+        request,
+        options=dict(request.options),
+        contract=dict(request.contract),
+        output_schema=dict(request.output_schema),
+    )
     return JournalEntry(TASK_STREAM_PREFIX + task_id, "wish", TASK_REQUEST_FIELDS.write(stored))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kitbag.agent.resume import resume
+from kitbag.agent.resume import read_totals
 from kitbag.agent.session import new_session_id
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.agent_checks import check_definition, check_persona, check_preloads
@@ -24,12 +24,22 @@ from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.library.names import normalize_name
+from kitbag.models.model_selection import can_connect, resolve_model
 from kitbag.permissions.approvals.approval import Denial
 from kitbag.permissions.decisions.decide import Permissions, child_mode
 from kitbag.permissions.model import PermissionDecision, is_inside
 from kitbag.tasks.task_host import MAX_DEPTH, TaskHost
+from kitbag.telemetry.switch import ENDPOINT_SETTING, begin_task_trace
+from kitbag.telemetry.trace_context import current_span
 from kitbag.tools.background_switch import BackgroundSwitch
-from kitbag.tools.delegation import Delegation, DelegationRequest, RunningCommand, TaskReport, TaskStopResult
+from kitbag.tools.delegation import (
+    Delegation,
+    DelegationRequest,
+    QueueOptions,
+    RunningCommand,
+    TaskReport,
+    TaskStopResult,
+)
 
 if TYPE_CHECKING:  # most runs start no agent; imported when one does
     from kitbag.tasks.board import Board
@@ -42,7 +52,7 @@ def import_for_start() -> None:
     """What starting an agent imports, which takes longer than all the rest of it."""
     for name in (
         "ctypes",
-        *(f"kitbag.tasks.{module}" for module in ("agent_permissions", "board", "reports", "runner")),
+        *(f"kitbag.tasks.{module}" for module in ("agent_permissions", "board", "notifications", "reports", "runner")),
     ):
         importlib.import_module(name)
 
@@ -81,6 +91,10 @@ class TaskDelegation:
 
             self._host = TaskHost(Board(self._inherited().journal))
         return self._host
+
+    @property
+    def end_notice(self) -> str:
+        return "You will be notified when it ends."
 
     @property
     def has_started_tasks(self) -> bool:
@@ -175,9 +189,12 @@ class TaskDelegation:
             )
         if background:
             warnings += await asyncio.to_thread(self._check_definition, definition)
-        task = await self._create_task("agent", task_request, background, warnings)
         if background:
-            return self._note_warnings(self._report(task))
+            task_id, queueing = request.task_id or new_session_id(), self._queue_options(request, definition)
+            task = await self._create_task("agent", task_request, background, warnings, task_id, queueing)
+            report = msgspec.structs.replace(self._report(task), is_existing=task.id != task_id)
+            return self._note_warnings(report)
+        task = await self._create_task("agent", task_request, background, warnings, request.task_id)
         return self._note_warnings(await self._run_movable(task, task_request, "", progress, background_switch))
 
     def _check_definition(self, definition: AgentFile) -> list[str]:
@@ -190,23 +207,51 @@ class TaskDelegation:
         ]
         return [notice.line() for notice in notices]
 
+    def _queue_options(self, request: DelegationRequest, definition: AgentFile) -> QueueOptions:
+        """With the priority of the agent's file, and the providers of its own and of the parent's model: a worker needs
+        both, as here."""
+        inherited = self._inherited()
+        providers = [inherited.chosen.provider]
+        if not request.model and definition.model.name not in ("", "inherit"):
+            with contextlib.suppress(KitbagError):  # the run reports it and uses the parent's
+                own = resolve_model(definition.model.name, inherited.sources, "", inherited.chosen).provider
+                providers += [own] if can_connect(own, inherited.sources) else []
+        given = request.queueing
+        priority = definition.priority if given.priority is None else given.priority
+        return msgspec.structs.replace(given, priority=priority, providers=tuple(dict.fromkeys(providers)))
+
     async def _create_task(
-        self, kind: "TaskKind", request: "TaskRequest", background: bool, warnings: Sequence[str] = ()
+        self,
+        kind: "TaskKind",
+        request: "TaskRequest",
+        background: bool,
+        warnings: Sequence[str] = (),
+        task_id: str = "",
+        queueing: QueueOptions | None = None,
     ) -> "Task":
         """Puts a task on the board and, if it is a background task, starts a worker. On cancellation the task is
-        stopped."""
-        task_id, root, parent = new_session_id(), self._root, self._parent
+        stopped. Returns the unfinished task with the same key, if there is one."""
+        task_id, root, parent = task_id or new_session_id(), self._root, self._parent
 
         async def put() -> "Task":
             depth = self._depth + 1
+            max_queued = int(self._inherited().environment.library.settings.get("tasks.max_queued"))
             task = await self.board.create(
-                task_id, kind, request, root=root, parent=parent, depth=depth, background=background
+                task_id,
+                kind,
+                request,
+                root=root,
+                parent=parent,
+                depth=depth,
+                background=background,
+                queueing=queueing,
+                max_queued=max_queued if kind == "agent" else 0,
             )
-            for warning in warnings:
+            for warning in warnings if task.id == task_id else ():
                 await self.board.warn(task_id, warning)
-            if background and not await self._hand_to_worker(task_id) and kind == "command":
+            if background and not await self._hand_to_worker(task.id) and kind == "command":
                 self.host.run_locally(task, request)
-            return self.board.find(task_id)
+            return self.board.find(task.id)
 
         try:
             return await run_to_completion(put())
@@ -235,10 +280,17 @@ class TaskDelegation:
             parent_mode=inherited.mode,
             max_turns=delegated.max_turns,
             pack=delegated.pack,
+            output_schema=delegated.output_schema,
+            traceparent=self._traceparent(),
             directory=inherited.environment.places.cwd,
             options={**_worker_options(inherited), FINGERPRINT_KEY: agent_fingerprint(definition)},
         )
         return with_rules_digest(request, inherited.permissions)
+
+    def _traceparent(self) -> str:
+        endpoint = str(self._inherited().environment.library.settings.get(ENDPOINT_SETTING))
+        span = current_span() or begin_task_trace(endpoint)
+        return span.traceparent if span is not None else ""
 
     async def _resume(
         self,
@@ -270,8 +322,9 @@ class TaskDelegation:
             skills=previous.skills,
             pack=previous.pack,
             contract=previous.contract,
+            output_schema=previous.output_schema,
             message=delegated.prompt,
-            previous_turns=resume(self.board.journal, task.session).totals.turns,
+            previous_turns=read_totals(self.board.journal, task.session).turns,
         )
         if background:
             if not await self.board.requeue(task, request):
@@ -447,6 +500,9 @@ class TaskDelegation:
     async def report(self, task_id: str, timeout_seconds: float, offset: int = 0) -> TaskReport:
         task = await self._wait(task_id, timeout_seconds)
         await self._mark_delivered(task)
+        from kitbag.tasks.reports import fetch_sessions
+
+        await fetch_sessions(self.board.journal, task)
         return self._note_warnings(self._report(task, offset))
 
     async def wait(self, task_id: str, timeout_seconds: float) -> None:
@@ -523,7 +579,7 @@ class TaskDelegation:
         tokens, cost = sum(report.tokens for report in reports), sum(report.cost or 0.0 for report in reports)
         if self._parent and self._root:
             with contextlib.suppress(KitbagError):  # the spending of an unreadable session is unknown
-                totals = resume(self.board.journal, self._root).totals
+                totals = read_totals(self.board.journal, self._root)
                 return tokens + totals.usage.total_input + totals.usage.output, cost + totals.cost
         return tokens, cost
 
@@ -553,12 +609,22 @@ def _shorten(prompt: str) -> str:
 
 def _worker_options(inherited: ParentContext) -> dict[str, Any]:
     """An agent in a worktree has another workspace than its options say."""
-    from kitbag.tasks.task import WORKSPACE_KEY
+    from kitbag.tasks.task import SUBMITTED_RULES_KEY, TRUSTED_CONTENT_KEY, WORKSPACE_KEY
 
     environment = inherited.environment
-    identity = environment.workspace.identity
+    identity, trust = environment.workspace.identity, environment.trust
+    trusted = {TRUSTED_CONTENT_KEY: trust.fingerprint} if trust.state == "trusted" else {}
     return {
         **serialize_options(inherited.options),
+        **trusted,
+        SUBMITTED_RULES_KEY: {
+            effect: [
+                entry.value
+                for entry in environment.library.settings.permission_entries
+                if entry.key == f"permissions.{effect}" and isinstance(entry.value, str)
+            ]
+            for effect in ("deny", "ask")
+        },
         "settings_mode": environment.live_rules.settings_mode,
         WORKSPACE_KEY: identity.to_record() if identity is not None else [],
     }

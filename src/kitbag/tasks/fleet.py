@@ -4,23 +4,26 @@ Workers announce themselves in the journal's `fleet` stream; whether one is aliv
 Used by the worker and `kitbag fleet`.
 """
 
-from collections.abc import Iterable
-from datetime import UTC, datetime
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from kitbag.errors import NotFoundError
+from kitbag.models.model_selection import BUILT_IN_MODELS
 from kitbag.store.journal import Journal
 from kitbag.tasks.board import Board
 from kitbag.tasks.owner import Owner, parse_owner
-from kitbag.tasks.task import Task
-from kitbag.tasks.version import kitbag_version
+from kitbag.tasks.queue_counts import QueueCount, count_ends, count_queues, queued_versions, running_count
+from kitbag.tasks.task import Task, TaskStatus, timestamp
+from kitbag.tasks.version import is_newer, kitbag_version, version_numbers
 from kitbag.tasks.worker_lock import WorkerRecord
 
 STREAM: Final = "fleet"
 _RECENT_SECONDS: Final = 3_600
-_MAX_RECENT: Final = 100_000
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,23 +35,38 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int
     started: str
     running: int
+    """Background agents."""
     is_draining: bool
+    providers: tuple[str, ...] = ()
+    """Model providers that it can use."""
+    limits: Mapping[str, int] = {}
+    """How many tasks of a queue it lets run at once over all workers."""
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The background agents of one queue."""
+
     name: str
     queued: int
+    """Without the scheduled ones."""
+    scheduled: int
     running: int
     waiting: int
     """For an approval."""
     oldest_seconds: int
     """How long the oldest queued task has waited."""
+    waits_for: str
+    """What the oldest queued task waits for."""
     ended: int
     """In the last hour."""
     failed: int
     """Of those."""
     per_minute: float
     """Ends in the last hour."""
+    last_minute: int
+    """Ends in the last minute."""
+    needs_version: str = ""
+    """Queued tasks wait for a worker of this Kitbag version; empty: workers of this one can run all."""
 
 
 class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,9 +89,30 @@ def worker_id(owner: Owner) -> str:
     return f"{owner.machine.partition('/')[0]}:{owner.pid}"
 
 
-async def announce_worker(journal: Journal, owner: Owner, queues: Iterable[str], concurrency: int) -> int:
+def queue_label(name: str) -> str:
+    """For users; of a Kitbag home: the machine and the directory."""
+    kind, _, rest = name.partition(":")
+    return (rest if kind == "home" else name) or "this machine"
+
+
+async def announce_worker(
+    journal: Journal,
+    owner: Owner,
+    *,
+    queues: Iterable[str],
+    concurrency: int,
+    providers: Iterable[str] = (),
+    limits: Mapping[str, int] | None = None,
+) -> int:
     """Returns the number of the record: later requests to drain concern this worker."""
-    body = {"owner": owner.to_record(), "version": kitbag_version(), "queues": sorted(queues), "at_once": concurrency}
+    body = {
+        "owner": owner.to_record(),
+        "version": kitbag_version(),
+        "queues": sorted(queues),
+        "at_once": concurrency,
+        "providers": list(providers),
+        "limits": dict(limits or {}),
+    }
     return await journal.write(STREAM, "worker", body)
 
 
@@ -100,15 +139,74 @@ async def drain(board: Board, names: Iterable[str], local: WorkerRecord | None =
 
 def read_fleet(board: Board, local: WorkerRecord | None = None) -> FleetStatus:
     """`local`: the worker of this Kitbag home; where a file is the journal, no other exists."""
-    unfinished = board.unfinished()
+    counts = count_queues(board.journal)
+    running = Counter(task.owner for name in {name for name, _ in counts} for task in board.running_in_queue(name))
+    workers = _read_workers(board, local, running)
+    recent = count_ends(board.journal, timestamp(time.time() - _RECENT_SECONDS), timestamp(time.time() - 60))
+    named = {name for one in workers for name in one.queues}
+    names = sorted({name for name, _ in (*counts, *recent)} | named)
+    return FleetStatus(
+        workers=workers, queues=tuple(_queue_status(board, name, counts, recent, workers) for name in names)
+    )
+
+
+def _read_workers(board: Board, local: WorkerRecord | None, running: Counter[Owner | None]) -> tuple[WorkerStatus, ...]:
     announced = _announced(board.journal)
     if local is not None and local.owner not in [one.owner for one in announced]:
         announced.append(_Announced(local.owner, {"version": local.version}, ""))
-    workers = [_worker_status(one, unfinished) for one in announced if board.check_alive(one.owner) is not False]
-    recent = board.ended_since(_seconds_ago(_RECENT_SECONDS), _MAX_RECENT)
-    names = sorted({task.queue for task in (*unfinished, *recent)} | {name for one in workers for name in one.queues})
-    queues = [_queue_status(name, unfinished, recent) for name in names]
-    return FleetStatus(workers=tuple(workers), queues=tuple(queues))
+    alive = [one for one in announced if board.check_alive(one.owner) is not False]
+    return tuple(_worker_status(one, running[one.owner]) for one in alive)
+
+
+def waiting_reason(board: Board, task: Task) -> str:
+    """What a queued task waits for; empty if it is not queued, or will start soon."""
+    if task.status != "queued":
+        return ""
+    workers = _read_workers(board, None, Counter(one.owner for one in board.running_in_queue(task.queue)))
+    return _waiting_reason(board, task, workers)
+
+
+def _waiting_reason(board: Board, task: Task, workers: Iterable[WorkerStatus]) -> str:
+    if task.shown_status == "scheduled":
+        return f"its start at {task.not_before[:19]}Z"
+    serving = [one for one in workers if task.queue in one.queues and not one.is_draining]
+    if not board.journal.is_shared:
+        return ""
+    if not serving:
+        name = task.queue if task.queue not in ("", board.journal.home_queue) else ""
+        return f"a worker of its queue; start one with `kitbag worker{' --queue ' + name if name else ''}`"
+    if is_newer(task.version, max((one.version for one in serving), key=version_numbers)):
+        return f"a worker of Kitbag {task.version} or newer"
+    lacking = [
+        name for name in task.providers if all(name not in (*one.providers, *BUILT_IN_MODELS) for one in serving)
+    ]
+    if lacking:
+        return f"a worker with an API key for {', '.join(lacking)}"
+    limit = min((one.limits[task.queue] for one in serving if task.queue in one.limits), default=0)
+    if limit and running_count(board.journal, task.queue, task.depth) >= limit:
+        return f"another task to end: the queue runs {limit} at once (`tasks.queue_limits`)"
+    if all(one.concurrency and one.running >= one.concurrency for one in serving):
+        return "a free worker"
+    return ""
+
+
+def old_announcements(board: Board, before: str) -> list[int]:
+    """Records before this time that no worker needs any more: those of workers that are gone, and requests to drain
+    that nobody is left to follow."""
+    old: list[int] = []
+    remaining: set[str] = {
+        one.owner.name for one in _announced(board.journal) if board.check_alive(one.owner) is not False
+    }
+    is_needed = False
+    for record in board.journal.read(STREAM):
+        if record.at >= before:
+            break
+        owner = record.body.get("owner")
+        if record.kind == "worker" and " ".join(map(str, owner or ())) in remaining:
+            is_needed = True
+        elif record.kind != "drain" or not is_needed:
+            old.append(record.seq)
+    return old
 
 
 def _announced(journal: Journal) -> list[_Announced]:
@@ -130,7 +228,7 @@ def _announced(journal: Journal) -> list[_Announced]:
     return list(found.values())
 
 
-def _worker_status(one: _Announced, unfinished: Iterable[Task]) -> WorkerStatus:
+def _worker_status(one: _Announced, running: int) -> WorkerStatus:
     return WorkerStatus(
         id=worker_id(one.owner),
         machine=one.owner.machine.partition("/")[0],
@@ -139,28 +237,51 @@ def _worker_status(one: _Announced, unfinished: Iterable[Task]) -> WorkerStatus:
         queues=tuple(name for name in one.body.get("queues", ()) if name),
         concurrency=int(one.body.get("at_once", 0)),
         started=one.at,
-        running=sum(1 for task in unfinished if task.owner == one.owner),
+        running=running,
         is_draining=one.is_draining,
+        providers=tuple(one.body.get("providers", ())),
+        limits=one.body.get("limits", {}),
     )
 
 
-def _queue_status(name: str, unfinished: Iterable[Task], recent: Iterable[Task]) -> QueueStatus:
-    own = [task for task in unfinished if task.queue == name and task.background]
-    ended = [task for task in recent if task.queue == name and task.background]
-    queued = [task for task in own if task.status == "queued"]
-    oldest = min((task.created for task in queued), default="")
+def _queue_status(
+    board: Board,
+    name: str,
+    counts: Mapping[tuple[str, str], QueueCount],
+    recent: Mapping[tuple[str, str], tuple[int, int]],
+    workers: Iterable[WorkerStatus],
+) -> QueueStatus:
+    def count(status: TaskStatus) -> int:
+        return counts[name, status].tasks if (name, status) in counts else 0
+
+    oldest = board.get(counts[name, "queued"].oldest) if count("queued") else None
+    ended = {status: numbers for (queue, status), numbers in recent.items() if queue == name}
+    total = sum(hour for hour, _ in ended.values())
     return QueueStatus(
         name=name,
-        queued=len(queued),
-        running=sum(task.status == "running" for task in own),
-        waiting=sum(task.status == "waiting-approval" for task in own),
-        oldest_seconds=int((datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()) if oldest else 0,
-        ended=len(ended),
-        failed=sum(task.status not in ("completed", "cancelled") for task in ended),
-        per_minute=round(len(ended) / (_RECENT_SECONDS / 60), 2),
+        queued=count("queued"),
+        scheduled=counts[name, "queued"].scheduled if (name, "queued") in counts else 0,
+        running=count("running"),
+        waiting=count("waiting-approval"),
+        # Not below 0: the clock of the machine that created it may be ahead.
+        oldest_seconds=int(seconds_between(oldest.not_before or oldest.created, timestamp())) if oldest else 0,
+        waits_for=_waiting_reason(board, oldest, workers) if oldest else "",
+        ended=total,
+        failed=sum(hour for status, (hour, _) in ended.items() if status not in ("completed", "cancelled")),
+        per_minute=round(total / (_RECENT_SECONDS / 60), 2),
+        last_minute=sum(minute for _, minute in ended.values()),
+        needs_version=_newest_version(queued_versions(board.journal, name)),
     )
 
 
-def _seconds_ago(seconds: float) -> str:
-    then = datetime.fromtimestamp(datetime.now(UTC).timestamp() - seconds, UTC)
-    return then.isoformat(timespec="microseconds").replace("+00:00", "Z")
+def seconds_between(start: str, end: str) -> float:
+    return max((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds(), 0.0)
+
+
+def _newest_version(versions: Iterable[str]) -> str:
+    """The newest of those that are newer than this Kitbag."""
+    newest = ""
+    for version in versions:
+        if is_newer(version, newest or kitbag_version()):
+            newest = version
+    return newest

@@ -99,7 +99,7 @@ def _effect(calls: Iterable[ToolCall]) -> ResumeEffect:
 def _blocking_problem(board: Board, task: Task) -> str:
     if not task.background:
         return f"it ran in the foreground; resume it with `kitbag agents run {task.agent} PROMPT --resume {task.id}`"
-    if not os.path.isdir(task.directory):
+    if not task.repository and not os.path.isdir(task.directory):
         return f"{task.directory} no longer exists"
     identity = WorkspaceIdentity.from_record(board.request(task.id).options.get(WORKSPACE_KEY))
     if identity is not None and not identity.is_at(os.path.realpath(find_places(task.directory).project)):

@@ -32,10 +32,11 @@ def pack_request(
     permissions = environment.reference_permissions(inherited.mode, allow_commands=selection.allow_commands)
     packer = Packer(environment.library, policy=permissions, allow_options=selection.allow_options)
     loaded, problems = load_task(request.pack, packer.source())
+    output = cast("OutputKind", _one_of("output requirement", selection.output, OUTPUT_KINDS)) or None
     options = PackOptions(
         skills=selection.skills,
         strategy=cast("Strategy", _one_of("strategy", selection.strategy, STRATEGIES)) or None,
-        output=cast("OutputKind", _one_of("output requirement", selection.output, OUTPUT_KINDS)) or None,
+        output="json" if request.output_schema else output,
         values=selection.values,
         budgets=selection.budgets,
         agent=_as_started(definition, inherited, loaded.id),
@@ -46,7 +47,7 @@ def pack_request(
     description = request.description or payload.task.title
     own = [one for one in payload.warnings if one.severity != "info" and one not in payload.preload_warnings]
     warnings = [diagnostic_notice(warning).line() for warning in own]
-    contract = CONTRACT_FIELDS.write(payload.contract)
+    contract = {} if request.output_schema else CONTRACT_FIELDS.write(payload.contract)
     return msgspec.structs.replace(request, prompt=text, description=description, contract=contract), warnings
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kitbag.agent.resume import resume
-from kitbag.agent.session import Session
+from kitbag.agent.resume import read_totals, resume
+from kitbag.agent.session import STREAM_PREFIX, Session
 from kitbag.agent.session_records import SessionTotals
 from kitbag.errors import KitbagError
-from kitbag.store.journal import Journal
+from kitbag.store.journal import Journal, NotFetchedError
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.output_file import CHUNK_BYTES, OutputChunk, read_chunk, read_tail
@@ -28,6 +28,7 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
     result, activity = task.result, ""
     if result is None:
         result, activity = _read_progress(board.journal, task)
+        activity = f"starts at {task.not_before[:19]}Z" if task.shown_status == "scheduled" else activity
     elif not result.turns:  # recorded without knowledge of the run, e.g. after a crash
         known = _read_progress(board.journal, task)[0]
         result = msgspec.structs.replace(
@@ -36,12 +37,13 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
             error=result.error,
             seconds=result.seconds,
             branch=result.branch,
+            patch=result.patch,
             violations=result.violations,
         )
     return TaskReport(
         id=task.id,
         name=task.agent or "Bash",
-        status=task.status,
+        status=task.shown_status,
         is_finished=task.is_finished,
         text=(board.answer(task) if task.is_finished else "") or result.text,
         error=result.error,
@@ -52,6 +54,7 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
         seconds=result.seconds,
         activity=activity,
         branch=result.branch,
+        patch=result.patch,
         violations=result.violations,
         warnings=task.all_warnings,
     )
@@ -107,6 +110,12 @@ def partial_result(board: Board, task: Task, status: TaskStatus, error: str = ""
     return msgspec.structs.replace(_read_progress(board.journal, task)[0], status=status, error=error)
 
 
+async def finish_for_owner(board: Board, task: Task, status: TaskStatus, error: str = "") -> None:
+    """Ends a task whose owner can't, with the result so far."""
+    await fetch_sessions(board.journal, task)
+    await board.finish(task.id, task.run, partial_result(board, task, status, error))
+
+
 def session_ids(task: Task) -> list[str]:
     """All of its sessions, including the current one: a restart for missing skills or files starts a new session."""
     _, _, number = task.session.partition("-")
@@ -116,13 +125,22 @@ def session_ids(task: Task) -> list[str]:
 
 def earlier_spending(journal: Journal, task: Task) -> TaskResult:
     """Totals of all sessions but the current one."""
-    totals = [session.totals for session in _resume_sessions(journal, session_ids(task)[:-1])]
+    totals = [read_totals(journal, session_id) for session_id in session_ids(task)[:-1]]
     return _with_totals(TaskResult(status="completed"), totals)
+
+
+async def fetch_sessions(journal: Journal, task: Task) -> None:
+    """Its report has the text so far then, also of a task that runs on another machine."""
+    if task.kind == "agent":
+        await journal.fetch_async(*(STREAM_PREFIX + session_id for session_id in session_ids(task)))
 
 
 def _read_progress(journal: Journal, task: Task) -> tuple[TaskResult, str]:
     result = TaskResult(status=task.status)
-    sessions = list(_resume_sessions(journal, session_ids(task)))
+    try:
+        sessions = list(_resume_sessions(journal, session_ids(task)))
+    except NotFetchedError:  # the text comes later
+        return _with_totals(result, [read_totals(journal, name) for name in session_ids(task)]), ""
     if not sessions or sessions[-1].id != task.session:
         return _with_totals(result, [session.totals for session in sessions]), ""  # not started yet
     session = sessions[-1]
@@ -136,6 +154,8 @@ def _resume_sessions(journal: Journal, ids: list[str]) -> Iterator[Session]:
     for session_id in ids:
         try:
             yield resume(journal, session_id)
+        except NotFetchedError:
+            raise
         except KitbagError:
             continue  # not started, or unreadable
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from kitbag.agent.resume import resume
+from kitbag.agent.resume import read_totals
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.errors import InvalidError
 from kitbag.tasks.agent_permissions import FINGERPRINT_KEY
@@ -27,7 +27,7 @@ async def resume_task(board: Board, task: Task, message: str, kitbag_home: str) 
     check_resumable(task)
     request = board.request(task.id)
     has_started = board.journal.last(STREAM_PREFIX + task.session) is not None
-    previous_turns = resume(board.journal, task.session).totals.turns if has_started else 0
+    previous_turns = read_totals(board.journal, task.session).turns if has_started else 0
     # The user's resume also approves a changed agent file.
     options = {name: value for name, value in request.options.items() if name != FINGERPRINT_KEY}
     request = msgspec.structs.replace(

@@ -7,8 +7,8 @@ Used by delegation and the worker. The result is in the journal before anything 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -18,7 +18,7 @@ from kitbag.agent.session import STREAM_PREFIX
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.parent_context import ParentContext
-from kitbag.errors import KitbagError
+from kitbag.errors import InvalidError, KitbagError
 from kitbag.events import Event, Notice, Retrying, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded, Waiting
 from kitbag.messages import message_from_json
 from kitbag.store.fencing import fenced_by
@@ -29,6 +29,7 @@ from kitbag.tasks.reports import earlier_spending, partial_result, session_ids
 from kitbag.tasks.stop_signals import StopSignals
 from kitbag.tasks.subagent import Subagent
 from kitbag.tasks.task import Task, TaskRequest, TaskResult, TaskStatus, requester_label
+from kitbag.tasks.task_patches import store_returned_patch
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.watchdog import Phase, Watchdog
 from kitbag.tasks.worktree import Worktree, commit_changes, create_worktree, move_to_worktree
@@ -55,8 +56,10 @@ class TaskRunner:
         make_delegation: Callable[[BaseAgent, Task], Delegation | None],
         progress: ProgressCallback = lambda _: None,
         watchdog: Watchdog | None = None,
+        checkout: Worktree | None = None,
     ) -> None:
-        """`make_delegation`: creates what the agent uses to start other agents, given the agent and its task."""
+        """`make_delegation`: creates what the agent uses to start other agents, given the agent and its task.
+        `checkout`: the clone that is its workspace; its changes come back as a patch."""
         self.board = board
         self.task = task
         self.inherited = inherited
@@ -64,6 +67,7 @@ class TaskRunner:
         self._make_delegation = make_delegation
         self._progress = progress
         self._watchdog = watchdog or Watchdog()
+        self._checkout = checkout
         self._text = ""
         self._started_at = time.monotonic()
         self._run: Run | None = None
@@ -213,8 +217,8 @@ class TaskRunner:
         check_agent_unchanged(definition, request)
         check_start_still_allowed(request, self.inherited.permissions)
         is_resumed = self.board.journal.last(STREAM_PREFIX + session) is not None
-        inherited, worktree = self.inherited, None
-        if definition.isolation == "worktree":
+        inherited, worktree = self.inherited, self._checkout
+        if worktree is None and definition.isolation == "worktree":
             worktree = await asyncio.to_thread(self._create_worktree)
             inherited = move_to_worktree(inherited, worktree)
         agent = Subagent(inherited, definition, request, self.task.id, session)
@@ -232,20 +236,35 @@ class TaskRunner:
             # Completed and not recovered: the message it was resumed for was taken back.
             if result is None or not (recovered or result.status in _COMPLETED):
                 result = await self._run_to_end(agent, message)
+            if request.output_schema and not reported_needs(result):
+                result = await self._meet_schema(agent, request.output_schema, result)
             if worktree is not None:
-                message_text = self.task.description or f"Changes by {self.task.agent}"
-                self.inherited.environment.workspace.check_in_place()
-                # A background command may still use it.
-                in_use = any(not one.is_finished for one in self.board.descendants(self.task.id))
-                result = msgspec.structs.replace(
-                    result, branch=await asyncio.to_thread(commit_changes, worktree, message_text, in_use=in_use)
-                )
+                result = await self._return_changes(result, worktree)
             needs = ResolvedNeeds()
             if reported := reported_needs(result):
                 needs = await asyncio.to_thread(resolve_needs, reported, request, agent)
                 for problem in needs.unmet:
                     await self.board.warn(self.task.id, problem)
             return result, needs
+
+    async def _return_changes(self, result: TaskResult, worktree: Worktree) -> TaskResult:
+        """As a branch of the user's repository, or, if this is a clone, as a patch."""
+        message = self.task.description or f"Changes by {self.task.agent}"
+        self.inherited.environment.workspace.check_in_place()
+        # A background command may still use it.
+        in_use = any(not one.is_finished for one in self.board.descendants(self.task.id))
+        branch = await asyncio.to_thread(commit_changes, worktree, message, in_use=in_use)
+        if self._checkout is None:
+            return msgspec.structs.replace(result, branch=branch)
+        from kitbag.tasks.git_workspace import changes_since_base
+
+        try:
+            patch = await asyncio.to_thread(changes_since_base, worktree) if branch else b""
+        except InvalidError as error:
+            await self.board.warn(self.task.id, f"{error.problem}; {error.fix}")
+            return msgspec.structs.replace(result, branch=branch)
+        name = await store_returned_patch(self.board.journal, self.task.id, patch)
+        return msgspec.structs.replace(result, patch=name if patch else "")
 
     async def _run_to_end(self, agent: Subagent, message: str) -> TaskResult:
         async with agent.run(message) as run:
@@ -256,6 +275,22 @@ class TaskRunner:
                     await self.board.warn(self.task.id, event.line())
         self._run = None
         return _result_from_run(run.ended, agent)
+
+    async def _meet_schema(self, agent: Subagent, schema: Mapping[str, Any], result: TaskResult) -> TaskResult:
+        """An answer that violates the schema is requested once more, also if another process did that; then the task
+        has failed."""
+        from kitbag.packing.output_schema import find_violations, is_retry, render_retry
+
+        has_retried = any(is_retry(message.text) for message in agent.session.messages() if message.role == "user")
+        while result.status == "completed":
+            problems = await asyncio.to_thread(find_violations, schema, result.text)
+            if not problems:
+                break
+            if has_retried:
+                error = f"the answer does not match the output schema: {'; '.join(problems)}"
+                return msgspec.structs.replace(result, status="failed", error=error)
+            result, has_retried = await self._run_to_end(agent, render_retry(problems)), True
+        return result
 
     def _create_worktree(self) -> Worktree:
         environment = self.inherited.environment
@@ -283,9 +318,9 @@ class TaskRunner:
             case Retrying(reason=reason, seconds=seconds):
                 self._watchdog.touch()
                 self._progress(f"{self.task.agent}: {reason}; retrying in {seconds:.0f} s")
-            case Waiting(provider=provider, seconds=seconds):
+            case Waiting():
                 self._watchdog.touch()  # the request has timeouts of its own
-                self._progress(f"{self.task.agent}: no output from {provider} for {seconds:.0f} s")
+                self._progress(f"{self.task.agent}: {event.line()}")
             case RunEnded(text=text):
                 self._text = text
             case _:

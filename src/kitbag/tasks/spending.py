@@ -33,7 +33,7 @@ class TaskSpending:
 
     def _session_cost(self, session_id: str) -> _SessionCost:
         known = self._costs.get(session_id, _SessionCost())
-        for record in self._journal.read(STREAM_PREFIX + session_id, known.seq):
+        for record in self._journal.read(STREAM_PREFIX + session_id, known.seq, brief=True):
             known = known._replace(seq=record.seq)
             if record.kind not in ("reply", "compacted"):
                 continue

@@ -24,7 +24,7 @@ from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.workspace_identity import WorkspaceIdentity
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal
-from kitbag.tasks.task import WORKSPACE_KEY
+from kitbag.tasks.task import SUBMITTED_RULES_KEY, WORKSPACE_KEY
 
 
 def load_standalone_setup(
@@ -72,13 +72,14 @@ def load_user_environment(directory: str, options: Options) -> tuple[AgentEnviro
 
 def parse_options(stored: Mapping[str, Any]) -> Options:
     """Reads options that `serialize_options` wrote for a worker."""
+    rules = stored.get(SUBMITTED_RULES_KEY, {})
     return Options(
         team=str(stored.get("team", "")),
         persona=str(stored.get("persona", "")),
         only_tools=tuple(stored.get("only_tools", ())),
         limited_tools=tuple(stored.get("limited_tools", ())),
-        no_tools=tuple(stored.get("no_tools", ())),
-        ask=tuple(stored.get("ask", ())),
+        no_tools=(*stored.get("no_tools", ()), *rules.get("deny", ())),
+        ask=(*stored.get("ask", ()), *rules.get("ask", ())),
         trust_workspace=_parse_trust(stored.get("trust_workspace")),
         extra=tuple(stored.get("extra", ())),
         allow_env=tuple(stored.get("allow_env", ())),

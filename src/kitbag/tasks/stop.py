@@ -12,7 +12,7 @@ from typing import Final
 from kitbag.errors import KitbagError
 from kitbag.permissions.approvals.queue import ApprovalQueue
 from kitbag.tasks.board import Board
-from kitbag.tasks.reports import build_report, partial_result
+from kitbag.tasks.reports import build_report, fetch_sessions, finish_for_owner
 from kitbag.tasks.runner import STOP_GRACE_SECONDS
 from kitbag.tasks.task import Task, requester_label
 from kitbag.tasks.task_processes import kill_processes
@@ -39,12 +39,13 @@ async def stop_task(board: Board, task: Task, by: str) -> TaskStopResult:
         if new:
             await board.request_stop(new, by)
         is_late = time.monotonic() >= deadline
-        ended = [await _finish_for_owner(board, one) for one in unfinished if is_late or _has_no_live_owner(board, one)]
+        ended = [await _cancel_for_owner(board, one) for one in unfinished if is_late or _has_no_live_owner(board, one)]
         if not ended:
             await board.journal.wait_async(seen, min(_POLL_SECONDS, max(deadline - time.monotonic(), 0.01)))
     ids = {task.id, *requested}
     left = await asyncio.to_thread(lambda: kill_processes(*ids, timeout=_KILL_SECONDS))
     await _withdraw_questions(board, requested)
+    await fetch_sessions(board.journal, task)
     return TaskStopResult(
         report=build_report(board, board.find(task.id)),
         was_finished=was_finished,
@@ -71,13 +72,13 @@ def _has_no_live_owner(board: Board, task: Task) -> bool:
     return task.status == "queued" or task.owner is None or board.check_alive(task.owner) is False
 
 
-async def _finish_for_owner(board: Board, task: Task) -> None:
+async def _cancel_for_owner(board: Board, task: Task) -> None:
     """A queued task is claimed first, so that nothing else can start it."""
     if task.status == "queued":
         if not await board.claim(task):
             return
         task = board.find(task.id)
-    await board.finish(task.id, task.run, partial_result(board, task, "cancelled"))
+    await finish_for_owner(board, task, "cancelled")
 
 
 async def _withdraw_questions(board: Board, task_ids: set[str]) -> None:

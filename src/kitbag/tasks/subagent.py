@@ -5,7 +5,7 @@ skills; everything else comes from ParentContext.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import structs
@@ -28,16 +28,23 @@ from kitbag.tasks.agent_permissions import no_tools_error
 from kitbag.tasks.approval_asker import ApprovalAsker
 from kitbag.tasks.interrupted import only_reads, started_calls
 from kitbag.tasks.task import FINISHED, TaskRequest, TaskResult, requester_label
+from kitbag.telemetry.trace_context import SpanReference, parse_traceparent
 from kitbag.text.hidden_characters import reveal_hidden
 from kitbag.tools.base import Tool, ToolContext, ToolOutput, error_output
 from kitbag.tools.toolset import Toolset
 
-if TYPE_CHECKING:
-    pass
-
 DEFAULT_MAX_TURNS: Final = 50
 """If neither the call nor the agent file sets a limit."""
 START_MESSAGE: Final = "Start your task."
+
+
+def _render_task(request: TaskRequest) -> str:
+    prompt = reveal_hidden(request.prompt)
+    if not request.output_schema:
+        return prompt
+    from kitbag.packing.output_schema import render_output_schema
+
+    return f"{prompt}\n\n{render_output_schema(request.output_schema)}"
 
 
 class Subagent(BaseAgent):
@@ -58,7 +65,7 @@ class Subagent(BaseAgent):
         )
         asked_by, directory = requester_label(definition.full_name, task_id), inherited.environment.places.cwd
         asker = ApprovalAsker(inherited.approvals, asked_by, directory) if inherited.can_ask_user else None
-        super().__init__(options=options, journal=inherited.journal, patience=inherited.retry_policy, person=asker)
+        super().__init__(options=options, journal=inherited.journal, retry_policy=inherited.retry_policy, person=asker)
         self.children_can_ask_user = inherited.can_ask_user
         self._inherited = inherited
         self.command_env = inherited.command_env
@@ -68,7 +75,7 @@ class Subagent(BaseAgent):
         self.definition = msgspec.structs.replace(
             definition, skills=tuple(dict.fromkeys((*definition.skills, *request.skills)))
         )
-        self._task_prompt = reveal_hidden(request.prompt)
+        self._task_prompt = _render_task(request)
         self._is_resumed = False
         self._in_worktree = definition.isolation == "worktree"
         self.may_continue: Callable[[], bool] = lambda: True
@@ -78,6 +85,7 @@ class Subagent(BaseAgent):
         inherited, definition = self._inherited, self.definition
         assert definition is not None
         self.environment, self.journal, self.sources = inherited.environment, inherited.journal, inherited.sources
+        await self.journal.fetch_async(STREAM_PREFIX + self._session_id)
         self._is_resumed = self.journal.last(STREAM_PREFIX + self._session_id) is not None
         self.session = (
             resume(self.journal, self._session_id) if self._is_resumed else Session(self.journal, self._session_id)
@@ -176,6 +184,10 @@ class Subagent(BaseAgent):
             return await tool.run(arguments, context)
 
         return structs.replace(tool, run=work)
+
+    def _parent_span(self) -> SpanReference | None:
+        """Of the request: a worker may have been started by anything."""
+        return parse_traceparent(self._request.traceparent)
 
     def _requester_name(self) -> str:
         return requester_label(self.options.agent, self.task_id)

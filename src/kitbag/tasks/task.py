@@ -5,6 +5,7 @@ exactly once: the first result that is written counts.
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, cast
 
 import msgspec
@@ -37,6 +38,15 @@ WORKSPACE_KEY: Final = "workspace"
 """The option of a request that identifies its workspace (permissions/workspace_identity)."""
 
 
+TRUSTED_CONTENT_KEY: Final = "trusted_content"
+"""The option of a request with the fingerprint of its workspace, if the user trusts it (permissions/trust)."""
+
+
+SUBMITTED_RULES_KEY: Final = "submitted_rules"
+"""The option of a request with the rules of the submitter's settings that deny and ask: on another machine, they apply
+besides that machine's own."""
+
+
 class TaskRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent or a command should do, in a form that another process can execute."""
 
@@ -58,6 +68,10 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The id of a task whose packed context the agent gets."""
     contract: Mapping[str, Any] = {}
     """The output contract of a packed task."""
+    output_schema: Mapping[str, Any] = {}
+    """The JSON Schema of the final answer."""
+    traceparent: str = ""
+    """The span that it belongs to (telemetry/trace_context); empty: none."""
     command: str = ""
     """For a background command: the shell command. `agent` is empty then."""
     timeout_seconds: float = 0.0
@@ -85,18 +99,20 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """The name under which the whole text is stored."""
     exit_code: int | None = None
     """A command's exit code, if it has one. `text` is the tail of its output."""
+    patch: str = ""
+    """The name of the patch with the changes of an agent that worked in a clone (tasks/task_patches)."""
     violations: tuple[str, ...] = ()
     """How the answer and the files of a packed task differ from its output contract."""
 
 
 TASK_REQUEST_FIELDS: Final = RecordFields(
     TaskRequest, "agent", "prompt", "description", "model", "parent_model", "parent_mode", "max_turns", "skills",
-    "pack", "contract", "command", "directory", "options", message="request", previous_turns="turns_before",
-    timeout_seconds="seconds", start_directory="starts_in",
+    "pack", "contract", "output_schema", "traceparent", "command", "directory", "options", message="request",
+    previous_turns="turns_before", timeout_seconds="seconds", start_directory="starts_in",
 )  # fmt: skip
 TASK_RESULT_FIELDS: Final = RecordFields(
     TaskResult, "status", "text", "error", "turns", "tokens", "cost", "seconds", "branch",
-    "violations", full_length="length", stored_name="rest", exit_code="code",
+    "patch", "violations", full_length="length", stored_name="rest", exit_code="code",
 )  # fmt: skip
 
 
@@ -138,6 +154,30 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The Kitbag version that created it or last resumed it."""
     queue: str = ""
     """Workers of this queue run it; empty: any worker that shares the journal's file."""
+    repository: str = ""
+    """The URL of its repository, which machines without its directory clone; empty: it needs its directory."""
+    priority: int = 0
+    """Higher ones start first."""
+    key: str = ""
+    """While it is unfinished, its queue takes no other task with this key."""
+    not_before: str = ""
+    """The time of a scheduled start."""
+    providers: tuple[str, ...] = ()
+    """Model providers that its worker needs."""
+
+    @property
+    def is_in_queue(self) -> bool:
+        """Whether it counts for the limits of its queue. Commands have their own, and whoever waits for a foreground
+        task also waits for its start."""
+        return self.background and self.kind == "agent"
+
+    @property
+    def shown_status(self) -> str:
+        """For users."""
+        return "scheduled" if self.is_scheduled(timestamp()) else self.status
+
+    def is_scheduled(self, now: str) -> bool:
+        return self.status == "queued" and self.not_before > now
 
     @property
     def is_finished(self) -> bool:
@@ -163,6 +203,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             "background": self.background,
             "directory": self.directory,
             "queue": self.queue,
+            "priority": self.priority,
+            "key": self.key,
+            "not_before": self.not_before,
+            "providers": list(self.providers),
             "session": self.session,
             "created": self.created,
             "started": self.started,
@@ -176,6 +220,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             "error": result.error,
             "code": result.exit_code,
             "branch": result.branch,
+            "repository": self.repository,
+            "patch": result.patch,
             "warnings": list(self.all_warnings),
         }
 
@@ -228,7 +274,16 @@ def _create_task(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) ->
     version, queue = str(body.get("version", "")), str(body.get("queue", ""))
     owner, warnings = _parse_owner(body) if body.get("owner", []) != [] else (None, ())
     task = Task(created=at, session=str(body["id"]), stop_requested=stopped, version=version, owner=owner, **fields)
-    return msgspec.structs.replace(task, warnings=warnings, queue=queue)
+    return msgspec.structs.replace(
+        task,
+        warnings=warnings,
+        queue=queue,
+        repository=str(body.get("repository", "")),
+        priority=int(body.get("priority", 0)),
+        key=str(body.get("key", "")),
+        not_before=str(body.get("not_before", "")),
+        providers=tuple(str(name) for name in body.get("providers", ())),
+    )
 
 
 def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:
@@ -240,7 +295,8 @@ def _update_task(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Tas
                 queued = msgspec.structs.replace(
                     task, status="queued", owner=None, result=None, ended="", stop_requested=False, recoveries=0
                 )
-                return msgspec.structs.replace(queued, background=True, version=str(body.get("version", "")))
+                version = str(body.get("version", ""))
+                return msgspec.structs.replace(queued, background=True, version=version, not_before="")
         case "waiting":
             if task.status in ("running", "waiting-approval"):
                 questions = (*task.questions, str(body["question"]))
@@ -312,6 +368,12 @@ def _parse_owner(body: Mapping[str, Any]) -> tuple[Owner, tuple[str, ...]]:
         return parse_owner(body.get("owner")), ()
     except ValueError as error:
         return GONE_OWNER, (f"the journal does not name its process ({error}); Kitbag treats the process as ended",)
+
+
+def timestamp(seconds: float | None = None) -> str:
+    """As in the journal: UTC, comparable as text. Now by default; else seconds since the epoch."""
+    moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 JOURNAL_DAMAGED: Final = "the journal was damaged, so its outcome is unknown; check what it did before you resume it"

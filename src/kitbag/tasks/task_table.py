@@ -16,10 +16,13 @@ from kitbag.tasks.owner import Owner
 from kitbag.tasks.task import RECORD_KINDS, Task, TaskResult, apply_record, hold_after_damage
 
 TASKS_STREAM: Final = "tasks"
+_DECODER: Final = msgspec.json.Decoder(Task)
 _UPSERT = (
-    "INSERT INTO task_states (id, number, changed, started_by, root, directory, finished, state, checksum)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
-    " changed = excluded.changed, finished = excluded.finished, state = excluded.state, checksum = excluded.checksum"
+    "INSERT INTO task_states (id, number, changed, started_by, root, directory, queue, dedup_key, depth, not_before,"
+    " finished, status, ended, state, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET changed = excluded.changed, queue = excluded.queue,"
+    " not_before = excluded.not_before, finished = excluded.finished, status = excluded.status,"
+    " ended = excluded.ended, state = excluded.state, checksum = excluded.checksum"
 )
 
 
@@ -46,7 +49,10 @@ def decode_tasks(rows: Iterable[tuple[str, str, int]]) -> list[Task]:
     for key, state, checksum in rows:
         if state_checksum(key, state) != checksum:
             raise ValueError(f"the state of task {key} is damaged")
-        tasks.append(msgspec.convert(json.loads(state), Task))
+        try:
+            tasks.append(_DECODER.decode(state))
+        except msgspec.DecodeError:  # half characters, which only json reads
+            tasks.append(msgspec.convert(json.loads(state), Task))
     return tasks
 
 
@@ -60,7 +66,13 @@ def _write(writer: sqlite3.Connection, task: Task, seq: int, number: int | None 
         task.parent or task.root,
         task.root,
         task.directory,
+        task.queue if task.is_in_queue else None,
+        task.key,
+        task.depth,
+        task.not_before,
         int(task.is_finished),
+        task.status,
+        task.ended,
         state,
     )
     writer.execute(_UPSERT, (*values, state_checksum(task.id, state)))

@@ -3,6 +3,7 @@
 Used by the board and the worker.
 """
 
+import functools
 import re
 
 from kitbag.version import __version__
@@ -12,11 +13,12 @@ def kitbag_version() -> str:
     return __version__
 
 
+@functools.lru_cache(maxsize=64)
 def is_newer(version: str, other: str) -> bool:
     """Compares the leading numbers; a version without any is never newer."""
-    return _parse_version(version) > _parse_version(other)
+    return version_numbers(version) > version_numbers(other)
 
 
-def _parse_version(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
     match = re.match(r"\d{1,9}(?:\.\d{1,9})*", version)
     return tuple(int(number) for number in match[0].split(".")) if match else ()

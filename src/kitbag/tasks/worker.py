@@ -6,12 +6,13 @@ wait in the approval queue.
 """
 
 import asyncio
+import functools
 import os
 import signal
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
@@ -21,26 +22,52 @@ from kitbag.assembly.open_journal import open_journal
 from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import KitbagError
 from kitbag.events import Notice
+from kitbag.library.scopes import find_places
 from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest, Approvals
 from kitbag.permissions.approvals.queue import ApprovalQueue, QueueApprover
+from kitbag.settings import load_settings
 from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.command_task import CommandTask
 from kitbag.tasks.delegation import TaskDelegation
 from kitbag.tasks.fleet import announce_exit, announce_worker, is_drained
+from kitbag.tasks.git_workspace import (
+    LostCheckoutError,
+    checkout,
+    checkout_of,
+    has_checkout,
+    parse_git_workspace,
+)
 from kitbag.tasks.owner import Owner, this_process
-from kitbag.tasks.reports import partial_result
+from kitbag.tasks.queue_order import COMMAND_LANE, QueueOrder, lane_of
+from kitbag.tasks.reports import finish_for_owner
 from kitbag.tasks.runner import TaskRunner, request_for_messages
 from kitbag.tasks.standalone_setup import load_standalone_setup, parse_options
-from kitbag.tasks.task import Task, TaskRequest, TaskResult, requester_label
+from kitbag.tasks.task import (
+    TRUSTED_CONTENT_KEY,
+    WORKSPACE_KEY,
+    Task,
+    TaskRequest,
+    TaskResult,
+    requester_label,
+)
 from kitbag.tasks.task_host import MAX_DEPTH, TaskHost
+from kitbag.tasks.task_patches import (
+    PATCH_STREAM_PREFIX,
+    last_checkout,
+    last_returned_patch,
+    read_patch,
+    record_checkout,
+)
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.version import is_newer, kitbag_version
 from kitbag.tasks.watchdog import Phase, Watchdog
 from kitbag.tasks.worker_environments import SetupCache
 from kitbag.tasks.worker_lock import hold_worker_lock, read_lock, write_heartbeat
+from kitbag.tasks.worker_needs import DEFAULT_QUEUE, WorkerNeeds, served_queues
 from kitbag.tasks.worker_process import damaged_lock_notice, rotate_log
+from kitbag.tasks.worktree import Worktree
 
 if TYPE_CHECKING:
     from kitbag.assembly.base_agent import BaseAgent
@@ -49,10 +76,8 @@ if TYPE_CHECKING:
 IDLE_SECONDS: Final = 30.0
 MAX_RECOVERIES: Final = 3
 MAX_CONCURRENT: Final = 20
-"""Per depth, so that tasks that wait for their children never block their start."""
+"""Per depth."""
 MAX_CONCURRENT_COMMANDS: Final = 100
-"""Counted separately: a server that runs for days takes no agent's slot."""
-_COMMAND_LANE: Final = -1
 _SHUTDOWN_SECONDS: Final = 1.0
 """Time for commands to end when the worker exits."""
 _MAX_JOURNAL_FAILURES: Final = 60
@@ -89,10 +114,12 @@ class Worker:
         idle_seconds: float = IDLE_SECONDS,
         max_concurrent: int = MAX_CONCURRENT,
         queues: Iterable[str] = (),
+        limits: Mapping[str, int] | None = None,
         log: Callable[[str], None],
         heartbeat: Callable[[], None] = lambda: None,
     ) -> None:
-        """`queues`: in addition to that of this Kitbag home; without any, the one of the user's settings."""
+        """`queues`: in addition to that of this Kitbag home; without any, the one of the user's settings. `limits`: how
+        many tasks of a queue run at once over all workers, per depth."""
         self.board = Board(journal)
         self._journal = journal
         self._queue = ApprovalQueue(journal)
@@ -104,7 +131,15 @@ class Worker:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._commands: dict[str, CommandTask] = {}
         self._lanes: Counter[int] = Counter()
-        self._queues = _served_queues(journal, queues)
+        self._queues = served_queues(journal, queues)
+        self._needs = WorkerNeeds(journal)
+        self._limits = {
+            journal.home_queue if name == DEFAULT_QUEUE else name: limit for name, limit in (limits or {}).items()
+        }
+        self._order = QueueOrder(self._queues, self._limits, self._find_obstacle)
+        self.board.on_change = self._order.update
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Per queue with a limit: claims depend on the one before."""
         self._setups = SetupCache(self._load_setup)
         self._owner = this_process()
         self._last_scan = (-1, 0.0)
@@ -122,7 +157,12 @@ class Worker:
         try:
             if self._journal.is_shared:
                 self._announced_at = await announce_worker(
-                    self._journal, self._owner, self._queues, self._max_concurrent
+                    self._journal,
+                    self._owner,
+                    queues=self._queues,
+                    concurrency=self._max_concurrent,
+                    providers=self._needs.providers(),
+                    limits=self._limits,
                 )
             await self._serve()
             if self._journal.is_shared:
@@ -147,7 +187,7 @@ class Worker:
                     idle_since = now
                 elif self._should_exit or self.is_drained:
                     return
-                elif self._guards_others():
+                elif self._order.has_scheduled or self._guards_others():
                     idle_since = now
                 elif now - idle_since >= self._idle_seconds:
                     return
@@ -183,26 +223,24 @@ class Worker:
         now = time.monotonic()
         if self._last_scan[0] == self.board.last_applied_seq and now - self._last_scan[1] < _POLL_SECONDS:
             return
-        if now - self._last_scan[1] >= _POLL_SECONDS:
+        is_due = now - self._last_scan[1] >= _POLL_SECONDS
+        if is_due:
             await self.board.end_dead_foreground_tasks()
-        else:
-            now = self._last_scan[1]
-        self._last_scan = (self.board.last_applied_seq, now)
+            self._order.retry()
+        self._last_scan = (self.board.last_applied_seq, now if is_due else self._last_scan[1])
         self.is_drained = self.is_drained or is_drained(self._journal, self._owner, self._announced_at)
         if self.is_drained:
             return
-        waiting = [task for task in self.board.unfinished() if task.background and self._may_run(task)]
-        await self._take_over(task for task in waiting if task.status != "queued")
-        for task in waiting:
-            if task.status != "queued":
-                continue
-            if is_newer(task.version, kitbag_version()):
-                self._should_exit = True
-            elif task.stop_requested:
-                if await self.board.claim(task):
-                    await self.board.finish(task.id, task.run + 1, TaskResult(status="cancelled"))
-            elif not self._should_exit and self._has_free_slot(task):
-                self._start(task)
+        if is_due:
+            await self._take_over([task for task in self._order.running.values() if not self._find_obstacle(task)])
+        for task in list(self._order.stopped.values()):
+            if await self.board.claim(task):
+                await self.board.finish(task.id, task.run + 1, TaskResult(status="cancelled"))
+        # A newer worker of this home needs our lock; workers of other homes find it by themselves.
+        own = ("", self._journal.home_queue)
+        self._should_exit = self._should_exit or any(task.queue in own for task in self._order.newer.values())
+        while not self._should_exit and (task := self._order.choose(self._has_free_slot)) is not None:
+            self._start(task)
 
     async def _take_over(self, tasks: Iterable[Task]) -> None:
         """Recovers tasks whose owner has died, before new ones start."""
@@ -226,49 +264,58 @@ class Worker:
 
     def _guards_others(self) -> bool:
         """Whether workers of other machines run tasks that only we could recover if they die."""
-        named = self._queues - {"", self._journal.home_queue}
-        running = (task for task in self.board.known_unfinished() if task.background and task.owner is not None)
-        return bool(named) and any(task.queue in named for task in running)
+        own = ("", self._journal.home_queue)
+        return any(task.queue not in own for task in self._order.running.values())
 
-    def _may_run(self, task: Task) -> bool:
-        return task.id not in self._running and _is_for_us(self._journal, self._queues, task)
+    def _find_obstacle(self, task: Task) -> str:
+        return f"task {task.id} is ending here" if task.id in self._running else self._needs.missing(task)
 
-    def _has_free_slot(self, task: Task) -> bool:
-        return self._lanes[_lane(task)] < (MAX_CONCURRENT_COMMANDS if task.kind == "command" else self._max_concurrent)
+    def _has_free_slot(self, lane: int) -> bool:
+        return self._lanes[lane] < (MAX_CONCURRENT_COMMANDS if lane == COMMAND_LANE else self._max_concurrent)
 
     async def _recover(self, task: Task) -> None:
         if task.stop_requested:
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "cancelled"))
+            await finish_for_owner(self.board, task, "cancelled")
         elif task.kind == "command":
             problem = "interrupted (unknown outcome): its process ended; it is not restarted automatically"
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "interrupted", problem))
+            await finish_for_owner(self.board, task, "interrupted", problem)
         elif task.recoveries >= MAX_RECOVERIES:
             problem = f"its process ended {task.recoveries + 1} times; resume it to try again"
-            await self.board.finish(task.id, task.run, partial_result(self.board, task, "interrupted", problem))
+            await finish_for_owner(self.board, task, "interrupted", problem)
         else:
-            if self._has_free_slot(task):
+            if self._has_free_slot(lane_of(task)):
                 self._start(task, recovered=True)
             return
         await self._withdraw_questions(task)
 
     def _start(self, task: Task, *, recovered: bool = False) -> None:
-        self._lanes[_lane(task)] += 1
+        self._lanes[lane_of(task)] += 1
         self._running[task.id] = asyncio.create_task(self._claim_and_run(task, recovered))
 
     def _made_progress(self, task: Task) -> bool:
         """Whether the last run completed a step: then the task itself is probably not what kills its process."""
-        steps = self._journal.read(STREAM_PREFIX + task.session)
+        steps = self._journal.read(STREAM_PREFIX + task.session, brief=True)
         return any(record.kind in ("reply", "result") and record.at > task.started for record in steps)
 
     async def _claim_and_run(self, task: Task, recovered: bool) -> None:
         try:
-            if await self.board.claim(task, recovered=recovered and not self._made_progress(task)):
+            if await self._claim(task, recovered):
                 await self._run_task(self.board.find(task.id), recovered)
+            else:
+                self._order.lose(task.id)
         except KitbagError as error:  # it stays on the board and is found again
+            self._order.lose(task.id)
             self._log(f"task {task.id}: {error.problem}. {error.fix}")
         finally:
-            self._lanes[_lane(task)] -= 1
+            self._lanes[lane_of(task)] -= 1
             del self._running[task.id]
+
+    async def _claim(self, task: Task, recovered: bool) -> bool:
+        limit = self._order.limit_of(task)
+        if recovered or not limit:
+            return await self.board.claim(task, recovered=recovered and not self._made_progress(task))
+        async with self._turns[task.queue]:
+            return await self.board.claim(task, limit=limit)
 
     async def _run_task(self, task: Task, recovered: bool) -> None:
         try:
@@ -276,6 +323,7 @@ class Worker:
             if task.kind == "command":
                 return await self._run_command(task, request)
             watchdog = Watchdog()
+            request, checkout = await self._check_out(task, request)
             async with self._setups.acquire(request) as inherited:
                 approver = _TaskApprover(self._queue, self.board, task.id, watchdog)
                 settings_file = inherited.environment.library.settings.user_file
@@ -287,7 +335,7 @@ class Worker:
                 )
                 is_delivered = any(
                     record.kind == "user" and not record.body.get("steering")
-                    for record in self._journal.read(STREAM_PREFIX + task.session, request_seq)
+                    for record in self._journal.read(STREAM_PREFIX + task.session, request_seq, brief=True)
                 )
                 runner = TaskRunner(
                     board=self.board,
@@ -296,14 +344,16 @@ class Worker:
                     signals=self._host.signals,
                     make_delegation=self._child_delegation(task),
                     watchdog=watchdog,
+                    checkout=checkout,
                 )
                 result = await runner.run(request, "" if is_delivered else request.message, recovered=recovered)
             if (next_request := request_for_messages(self.board, task, result)) is not None:
                 await self.board.requeue(self.board.find(task.id), next_request)
             self._log(f"task {task.id} ({task.agent}): {result.status}")
         except KitbagError as error:
+            status = "interrupted" if isinstance(error, LostCheckoutError) else "failed"
             await self.board.finish(
-                task.id, task.run, TaskResult(status="failed", error=f"{error.problem}. {error.fix}".strip())
+                task.id, task.run, TaskResult(status=status, error=f"{error.problem}. {error.fix}".strip())
             )
         except Exception as error:  # noqa: BLE001 - one task must not end the others
             self._log(f"task {task.id}: {type(error).__name__}: {error}")
@@ -312,6 +362,31 @@ class Worker:
             )
         finally:
             await self._withdraw_questions(task)
+
+    async def _check_out(self, task: Task, request: TaskRequest) -> tuple[TaskRequest, Worktree | None]:
+        """The request with a clone of its repository as its directory, if it needs one. Raises KitbagError."""
+        workspace = parse_git_workspace(request.options)
+        if workspace is None or (not workspace.always and os.path.isdir(request.directory)):
+            return request, None
+        home = find_places(os.path.sep).kitbag_home
+        journal, patches = self._journal, list[bytes]()
+        await journal.fetch_async(PATCH_STREAM_PREFIX + task.id)
+        if not await asyncio.to_thread(has_checkout, checkout_of(home, task.id, workspace)):
+            patches += [read_patch(journal, task.id, "uncommitted", name)] if (name := workspace.uncommitted) else []
+            returned, earlier = last_returned_patch(journal, task.id), last_checkout(journal, task.id)
+            steps = journal.read(STREAM_PREFIX + task.session, brief=True)
+            if returned is None and earlier is not None and any(step.kind == "intent" for step in steps):
+                problem = f"interrupted: the files of its earlier run are on {earlier[0]} in {earlier[1]}"
+                raise LostCheckoutError(problem, "resume it when that machine's worker runs, or start a new task")
+            patches += [returned] if returned else []
+        protocols = load_settings(home, ()).get("tasks.git_protocols")
+        worktree = await asyncio.to_thread(checkout, home, task.id, workspace, protocols, *patches)
+        await record_checkout(journal, task.id, worktree.path)
+        directory = os.path.join(worktree.path, workspace.folder)
+        options = {name: value for name, value in request.options.items() if name != WORKSPACE_KEY}
+        # Trust is bound to the contents that the user trusted, not to the path.
+        options["trust_workspace"] = str(options.get(TRUSTED_CONTENT_KEY, "")) or False
+        return msgspec.structs.replace(request, directory=directory, options=options), worktree
 
     async def _withdraw_questions(self, task: Task) -> None:
         """Withdraws the questions of a finished task and its descendants."""
@@ -351,27 +426,27 @@ class Worker:
         self._log(notice.text)
 
 
-def _lane(task: Task) -> int:
-    return _COMMAND_LANE if task.kind == "command" else task.depth
-
-
 def run_worker(
     kitbag_home: str,
     *,
     idle_seconds: float = IDLE_SECONDS,
     max_concurrent: int = MAX_CONCURRENT,
     queues: Iterable[str] = (),
+    limits: Mapping[str, int] | None = None,
     log: Callable[[str], None],
 ) -> bool:
     """False if another worker is running."""
     queues = tuple(queues)
+    make_worker = functools.partial(
+        Worker, idle_seconds=idle_seconds, max_concurrent=max_concurrent, queues=queues, limits=limits, log=log
+    )
     while True:
         previous = read_lock(kitbag_home)
         try:
             with hold_worker_lock(kitbag_home) as lock:
                 if damage := damaged_lock_notice(kitbag_home, previous):
                     log(damage)
-                is_drained = asyncio.run(_serve_home(kitbag_home, lock, idle_seconds, max_concurrent, queues, log))
+                is_drained = asyncio.run(_serve_home(kitbag_home, lock, make_worker))
         except BlockingIOError:
             return False
         if is_drained:
@@ -381,14 +456,7 @@ def run_worker(
             return True
 
 
-async def _serve_home(
-    kitbag_home: str,
-    lock: int,
-    idle_seconds: float,
-    max_concurrent: int,
-    queues: Sequence[str],
-    log: Callable[[str], None],
-) -> bool:
+async def _serve_home(kitbag_home: str, lock: int, make_worker: Callable[..., Worker]) -> bool:
     """Whether it was drained."""
     log_checked_at = time.monotonic()
 
@@ -401,14 +469,7 @@ async def _serve_home(
 
     write_heartbeat(lock)
     with open_journal(kitbag_home) as journal:
-        worker = Worker(
-            journal,
-            idle_seconds=idle_seconds,
-            max_concurrent=max_concurrent,
-            queues=queues,
-            log=log,
-            heartbeat=sign_of_life,
-        )
+        worker = make_worker(journal, heartbeat=sign_of_life)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             # Not through the event loop, which may be blocked.
             signal.signal(number, lambda given, _: _exit_on_signal(worker, given))
@@ -433,19 +494,8 @@ def _exit_on_signal(worker: Worker, number: int) -> NoReturn:
 
 def _has_work(kitbag_home: str, queues: Iterable[str]) -> bool:
     with open_journal(kitbag_home) as journal:
-        served = _served_queues(journal, queues)
-        tasks = [task for task in Board(journal).unfinished() if task.background and _is_for_us(journal, served, task)]
+        served, needs = served_queues(journal, queues), WorkerNeeds(journal)
+        tasks = [task for task in Board(journal).unfinished() if task.background and task.queue in served]
         # A task that a worker on another machine runs is not ours to wait for.
         free = [task for task in tasks if not journal.is_shared or task.status == "queued"]
-        return any(not is_newer(task.version, kitbag_version()) for task in free)
-
-
-def _served_queues(journal: Journal, queues: Iterable[str]) -> frozenset[str]:
-    return frozenset(("", journal.home_queue, *(tuple(queues) or (journal.queue,))))
-
-
-def _is_for_us(journal: Journal, queues: frozenset[str], task: Task) -> bool:
-    """Not if it belongs to other workers, or needs a directory that this machine lacks."""
-    if task.queue not in queues:
-        return False
-    return task.queue == journal.home_queue or not task.directory or os.path.isdir(task.directory)
+        return any(not needs.missing(task) and not is_newer(task.version, kitbag_version()) for task in free)

@@ -6,7 +6,6 @@ does not enter nested repositories. A worktree with changes is never deleted; on
 
 import contextlib
 import os
-import subprocess
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,17 +15,8 @@ from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import InvalidError
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.workspace_identity import WorkspaceIdentity
-from kitbag.sandbox.git_environment import git_environment
+from kitbag.tasks.git_commands import git
 
-_GIT_TIMEOUT: Final = 120
-_SAFE_CONFIG: Final = (
-    "core.attributesFile=/dev/null",
-    "commit.gpgSign=false",
-    "protocol.allow=never",
-    "diff.ignoreSubmodules=all",
-)
-"""Besides those of `git_environment`."""
-_REPOSITORY_SCOPES: Final = ("local", "worktree")
 _MAX_NESTED_REPOSITORIES: Final = 1_000
 
 
@@ -34,6 +24,8 @@ class Worktree(msgspec.Struct, frozen=True, kw_only=True):
     repository: str
     path: str
     branch: str
+    base: str = "HEAD"
+    """The commit it began with, as the repository names it."""
 
 
 def worktree_path(kitbag_home: str, task_id: str) -> str:
@@ -49,10 +41,10 @@ def find_unmerged_work(kitbag_home: str, task_id: str) -> str:
         repository = _repository_of(path)
         if any(True for _ in _nested_repositories(path)):
             return f"its worktree {path} contains other repositories"
-        if _git(path, "status", "--porcelain", "--untracked-files=all").strip():
+        if git(path, "status", "--porcelain", "--untracked-files=all").strip():
             return f"its worktree {path} has uncommitted changes"
-        commit = _git(path, "rev-parse", "HEAD").strip()
-        if _git(repository, "rev-list", "--max-count=1", commit, "--not", "HEAD").strip():
+        commit = git(path, "rev-parse", "HEAD").strip()
+        if git(repository, "rev-list", "--max-count=1", commit, "--not", "HEAD").strip():
             return f"its worktree {path} has commits that are not merged"
     except InvalidError as error:
         return f"its worktree {path} can't be checked ({error.problem})"
@@ -63,13 +55,13 @@ def remove_worktree(kitbag_home: str, task_id: str) -> None:
     """Call only if `find_unmerged_work` finds nothing: git refuses as well. Raises InvalidError."""
     path = worktree_path(kitbag_home, task_id)
     repository = _repository_of(path)
-    _git(repository, "worktree", "remove", path)
-    _git(repository, "branch", "--quiet", "-d", f"kitbag/{task_id}", check=False)
+    git(repository, "worktree", "remove", path)
+    git(repository, "branch", "--quiet", "-d", f"kitbag/{task_id}", check=False)
 
 
 def _repository_of(path: str) -> str:
     """Raises InvalidError if an agent has replaced the link to our repository."""
-    common = os.path.realpath(os.path.join(path, _git(path, "rev-parse", "--git-common-dir").strip()))
+    common = os.path.realpath(os.path.join(path, git(path, "rev-parse", "--git-common-dir").strip()))
     repository = os.path.dirname(common)
     _check_worktree_link(Worktree(repository=repository, path=path, branch=""))
     return repository
@@ -89,7 +81,7 @@ def create_worktree(repository: str, kitbag_home: str, task_id: str) -> Worktree
             f"{repository} is not a git repository, so the agent can't have a worktree", "run `git init`"
         )
     os.makedirs(os.path.dirname(worktree.path), mode=0o700, exist_ok=True)
-    _git(repository, "worktree", "add", "--quiet", "-b", worktree.branch, worktree.path, "HEAD")
+    git(repository, "worktree", "add", "--quiet", "-b", worktree.branch, worktree.path, "HEAD")
     return worktree
 
 
@@ -101,13 +93,13 @@ def commit_changes(worktree: Worktree, message: str, *, in_use: bool = False) ->
     nested = list(_nested_repositories(worktree.path))
     if len(nested) > _MAX_NESTED_REPOSITORIES:
         raise InvalidError(f"too many git repositories in {worktree.path}", "check it manually")
-    _git(worktree.path, "add", "--all", "--", ".", *(f":(exclude,literal){path}" for path in nested))
-    changed = bool(_git(worktree.path, "diff-index", "--cached", "--name-only", "HEAD").strip())
+    git(worktree.path, "add", "--all", "--", ".", *(f":(exclude,literal){path}" for path in nested))
+    changed = bool(git(worktree.path, "diff-index", "--cached", "--name-only", "HEAD").strip())
     if changed:
         identity = (
             ("-c", "user.name=Kitbag", "-c", "user.email=kitbag@localhost") if not _has_identity(worktree) else ()
         )
-        _git(
+        git(
             worktree.path,
             *identity,
             "commit",
@@ -115,11 +107,11 @@ def commit_changes(worktree: Worktree, message: str, *, in_use: bool = False) ->
             "--no-verify",
             f"--message={message or 'Changes by an agent'}",
         )
-    base = _git(worktree.repository, "rev-parse", "HEAD").strip()
-    if changed or nested or in_use or _git(worktree.path, "rev-parse", "HEAD").strip() != base:
+    base = git(worktree.repository, "rev-parse", worktree.base).strip()
+    if changed or nested or in_use or git(worktree.path, "rev-parse", "HEAD").strip() != base:
         return worktree.branch
-    _git(worktree.repository, "worktree", "remove", worktree.path)
-    _git(worktree.repository, "branch", "--quiet", "-D", worktree.branch)
+    git(worktree.repository, "worktree", "remove", worktree.path)
+    git(worktree.repository, "branch", "--quiet", "-D", worktree.branch)
     return ""
 
 
@@ -145,7 +137,7 @@ def move_to_worktree(inherited: ParentContext, worktree: Worktree) -> ParentCont
 
 def _check_worktree_link(worktree: Worktree) -> None:
     """An agent may have replaced our repository with another. Raises InvalidError."""
-    common = os.path.join(worktree.repository, _git(worktree.repository, "rev-parse", "--git-common-dir").strip())
+    common = os.path.join(worktree.repository, git(worktree.repository, "rev-parse", "--git-common-dir").strip())
     link, text = os.path.join(worktree.path, ".git"), ""
     with contextlib.suppress(OSError), open(os.open(link, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
         text = file.read(10_000)
@@ -165,47 +157,4 @@ def _nested_repositories(folder: str) -> Iterator[str]:
 
 
 def _has_identity(worktree: Worktree) -> bool:
-    return bool(_git(worktree.path, "config", "user.email", check=False).strip())
-
-
-def _git(directory: str, *arguments: str, check: bool = True) -> str:
-    options = [word for setting in (*_SAFE_CONFIG, *_filter_overrides(directory)) for word in ("-c", setting)]
-    return _run_git(directory, [*options, *arguments], check)
-
-
-def _filter_overrides(directory: str) -> list[str]:
-    """Options that disable every filter, diff and merge program of the repository's own configuration. Raises
-    InvalidError for names that can't be overridden."""
-    arguments = ["config", "--null", "--show-scope", "--name-only", "--get-regexp", r"^(filter|diff|merge)\."]
-    fields = _run_git(directory, arguments, False).split("\0")
-    of_repository = [
-        name for scope, name in zip(fields[::2], fields[1::2], strict=False) if scope in _REPOSITORY_SCOPES
-    ]
-    names = [name for name in of_repository if name.rpartition(".")[2] in ("clean", "smudge", "process", "driver")]
-    if any("=" in name for name in names):
-        raise InvalidError(
-            f"the git configuration of {directory} has a filter with `=` in its name", "remove the filter, or rename it"
-        )
-    drivers = {name.rpartition(".")[0] for name in names if name.startswith("filter.")}
-    return [*(f"{name}=" for name in names), *(f"{driver}.required=false" for driver in sorted(drivers))]
-
-
-def _run_git(directory: str, arguments: list[str], check: bool) -> str:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment |= {**git_environment(read_only=True), "LC_ALL": "C.UTF-8"}
-    try:
-        done = subprocess.run(  # noqa: S603 - our own words
-            ["git", *arguments],  # noqa: S607 - the user's git
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_GIT_TIMEOUT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise InvalidError(f"cannot run git: {error}", "install git and check the repository") from error
-    if check and done.returncode:
-        stderr = done.stderr.decode(errors="replace").strip()
-        raise InvalidError(f"git {arguments[-1]} failed in {directory}: {stderr[:500]}", "check the repository")
-    return done.stdout.decode(errors="replace")
+    return bool(git(worktree.path, "config", "user.email", check=False).strip())

@@ -31,8 +31,10 @@ _PRIVATE_FILE = re.compile(
 )
 _SECRET_SYSTEM_FILE = re.compile(r"/etc/(?:g?shadow|sudoers)(?:[-.].*|/.*)?")
 
-_IGNORED = re.compile("[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-                      "\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]")  # fmt: skip
+_IGNORED = (
+    "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
+)
 _SHORT_NAME = re.compile(r"(git|gitmod)~\d+")
 _SEPARATORS = re.compile(r"[/\\]+")
 
@@ -41,7 +43,7 @@ _SEPARATORS = re.compile(r"[/\\]+")
 def normalize_path_part(part: str) -> str:
     """Normalizes one path part: `.GIT`, `.git.`, `.g\u200cit`, `git~1` and `.git::$INDEX` are `.git`."""
     if not part.isascii():
-        part = _IGNORED.sub("", part)
+        part = re.sub(_IGNORED, "", part)
     part = fold(part.partition(":")[0].rstrip(". "))
     if short := _SHORT_NAME.fullmatch(part):
         return ".git" if short[1] == "git" else ".gitmodules"

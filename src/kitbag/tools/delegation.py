@@ -32,6 +32,19 @@ class PackSelection(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the user's command that allow references; an error names them."""
 
 
+class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """When and where a background agent starts."""
+
+    priority: int | None = None
+    """Higher ones start first; None: that of the agent's file, else of the task that starts it, else 0."""
+    key: str = ""
+    """If its queue has an unfinished task with this key, that one is returned."""
+    not_before: str = ""
+    """A journal timestamp; empty: now."""
+    providers: tuple[str, ...] = ()
+    """Model providers that its worker needs."""
+
+
 class DelegationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A task that a model asks another agent to do."""
 
@@ -45,6 +58,11 @@ class DelegationRequest(msgspec.Struct, frozen=True, kw_only=True):
     pack: str = ""
     """The ID or file of a task whose packed context the agent gets."""
     pack_selection: PackSelection = PackSelection()
+    queueing: QueueOptions = QueueOptions()
+    output_schema: Mapping[str, Any] = {}
+    """The JSON Schema of the final answer."""
+    task_id: str = ""
+    """An ID for the new task; empty: a random one."""
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +84,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     activity: str = ""
     """What the task is doing now."""
     branch: str = ""
+    patch: str = ""
+    """The name of the patch with its changes, if it worked in a clone."""
     warnings: tuple[str, ...] = ()
     violations: tuple[str, ...] = ()
     """Of a packed task: what its output contract requires and the result lacks; also among the warnings."""
@@ -76,6 +96,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of a command: the byte offset after the range of output in `text`."""
     output_size: int = 0
     """Of a command: the bytes of output so far."""
+    is_existing: bool = False
+    """It was not started now: an unfinished task had its key."""
 
     @property
     def further_warnings(self) -> tuple[str, ...]:
@@ -102,9 +124,11 @@ _REPORT_JSON: Final = RecordFields(
     "seconds",
     "activity",
     "branch",
+    "patch",
     "warnings",
     "violations",
     "is_command",
+    "is_existing",
     exit_code="code",
     next_offset="next",
     output_size="size",
@@ -133,6 +157,11 @@ class RunningCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delegation(Protocol):
+    @property
+    def end_notice(self) -> str:
+        """How the model learns that a background task has ended, in a sentence for the model."""
+        ...
+
     @property
     def has_started_tasks(self) -> bool:
         """Whether the board may have tasks started here."""

@@ -89,7 +89,7 @@ async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOut
     if not report.is_finished:
         text = (
             f"Agent: {report.name}\nTask: {report.id}\nStatus: started in the background\n\n"
-            f'You will be notified when it ends. Check it with TaskOutput(task_id="{report.id}", block=false), stop it'
+            f'{_delegation(context).end_notice} Check it with TaskOutput(task_id="{report.id}", block=false), stop it'
             f' with TaskStop(task_id="{report.id}").'
         )
         text = "\n".join((text, *render_warnings(report.warnings)))
@@ -134,6 +134,8 @@ def render_report(report: TaskReport, offset: int = 0) -> ToolOutput:
         lines.append(f"Activity: {collapse_whitespace(escape_tags(report.activity))}")
     if report.error:
         lines.append(f"Error: {collapse_whitespace(escape_tags(report.error))}")
+    if report.patch:
+        lines.append(f"Changes: a patch; the user applies it with `kitbag tasks apply {report.id}`")
     if report.branch:
         lines.append(f"Branch: {report.branch} (contains the task's changes; merge the ones you want)")
     lines += render_warnings(report.further_warnings)

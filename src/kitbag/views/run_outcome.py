@@ -1,6 +1,6 @@
 """Describes to the user how a run ended and what it waits for. Used by the CLI and the chat."""
 
-from kitbag.events import RunEnded, Waiting
+from kitbag.events import RunEnded
 
 
 def describe_outcome(ended: RunEnded) -> str:
@@ -12,9 +12,3 @@ def describe_outcome(ended: RunEnded) -> str:
         "over-budget": "stopped: over budget; the work is not finished",
         "cancelled": "interrupted; changes so far are kept",
     }.get(ended.status, "failed")
-
-
-def describe_wait(waiting: Waiting) -> str:
-    if waiting.retry_in:
-        return f"retrying {waiting.provider} in {waiting.retry_in:.0f} s"
-    return f"no output from {waiting.provider} for {waiting.seconds:.0f} s; still waiting"

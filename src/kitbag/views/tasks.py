@@ -13,8 +13,9 @@ import msgspec
 
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.messages import ToolResult, message_from_json, part_from_json
-from kitbag.store.journal import Journal
+from kitbag.store.journal import Journal, NotFetchedError
 from kitbag.tasks.board import Board
+from kitbag.tasks.fleet import waiting_reason
 from kitbag.tasks.reports import build_report
 from kitbag.tasks.task import Task, TaskRequest
 from kitbag.text.hidden_characters import collapse_whitespace
@@ -102,7 +103,11 @@ def task_fields(board: Board, task: Task, report: TaskReport) -> list[tuple[str,
     return [
         ("task", task.id),
         ("agent", report.name),
-        ("status", task.status),
+        ("status", task.shown_status),
+        ("waits for", waiting_reason(board, task)),
+        ("queue", task.queue if task.queue != board.journal.home_queue else ""),
+        ("priority", str(task.priority) if task.priority else ""),
+        ("key", task.key),
         ("description", task.description),
         ("error", report.error),
         ("activity", report.activity),
@@ -114,7 +119,9 @@ def task_fields(board: Board, task: Task, report: TaskReport) -> list[tuple[str,
         ("started", format_time(task.started or task.created)),
         ("ended", format_time(task.ended)),
         ("directory", board.request(task.id).start_directory or task.directory),
+        ("repository", task.repository),
         ("branch", report.branch),
+        ("changes", f"patch; apply it with `kitbag tasks apply {task.id}`" if report.patch else ""),
         ("session", task.session if is_agent else ""),
         ("started by", task.parent or task.root),
         ("runs", str(task.run) if task.run > 1 else ""),
@@ -221,7 +228,11 @@ def read_last_steps(journal: Journal, task: Task, max_steps: int = 12) -> list[T
 
     calls: deque[tuple[str, str]] = deque(maxlen=max_steps)
     ends: dict[str, TaskStep] = {}
-    for record in journal.read(STREAM_PREFIX + task.session):
+    try:
+        records = journal.read(STREAM_PREFIX + task.session)
+    except NotFetchedError:  # shown at the next look
+        return []
+    for record in records:
         try:
             if record.kind == "reply":
                 message = message_from_json(record.body["message"])
@@ -252,7 +263,8 @@ class ReportCache:
         seq = last.seq if last is not None else 0
         cached = self._reports.get(task.id)
         if cached is None or cached[:2] != (task, seq):
-            cached = (task, seq, build_report(self._board, task))
+            is_fetched = self._board.journal.is_fetched(STREAM_PREFIX + task.session)
+            cached = (task, seq if is_fetched else -1, build_report(self._board, task))
             self._reports[task.id] = cached
         return cached[2]
 

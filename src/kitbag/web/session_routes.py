@@ -52,17 +52,17 @@ async def listing(request: Request) -> Response:
         found = [one for one in list_sessions(journal, directory, wanted) if one.turns or one.about or one.problem]
         if query:
             found = [one for one in found if all(word in f"{one.about} {one.id}".casefold() for word in query)]
-        shown = [_describe(state.places, one) for one in found[offset : offset + limit]]
+        shown = [_describe(state.places, journal, one) for one in found[offset : offset + limit]]
         return {"sessions": shown, "total": len(found) if query else count_sessions(journal, directory)}
 
     empty: dict[str, Any] = {"sessions": [], "total": 0}
     return answer_json(await asyncio.to_thread(with_journal, state.places, read, empty))
 
 
-def _describe(places: Places, one: SessionSummary) -> dict[str, Any]:
+def _describe(places: Places, journal: Journal, one: SessionSummary) -> dict[str, Any]:
     status = "damaged" if one.problem else one.status
     if not status:
-        status = "open" if is_session_open(places.kitbag_home, one.id) else "interrupted"
+        status = "open" if is_session_open(places.kitbag_home, one.id, journal) else "interrupted"
     return {**one.to_json(), "status": status}
 
 

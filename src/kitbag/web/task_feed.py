@@ -87,6 +87,8 @@ class TaskFeed:
                 redact = board.journal.redactor.redact_text
                 await run_to_completion(asyncio.to_thread(self.questions.update, reader.pending, redact))
                 self.publish_questions()
+            await run_to_completion(asyncio.to_thread(reader.read_fleet))
+            self.topic.set("fleet", reader.fleet)
             await asyncio.sleep(_MIN_SECONDS)
             has_changed = await board.journal.wait_async(seen, _POLL_SECONDS)
 

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
+import msgspec
+
 from kitbag.agent.session_list import named_sessions
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.open_journal import open_journal
@@ -19,10 +21,11 @@ from kitbag.library.scopes import Places
 from kitbag.permissions.approvals.queue import ApprovalQueue, PendingApproval
 from kitbag.store.journal import Journal
 from kitbag.tasks.board import Board
+from kitbag.tasks.fleet import queue_label, read_fleet
 from kitbag.tasks.resume import check_resumable
 from kitbag.tasks.task import Task
 from kitbag.tasks.task_approvals import pending_task_questions
-from kitbag.text.human_format import format_cost
+from kitbag.text.human_format import format_cost, format_duration
 from kitbag.views.rendering.styled_text import Cleaner
 from kitbag.views.tasks import task_seconds
 from kitbag.web.topics import Payload
@@ -55,6 +58,8 @@ class BoardReader:
         """Of the sessions at the top of the trees."""
         self.omitted = 0
         self.pending: list[tuple[Task, PendingApproval]] = []
+        self.fleet: Payload = {}
+        """Workers and queues; empty if there is only this machine's queue."""
         self._board = board
         self._clean = Cleaner(board.journal.redactor.redact_text)
         self._lists = (TaskList(board, "", directory, MAX_ROWS), TaskList(board, "", "", MAX_ROWS))
@@ -65,6 +70,34 @@ class BoardReader:
     def has_live_output(self) -> bool:
         """Whether something may change without a record in the journal."""
         return any(row["is_command"] and not row["is_finished"] for row in self.rows)
+
+    def read_fleet(self) -> None:
+        """Changes also without a record."""
+        if not self._board.journal.is_shared:
+            return
+        status = read_fleet(self._board)
+        workers = [
+            {
+                "id": self._clean.line(one.id),
+                "running": one.running,
+                "concurrency": one.concurrency,
+                "queues": [self._clean.line(queue_label(name)) for name in one.queues],
+                "providers": [self._clean.line(name) for name in one.providers],
+                "version": self._clean.line(one.version),
+                "is_draining": one.is_draining,
+            }
+            for one in status.workers
+        ]
+        queues = [
+            {
+                **msgspec.to_builtins(one),
+                "name": self._clean.line(queue_label(one.name)),
+                "oldest": format_duration(one.oldest_seconds) if one.queued else "",
+                "waits_for": self._clean.line(one.waits_for),
+            }
+            for one in status.queues
+        ]
+        self.fleet = {"workers": workers, "queues": queues}
 
     def read(self) -> None:
         listed = {one.task.id: one for tasks in self._lists for one in tasks.refresh()}
@@ -95,7 +128,7 @@ def describe_task(listed: ListedTask, clean: Cleaner) -> dict[str, Any]:
         "name": clean.line(report.name)[:_MAX_TEXT],
         "about": clean.line(listed.activity)[:_MAX_TEXT],
         "status": task.status,
-        "label": STATUS_LABELS.get(task.status, task.status),
+        "label": STATUS_LABELS.get(task.status, task.shown_status),
         "tone": STATUS_TONES.get(task.status, "plain"),
         "is_background": task.background,
         "is_command": report.is_command,

@@ -235,6 +235,7 @@ class TestWhatCannotBeDone:
     def test_commands_that_run_at_the_same_time_are_all_recorded(self, shop: Shop) -> None:
         async def one(name: str) -> None:
             async with shop.changes.record_command(name):
+                await meet.wait()
                 (shop.root / name).write_text("x")
                 await meet.wait()
 

@@ -192,7 +192,7 @@ def test_two_of_one_asker_with_the_same_wish_need_two_answers(journal: Journal) 
         answered = 0
         while asking:
             for waiting in queue.pending():
-                queue.answer(waiting.request.id, ApprovalAnswer(choice="allow"))
+                await asyncio.to_thread(queue.answer, waiting.request.id, ApprovalAnswer(choice="allow"))
                 answered += 1
             done, asking = await asyncio.wait(asking, timeout=0.01)
             assert all(task.result() == ApprovalAnswer(choice="allow") for task in done)
@@ -300,9 +300,8 @@ def test_through_all_of_it_a_permit_comes_from_another_process(journal: Journal,
         while len(queue.pending()) < 2:
             await asyncio.sleep(0)
         for number, waiting in enumerate(queue.pending()):
-            queue.answer(
-                waiting.request.id, ApprovalAnswer(choice="deny" if number else "allow", reason="no" if number else "")
-            )
+            answer = ApprovalAnswer(choice="deny" if number else "allow", reason="no" if number else "")
+            await asyncio.to_thread(queue.answer, waiting.request.id, answer)
         return await asyncio.gather(*asking)
 
     found = asyncio.run(main())

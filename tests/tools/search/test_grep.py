@@ -463,7 +463,6 @@ patterns = st.sampled_from(
 )
 
 
-@pytest.mark.skipif(not os.path.exists("/usr/bin/rg"), reason="there is no ripgrep here")
 @settings(max_examples=examples(25))
 @given(
     contents=st.lists(texts, min_size=1, max_size=4),

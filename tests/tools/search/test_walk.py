@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -17,8 +18,8 @@ from kitbag.tools.search.list_files import ListOptions, list_files
 from kitbag.tools.search.walk import parent_ignore_rules, walk_files
 from support.matrix import examples
 
-RG = shutil.which("rg") or ""
-needs_ripgrep = pytest.mark.skipif(not RG, reason="there is no ripgrep here")
+RG = f"{os.path.dirname(sys.executable)}/rg"
+"""A dependency of ours."""
 
 
 def files(program: str, place: Path, which: ListOptions) -> list[str]:
@@ -57,7 +58,6 @@ rule = st.sampled_from(
 )  # fmt: skip
 
 
-@needs_ripgrep
 @settings(max_examples=examples(100))
 @given(
     tree=st.lists(paths, max_size=14),
@@ -98,7 +98,7 @@ def test_files_come_in_the_order_of_their_names(tmp_path: Path) -> None:
     assert files("", tmp_path, ListOptions(include_hidden=False)) == ["B", "a", "b/a/x", "b/z", "b.txt"]
 
 
-@pytest.mark.parametrize("program", [pytest.param(RG, marks=needs_ripgrep), ""])
+@pytest.mark.parametrize("program", [RG, ""])
 def test_a_folder_that_git_ignores_is_listed_when_it_is_asked_for(tmp_path: Path, program: str) -> None:
     make(tmp_path, {".git/HEAD": "", ".gitignore": "node_modules/\n*.log\n", "node_modules/p/a.js": "", "x.log": ""})
     make(tmp_path, {"node_modules/p/b.log": "", "node_modules/p/.gitignore": "c.js\n", "node_modules/p/c.js": ""})
@@ -111,7 +111,7 @@ def test_a_folder_that_git_ignores_is_listed_when_it_is_asked_for(tmp_path: Path
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("program", [pytest.param(RG, marks=needs_ripgrep), ""])
+@pytest.mark.parametrize("program", [RG, ""])
 def test_links_pipes_and_what_versions_are_kept_in_are_not_listed(tmp_path: Path, program: str) -> None:
     outside = tmp_path / "outside"
     root = tmp_path / "root"
@@ -125,13 +125,12 @@ def test_links_pipes_and_what_versions_are_kept_in_are_not_listed(tmp_path: Path
     assert files(program, root, ListOptions(include_hidden=False, max_depth=2)) == ["a", "odd\nname"]
 
 
-@pytest.mark.parametrize("program", [pytest.param(RG, marks=needs_ripgrep), ""])
+@pytest.mark.parametrize("program", [RG, ""])
 def test_names_that_are_no_text_are_listed(tmp_path: Path, program: str) -> None:
     (tmp_path / os.fsdecode(b"bad\xff")).write_text("")
     assert [os.fsencode(path) for path in files(program, tmp_path, ListOptions(include_hidden=False))] == [b"bad\xff"]
 
 
-@needs_ripgrep
 def test_a_ripgrep_that_does_not_work_is_replaced(tmp_path: Path) -> None:
     make(tmp_path, {"a": ""})
     broken = tmp_path / "rg"
@@ -194,7 +193,6 @@ def test_the_rules_above_a_folder_are_found_up_to_its_repository(tmp_path: Path)
     assert not above.ignores("f.x", is_folder=False)
 
 
-@needs_ripgrep
 def test_git_itself_agrees(tmp_path: Path) -> None:
     git = shutil.which("git")
     if git is None:

@@ -100,9 +100,12 @@ class _NetChange(msgspec.Struct, frozen=True, kw_only=True):
     predates_command: bool
 
 
-def read_message_changes(journal: Journal, session_id: str, content_store: ContentStore) -> list[MessageChanges]:
-    """Turns that changed files, in order. Of a fork only its own. Raises NotFoundError."""
-    messages = _read_messages(journal, session_id, content_store, with_origin=False)
+def read_message_changes(
+    journal: Journal, session_id: str, content_store: ContentStore, *, brief: bool = False
+) -> list[MessageChanges]:
+    """Turns that changed files, in order. Of a fork only its own. `brief`: what the messages say is not needed. Raises
+    NotFoundError."""
+    messages = _read_messages(journal, session_id, content_store, with_origin=False, brief=brief)
     return [message for message in messages if message.changes or message.problem or message.undo_changes]
 
 
@@ -112,10 +115,10 @@ def read_all_messages(journal: Journal, session_id: str, content_store: ContentS
 
 
 def _read_messages(
-    journal: Journal, session_id: str, content_store: ContentStore, *, with_origin: bool
+    journal: Journal, session_id: str, content_store: ContentStore, *, with_origin: bool, brief: bool = False
 ) -> list[MessageChanges]:
     reader = _TurnReader(content_store, with_origin)
-    for record in journal.read(STREAM_PREFIX + session_id):
+    for record in journal.read(STREAM_PREFIX + session_id, brief=brief):
         reader.apply(record.seq, record.at, record.kind, record.body, journal)
     if not reader.records_read:
         raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list --all`")
@@ -192,7 +195,7 @@ class _TurnReader:
         """The results of calls of subagents, which are in sessions of their own."""
         calls = {change.call for message in self.messages.values() for change in message.changes if not change.happened}
         for agent in sorted({call.rpartition("/")[0] for call in calls if "/" in call}):
-            for record in _read_until_damaged(journal, STREAM_PREFIX + agent, 0):
+            for record in _read_until_damaged(journal, STREAM_PREFIX + agent, 0, brief=True):
                 if record.kind == "result":
                     self._apply_result(record.body, f"{agent}/")
 
@@ -215,7 +218,7 @@ class _TurnReader:
 
 def count_user_messages(journal: Journal, session_id: str, until: int) -> int:
     count = 0
-    for record in journal.read(STREAM_PREFIX + session_id):
+    for record in journal.read(STREAM_PREFIX + session_id, brief=True):
         if record.seq > until:
             break
         if record.kind == "session" and record.body.get("forked_from"):
@@ -248,10 +251,10 @@ def plan_undo(
     return steps
 
 
-def _read_until_damaged(journal: Journal, stream: str, after: int) -> Iterator[JournalRecord]:
+def _read_until_damaged(journal: Journal, stream: str, after: int, *, brief: bool = False) -> Iterator[JournalRecord]:
     """Stops at a damaged record, which resuming the session already reported."""
     with contextlib.suppress(StoreError):
-        yield from journal.read(stream, after)
+        yield from journal.read(stream, after, brief=brief)
 
 
 def undo_notice(session: Session) -> str:

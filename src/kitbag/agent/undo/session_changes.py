@@ -369,10 +369,9 @@ def without_recorded(
 ) -> list[PathChange]:
     """Without what others recorded in the same session while a background command ran."""
     recorded: dict[str, FileState | None] = {}
-    for record in journal.read(stream, since):
-        if record.kind == CHANGE:
-            for change in decode_change_record(record.body, content_store).files:
-                recorded[change.path] = change.after
+    for record in journal.read(stream, since, kind=CHANGE, brief=True):
+        for change in decode_change_record(record.body, content_store).files:
+            recorded[change.path] = change.after
     return [
         change
         for change in changes

@@ -163,7 +163,7 @@ def _session_option(chat: CommandContext, key: str, one: SessionSummary) -> Form
         parts.append(one.persona)
     if one.problem:
         parts.append(f"damaged: {collapse_whitespace(one.problem)}")
-    elif is_session_open(chat.agent.environment.places.kitbag_home, one.id):
+    elif is_session_open(chat.agent.environment.places.kitbag_home, one.id, chat.agent.journal, wait=False):
         parts.append("open in another window")
     elif one.status not in ("completed", "empty"):
         parts.append(one.status or "interrupted")

@@ -4,7 +4,6 @@ Used by terminal/make_terminal through prompt_toolkit. One JSON line per entry i
 so that parallel chats don't lose entries. A read or write failure is shown once and is not fatal.
 """
 
-import json
 import os
 import re
 import stat
@@ -72,6 +71,8 @@ class InputHistory(BaseHistory):
         if len(string) > MAX_ENTRY_LENGTH:
             return  # kept in memory only
         body = {"at": int(time.time()), "directory": self._directory, "text": self._redact(string)}
+        import json
+
         line = json.dumps(body).encode() + b"\n"
         try:
             with private_files.hold_lock(self._home, _LOCK, _LOCK_SECONDS):
@@ -144,6 +145,8 @@ def _lines(data: bytes) -> list[bytes]:
 
 def _parse_entry(line: bytes) -> HistoryEntry | None:
     """None if the line is damaged."""
+    import json
+
     try:
         parsed: object = json.loads(line)
     except (ValueError, RecursionError):

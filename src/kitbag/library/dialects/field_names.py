@@ -34,6 +34,7 @@ AGENT_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
     "background": ("background", "is_background", "is-background", "isBackground", "run_in_background"),
     "color": ("color", "colour"),
     "isolation": ("isolation",),
+    "priority": ("priority",),
     "effort": (
         "effort",
         "reasoningEffort",

@@ -208,6 +208,10 @@ AGENT_REFERENCE: Final[dict[str, FieldReference]] = {
         value="`worktree`", tools=_CLAUDE,
         meaning="Work in a git worktree; changes are returned as a branch.",
     ),
+    "priority": FieldReference(
+        value="-100 to 100", default="0", tools=_KITBAG,
+        meaning="In the background, agents with a higher priority start first.",
+    ),
     "file_extensions": FieldReference(
         value="list, such as `.sql`", tools=_KITBAG,
         meaning="File types a reviewer handles; shown in its catalog entry and used for routing.",

@@ -207,7 +207,7 @@ class Approvals:
         """Asks what needs no permission, but a person: the questions of an agent. Raises KitbagError if no person can
         be asked."""
         if self._approver is None:
-            raise InvalidError("nobody can be asked here", "decide yourself")
+            raise InvalidError("no user can answer here", "decide yourself")
         text = canonical_json(arguments)
         request = ApprovalRequest(
             id=_new_id(),

@@ -6,7 +6,6 @@ path must be allowed itself, and is then opened without following links.
 
 import os
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from kitbag.errors import InvalidError
@@ -109,6 +108,8 @@ def missing_path_output(context: ToolContext, facts: PathFacts) -> ToolOutput:
 
 
 def _similar_paths(context: ToolContext, facts: PathFacts) -> list[str]:
+    from difflib import get_close_matches
+
     folder, name = os.path.split(facts.resolved)
     if not examine_path(folder, context.workspace).readable:
         return []

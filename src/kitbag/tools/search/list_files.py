@@ -21,7 +21,7 @@ from kitbag.tools.search.walk import parent_ignore_rules, walk_files
 TIMEOUT_SECONDS: Final = 20.0
 MAX_UNOPENED: Final = 20
 _BATCH_SIZE = 256
-_UNOPENED = re.compile(r"(?:rg: )?(?:\./)?(.*?): (?:IO error for operation on .*: )?[^:]* \(os error \d+\)")
+_UNOPENED = r"(?:rg: )?(?:\./)?(.*?): (?:IO error for operation on .*: )?[^:]* \(os error \d+\)"
 _EXIT_ERROR = 2
 """ripgrep's exit status after any error."""
 
@@ -90,7 +90,7 @@ def _list_with_ripgrep(
 
 def parse_unopened(errors: str) -> tuple[str, ...]:
     """The paths that could not be opened, from error output such as `./a/b: Permission denied (os error 13)`."""
-    found = [one for line in errors.splitlines() if (one := _UNOPENED.fullmatch(line)) is not None]
+    found = [one for line in errors.splitlines() if (one := re.fullmatch(_UNOPENED, line)) is not None]
     return tuple(dict.fromkeys(one[1] for one in found))
 
 

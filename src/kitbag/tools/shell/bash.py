@@ -119,7 +119,7 @@ async def _start_in_background(arguments: BashArguments, command: AgentCommand, 
         return error_output(f"the command was not started: {report.error}")
     until = f" with a timeout of {seconds:g} s" if seconds else ""
     lines = [
-        f"Running in the background as task {report.id}{until}. You will be notified when it ends.",
+        f"Running in the background as task {report.id}{until}. {delegation.end_notice}",
         f'Check its output with TaskOutput(task_id="{report.id}", block=false), stop it with'
         f' TaskStop(task_id="{report.id}"). Undo covers its changes once it has ended.',
         *(f"Warning: {collapse_whitespace(warning)}" for warning in report.warnings),
@@ -149,8 +149,8 @@ async def _move_to_background(
         command.result.cancel()  # nothing would follow it
         raise
     text = (
-        f"The user moved the command to the background; it is still running, as task {report.id}. You will be notified"
-        f' when it ends. Check its output with TaskOutput(task_id="{report.id}", block=false), stop it with'
+        f"The user moved the command to the background; it is still running, as task {report.id}."
+        f' {delegation.end_notice} Check its output with TaskOutput(task_id="{report.id}", block=false), stop it with'
         f' TaskStop(task_id="{report.id}").'
     )
     return text_output(text, f"moved to the background as {report.id}")

@@ -21,7 +21,7 @@ _MEANINGS: Final = {
 """What exit status 1 means where it is not an error."""
 _HARMLESS = frozenset(("cd", "pushd", "echo", "printf", "true", ":", "pwd"))
 """Before `&&`: commands whose failure shows in their output."""
-_ENDS_EARLY = re.compile(r"\bpipefail\b|\berrexit\b|\bset\s+-\w*e|\btrap\b")
+_ENDS_EARLY = r"\bpipefail\b|\berrexit\b|\bset\s+-\w*e|\btrap\b"
 _MAY_END_SHELL = frozenset(("exit", "exec", "eval", "source", ".", "return", "logout", "builtin"))
 """After them nothing else may have run, so the status may be theirs."""
 _MAX_CHARS = 10_000
@@ -41,7 +41,7 @@ def format_exit_code(status: int) -> str:
 
 def exit_meaning(command: str, status: int) -> str:
     """What a status means that is not an error; empty if it is or may be one."""
-    if status != 1 or len(command) > _MAX_CHARS or _ENDS_EARLY.search(command):
+    if status != 1 or len(command) > _MAX_CHARS or re.search(_ENDS_EARLY, command):
         return ""
     scanned = _scan_command(command)
     if (

@@ -8,28 +8,27 @@ import re
 
 from kitbag.text.hidden_characters import collapse_whitespace, reveal_hidden
 
-_RESERVED_TAGS = re.compile(
-    r"<(?=\s*/?\s*(?:web-page|search-results|server-output|available-(?:skills|agents)|suggested-skills|skill-invocation"
+_RESERVED_TAGS = (
+    r"(?i)<(?=\s*/?\s*(?:web-page|search-results|server-output|available-(?:skills|agents)|suggested-skills|skill-invocation"
     r"|library-changes|conversation-summary|task-notification|standard-input|system-reminder"
-    r"|session-changes|mentioned-(?:file|folder|agent|command)))",
-    re.IGNORECASE,
+    r"|session-changes|mentioned-(?:file|folder|agent|command)))"
 )
 
 
 def untrusted_block(tag: str, attributes: dict[str, str], text: str) -> str:
     """Omits empty attributes."""
     rendered = "".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items() if value)
-    return f"<{tag}{rendered}>\n{_RESERVED_TAGS.sub('&lt;', reveal_hidden(text))}\n</{tag}>"
+    return f"<{tag}{rendered}>\n{re.sub(_RESERVED_TAGS, '&lt;', reveal_hidden(text))}\n</{tag}>"
 
 
 def escape_reserved_tags(text: str) -> str:
     """For untrusted text outside of a block."""
-    return _RESERVED_TAGS.sub("&lt;", text)
+    return re.sub(_RESERVED_TAGS, "&lt;", text)
 
 
 def untrusted_line(text: str, max_chars: int) -> str:
     """Short untrusted text for one line."""
-    text = _RESERVED_TAGS.sub("&lt;", collapse_whitespace(reveal_hidden(text[: 2 * max_chars])))
+    text = re.sub(_RESERVED_TAGS, "&lt;", collapse_whitespace(reveal_hidden(text[: 2 * max_chars])))
     return text if len(text) <= max_chars else f"{text[:max_chars]}…"
 
 

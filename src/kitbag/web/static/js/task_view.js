@@ -3,6 +3,7 @@
 import { follow } from "./connection.js";
 import { debounce, element, pageState } from "./dom.js";
 import { loadStyle } from "./styles.js";
+import { number, table } from "./tables.js";
 import { TaskDetail } from "./task_detail.js";
 import { TaskTree } from "./task_tree.js";
 
@@ -34,6 +35,7 @@ class TaskView {
     this.count = element("span", { class: "task-count", role: "status" });
     this.notice = element("div", { class: "task-notice", role: "alert" });
     this.asking = element("section", { class: "card task-asking", "aria-label": "Waiting for you", "aria-live": "polite", hidden: true });
+    this.fleet = element("section", { class: "card task-fleet", "aria-label": "Fleet", hidden: true });
     this.tree = new TaskTree(this.selected);
     this.state = element("div", {});
     this.detail = this.selected ? new TaskDetail(this.selected) : null;
@@ -53,6 +55,7 @@ class TaskView {
         ),
         this.notice,
         this.asking,
+        this.fleet,
         element("div", { class: "task-columns" }, element("section", { class: "task-list", "aria-label": "Tasks" }, this.state, this.tree.root), this.detail?.root),
       ),
     );
@@ -76,6 +79,8 @@ class TaskView {
       this.listing = event;
     } else if (event.kind === "questions") {
       this.waiting = event.questions;
+    } else if (event.kind === "fleet") {
+      this.showFleet(event);
     } else if (event.kind === "problem") {
       this.notice.textContent = event.problem ? `${event.problem}${event.fix ? `. ${event.fix}` : ""}` : "";
     }
@@ -117,6 +122,20 @@ class TaskView {
       element("li", {}, element("a", { class: "task-question", href: `/tasks/${encodeURIComponent(task)}` }, element("span", { class: "task-name" }, this.tasks.get(task)?.name ?? task), element("code", {}, summary), element("span", { class: "button" }, "Answer"))),
     );
     this.asking.replaceChildren(element("h2", {}, items.length === 1 ? "One task waits for your answer" : `${items.length} tasks wait for your answer`), element("ul", {}, ...items));
+  }
+
+  /** Workers and queues, where several machines share them. */
+  showFleet({ workers, queues }) {
+    this.fleet.hidden = !workers || Boolean(this.selected);
+    if (this.fleet.hidden) return;
+    const workerRows = workers.map((one) => [one.id, `${one.running} of ${one.concurrency}`, one.queues.join(", "), one.providers.join(", "), one.version, one.is_draining ? "draining" : ""]);
+    const queueRows = queues.map((one) => [one.name, number(one.queued), one.oldest, number(one.scheduled), number(one.running), number(one.waiting), number(one.last_minute), number(one.ended), number(one.failed), one.waits_for]);
+    this.fleet.replaceChildren(
+      workers.length
+        ? table("Workers", ["Worker", "Running", "Queues", "Keys for", "Version", "State"], workerRows, [])
+        : element("p", {}, "No workers are running; start one with ", element("code", {}, "kitbag worker"), "."),
+      table("Queues", ["Queue", "Queued", "Oldest", "Scheduled", "Running", "Need approval", "Ended, 1 min", "Ended, 1 h", "Failed, 1 h", "Oldest waits for"], queueRows, [1, 3, 4, 5, 6, 7, 8]),
+    );
   }
 
   showState(total, inScope, shown) {

@@ -1,0 +1,1 @@
+"""OpenTelemetry: events of runs as spans and metrics, by the semantic conventions for generative AI."""
