@@ -3,11 +3,12 @@
     python bench/routing.py [--quick] [--model DIR] [--skills DIR] [--json FILE]
 
 For the evaluation set in bench/data/routing (300 skills with near neighbors, 250 messages in several languages, logs,
-several needs, none) and half of the development set in bench/data/metatool (on both of which the weights were trained;
-scripts/train_ranking reports them cross-validated): the first skill is a needed one (Hit@1), one of the first five is (Hit@5), suggestions contain some or
-all needed skills, and how many messages that need none get suggestions. Beside an alphabetical cut, a cut by usage
-and textbook BM25. Then CPU time for a message and memory with 6,726 and 10,000 generated skills. `--model`: a sentence
-encoder, for a row with vectors. `--skills`: a folder of real skills, for the tasks in bench/data/routing/tasks_check.txt.
+several needs, none) and half of the development set in bench/data/metatool (the weights were trained on both;
+scripts/train_ranking reports them cross-validated): the first skill is a needed one (Hit@1), one of the first five is
+(Hit@5), suggestions contain some or all needed skills, and how many messages that need none get suggestions. Beside an
+alphabetical cut, a cut by usage and textbook BM25. Then CPU time for a message and memory with 6,726 and 10,000
+generated skills. `--model`: a sentence encoder, for a row with vectors. `--skills`: a folder of real skills, for the
+tasks in bench/data/routing/tasks_check.txt, on which nothing was trained.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """What is known of words in any library: which are common in any text, and which are typical of skills.
 
-Used to weigh terms (in a library of three skills, `data` is no rare word), and to tell everyday messages from those that
-need a skill. `scripts/train_ranking` writes the files.
+Used to weigh terms (in a library of three skills, `data` is no rare word), and to tell everyday messages from those
+that need a skill. `scripts/train_ranking` writes the files.
 """
 
 import os

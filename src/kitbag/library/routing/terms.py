@@ -94,8 +94,8 @@ class _BodyWords(dict[bytes, str]):
 
 
 class BodyTermCounter:
-    """Counts the terms of many long texts, much faster than `count_terms`: identifiers with `_`, `-` or `.` count by their
-    parts, others also whole."""
+    """Counts the terms of many long texts, much faster than `count_terms`: identifiers with `_`, `-` or `.` count by
+    their parts, others also whole."""
 
     def __init__(self) -> None:
         self._words = _BodyWords()
