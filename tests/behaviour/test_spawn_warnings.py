@@ -183,6 +183,38 @@ def test_an_agent_that_needs_an_unknown_skill_fails_in_the_foreground_and_in_the
     assert "did you mean style?" in world.json("tasks", "show", started)["error"]
 
 
+@pytest.mark.parametrize("fork", ["", "context: fork\n"])
+def test_what_a_skill_leaves_unresolved_reaches_the_person_once_whoever_loads_it(world: World, fork: str) -> None:
+    world.write(
+        "~/.kitbag/skills/style/SKILL.md", f"---\nname: style\ndescription: S.\n{fork}---\nUse {{{{WIDTH}}}}.\n"
+    )
+    world.write("~/.kitbag/agents/writer.md", "---\nname: writer\ndescription: W.\ntools: Skill, Task\n---\nWrite.\n")
+    world.write("~/.kitbag/settings.toml", '[permissions]\nallow = ["Skill", "Task"]\n')
+    load = Step(calls=(("s1", "Skill", '{"skill": "style"}'),))
+    writer = Rule([load, Step(text="Done.")], system="Agent Type: writer")
+    others = [Rule([Step(text="Ok.")] * 9, system=AN_AGENT), Rule([Step(text="Ok.")], first="^<skill|^I ran the skill")]
+    with ModelServer(Script([writer, *others, Rule([load, Step(text="Done.")])])) as server:
+        point(world, server)
+        told = [answer(world, prompt)["notices"] for prompt in ("/style", "Format it.")]
+        ran = world.json("agents", "run", "writer", "Format it.")["notices"]
+    for notices in (*told, ran):
+        assert [one["text"].count("SKILL.md:") for one in notices if "no value for {{WIDTH}}" in one["text"]] == [1]
+
+
+def test_an_agent_at_the_top_that_asks_for_what_it_lacks_is_no_success(world: World) -> None:
+    world.skill("~/.kitbag/skills", "style")
+    with ModelServer(Script([Rule([Step(text="I can't.\nneed skill: stile\nneed skill: style")] * 9)])) as server:
+        point(world, server)
+        done = ask(world, "Format it.", "--agent", "Explore", "--output-format", "json")
+        assert ask(world, "Format it.").returncode == 0, "anyone else may speak of it"
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["status"]) == (7, "failed")
+    assert [(one["text"], one["fix"]) for one in told["notices"]] == [
+        ("the agent needs the skill 'stile': no skill named 'stile'", "did you mean style?"),
+        ("the agent needs the skill 'style'", "invoke it with /style, or add it to `skills:` of the agent"),
+    ]
+
+
 def test_a_skill_that_a_rule_denies_is_not_preloaded_and_is_reported(world: World) -> None:
     world.skill("~/.kitbag/skills", "style", body="Tabs forever.")
     world.skill("~/.kitbag/skills", "words", body="Plain words.")

@@ -84,11 +84,11 @@ class Seen:
 
     async def _read(self) -> None:
         """Until what was typed has been read, and what that began has begun."""
-        await self.until(lambda: self._waiting_bytes() == 0)
+        await self.until(lambda: self.waiting_bytes() == 0)
         for _ in range(5):
             await asyncio.sleep(0)
 
-    def _waiting_bytes(self) -> int:
+    def waiting_bytes(self) -> int:
         return struct.unpack("i", fcntl.ioctl(self._reading.fileno(), termios.FIONREAD, b"\0" * 4))[0]
 
     async def paste(self, text: str) -> None:

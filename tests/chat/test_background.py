@@ -14,8 +14,8 @@ from kitbag.runtime.session_locks import is_session_open
 from kitbag.tasks.delegation import TaskDelegation
 from kitbag.tasks.stop import stop_task
 from kitbag.testing import Rule, Script, Scripted, Step
-from support.talking_face import talking
-from support.waiting import TEST_TIMEOUT
+from support.talking_face import TalkingFace, talking
+from support.waiting import TEST_TIMEOUT, until_true
 from support.workshop import Workshop, call
 
 __all__ = ["workshop_at_home"]
@@ -97,6 +97,29 @@ def test_a_question_is_told_once_with_how_to_answer_it(workshop: Workshop) -> No
             await stop_task(workshop.board, workshop.task(task.id), "person")
             while chat.chat.background.questions:
                 await chat.chat.background.wait_for_change()
+
+    asyncio.run(look())
+
+
+def test_after_clear_the_work_of_the_session_before_is_still_watched(workshop: Workshop) -> None:
+    workshop.script(call("Bash", command="touch asked.txt && touch more.txt"), {"text": "Done."})
+
+    async def look() -> None:
+        async with held(workshop, TalkingFace(None)) as chat:
+            task = await begun(workshop, chat.agent.session.id, options={"only_tools": [], "ask": ["Bash"]})
+            workshop.worker()
+            await until(chat.chat.background, "needs approval")
+            await chat.command("/clear")
+            background = chat.chat.background
+            await until_true(lambda: (background.running, background.questions) == (1, 1))
+            assert "is still pending" in await chat.command("/tasks answer")
+            await stop_task(workshop.board, workshop.task(task.id), "person")
+            await until_true(lambda: "ended after" in said(tuple(chat.face.blocks)))
+            assert (background.running, background.questions) == (0, 0)
+            assert not background.has_news(), "the new session did not start it"
+            await chat.command("/clear")
+            chat.chat.background.refresh()
+            assert said(tuple(chat.face.blocks)).count("ended after") == 1
 
     asyncio.run(look())
 

@@ -164,6 +164,7 @@ def test_of_two_machines_that_prune_the_same_one_does(machine: Open, schema: Sch
     session = asyncio.run(record_session(one))
     two.catch_up()
     left = JournalEntry("tasks", "pruned", {})
+    stop_following(two)
     assert one.delete([session.stream], [], [left], [])
     two._mirror.clear()
     two._mirror.add([RecordRow(1, session.stream, "now", "session", "{}", None, 0)])  # as before it heard of it
@@ -188,6 +189,7 @@ def test_records_that_were_read_before_another_process_deleted_them_are_not_adde
     one, two = machine("one"), machine("two")
     session = asyncio.run(record_session(one))
     rows = list(one.database.rows_after(0))
+    stop_following(two)
     two._mirror.clear()
     one.delete([session.stream], [], [], [])
     two.catch_up()

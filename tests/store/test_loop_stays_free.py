@@ -26,7 +26,7 @@ from support.postgres import Schema
 from support.tcp_proxy import TcpProxy
 from support.waiting import TEST_TIMEOUT, until_true, wait_until
 
-TURNS = 50
+TURNS = 20
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ class Watchdog:
     def __init__(self, proxy: TcpProxy) -> None:
         self.has_barked = False
         self._proxy = proxy
-        self._timer = threading.Timer(TEST_TIMEOUT / 2, self._bark)
+        self._timer = threading.Timer(TEST_TIMEOUT, self._bark)
 
     def _bark(self) -> None:
         self.has_barked = True

@@ -258,8 +258,8 @@ class Executor:
                 result="".join(part.text for part in outcome.content if isinstance(part, Text)),
             )
         )
-        if outcome.notice:
-            self.emit(Notice(severity="warning", text=outcome.notice))
+        for notice in outcome.notices:
+            self.emit(Notice(severity="warning", text=notice))
         if outcome.unloaded_skill:
             self.emit(SkillUnloaded(name=outcome.unloaded_skill, reason="unloaded"))
         notices = {permissions.skill: permissions.user_notice() for permissions in self.turn_permissions.take_new()}

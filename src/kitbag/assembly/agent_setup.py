@@ -173,8 +173,9 @@ def _make_fork_runner(delegation: "Delegation") -> RunFork:
             agent=fork.agent, prompt=fork.text, description=f"skill {fork.name}", model=fork.model
         )
         report = await delegation.start(request, lambda text: emit(Notice(severity="info", text=text)))
-        for warning in delegation.take_warnings():
+        for warning in (*fork.warnings, *delegation.take_warnings()):
             emit(Notice(severity="warning", text=warning))
+        report = msgspec.structs.replace(report, warnings=(*fork.warnings, *report.warnings))
         output = "".join(part.text for part in render_report(report).content if isinstance(part, Text))
         return f"I ran the skill {fork.name} in the agent {fork.agent}. Result:\n\n{output}"
 

@@ -20,9 +20,10 @@ _RETRY_SECONDS: Final = 5.0
 
 
 class BackgroundMonitor:
-    def __init__(self, agent: Agent, kitbag_home: str) -> None:
+    def __init__(self, agent: Agent, kitbag_home: str, earlier: "BackgroundMonitor | None" = None) -> None:
+        """`earlier`: of the session before, whose tasks are monitored until they end."""
         self.running = 0
-        """Background tasks of this session that are running."""
+        """Background tasks of this session, and of those before it, that are running."""
         self.questions = 0
         """Their questions that wait for the user."""
         self.cost: float | None = 0.0
@@ -30,6 +31,7 @@ class BackgroundMonitor:
         self._agent = agent
         self._home = kitbag_home
         self._watcher: BackgroundWatcher | None = None
+        self._earlier = earlier._watcher or earlier._earlier if earlier is not None else None
         self._has_unreported = False
         self._reported: set[str] = set()
         self._blocks: list[Block] = []
@@ -49,6 +51,11 @@ class BackgroundMonitor:
                 blocks, self._blocks, self._last_state = tuple(self._blocks), [], state
                 return blocks
             await asyncio.sleep(pause)
+
+    @property
+    def sessions(self) -> list[str]:
+        """This session, and those before it whose tasks are monitored."""
+        return self._watcher.sessions if self._watcher is not None else [self._agent.session.id]
 
     def has_news(self) -> bool:
         """Whether a task ended whose result the model should get now. Canceled tasks wait for the user's next
@@ -87,7 +94,7 @@ class BackgroundMonitor:
         """In a thread: the journal may be long."""
         from kitbag.chat.background_watch import BackgroundWatcher
 
-        return BackgroundWatcher(self._agent.journal, self._agent.session.id, self._home)
+        return BackgroundWatcher(self._agent.journal, self._agent.session.id, self._home, self._earlier)
 
     def _update(self, watcher: "BackgroundWatcher") -> None:
         snapshot = watcher.snapshot()

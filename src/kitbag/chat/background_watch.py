@@ -1,4 +1,4 @@
-"""Reads the tasks and pending approvals of one session as the journal grows.
+"""Reads the tasks and pending approvals of a chat's session, and of its earlier sessions, as the journal grows.
 
 Used by background. Reads each record once and reports each end and each question once. Uses tasks/board and
 permissions/approvals.
@@ -7,6 +7,7 @@ permissions/approvals.
 import contextlib
 import json
 import time
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -41,8 +42,10 @@ class BackgroundSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackgroundWatcher:
-    def __init__(self, journal: Journal, session: str, kitbag_home: str) -> None:
-        """Reads the journal. Raises StoreError."""
+    def __init__(
+        self, journal: Journal, session: str, kitbag_home: str, earlier: "BackgroundWatcher | None" = None
+    ) -> None:
+        """Reads the journal. `earlier`: the watcher of the session before. Raises StoreError."""
         self._journal = journal
         self._session = session
         self._home = kitbag_home
@@ -52,13 +55,23 @@ class BackgroundWatcher:
         self._queue.pending()
         self._spending = TaskSpending(journal)
         self._last_seq = -1
+        self.sessions = [session, *self._sessions_with_tasks(earlier)]
+        """This one, and those before it whose tasks had not ended when this one was opened."""
         # Ends that the model was notified of were shown to the user, too.
         self._reported_ends = {
             _end_key(task) for task in finished_background_tasks(self._board, session) if task.notified
         }
+        self._reported_ends |= earlier._reported_ends if earlier is not None else set()
         self._reported_questions: set[str] = set()
         self._next_check = 0.0
         self._check_seconds = _CHECK_SECONDS
+
+    def _sessions_with_tasks(self, earlier: "BackgroundWatcher | None") -> list[str]:
+        return [
+            session
+            for session in (earlier.sessions if earlier is not None else ())
+            if session != self._session and any(not task.is_finished for task in self._board.descendants(session))
+        ]
 
     def has_new_records(self) -> bool:
         return self._journal.last_seq() != self._last_seq
@@ -66,17 +79,17 @@ class BackgroundWatcher:
     def snapshot(self) -> BackgroundSnapshot:
         self._last_seq = self._journal.last_seq()
         self._board.refresh()
-        tasks = self._board.descendants(self._session)
-        ended = finished_background_tasks(self._board, self._session)
+        tasks = [task for session in self.sessions for task in self._board.descendants(session)]
+        own, *others = (finished_background_tasks(self._board, session) for session in self.sessions)
         pending = pending_task_questions(self._queue, tasks)
-        costs = [self._spending.cost_of(task) for task in tasks]
+        costs = [self._spending.cost_of(task) for task in self._board.descendants(self._session)]
         known = [cost for cost in costs if cost is not None]
         return BackgroundSnapshot(
             running=sum(task.background and not task.is_finished for task in tasks),
             questions=len(pending),
             cost=sum(known) if len(known) == len(costs) else None,
-            has_unreported=any(not task.notified and task.status != "cancelled" for task in ended),
-            blocks=(*self._new_ends(ended), *self._new_questions(pending)),
+            has_unreported=any(not task.notified and task.status != "cancelled" for task in own),
+            blocks=(*self._new_ends([*own, *chain.from_iterable(others)]), *self._new_questions(pending)),
         )
 
     def _new_ends(self, ended: list[Task]) -> list[Block]:

@@ -103,14 +103,14 @@ class Chat:
         """The last run was canceled or failed: background results wait for the user's next message."""
         self._set_agent(agent)
 
-    def _set_agent(self, agent: Agent) -> None:
+    def _set_agent(self, agent: Agent, background: BackgroundMonitor | None = None) -> None:
         self.agent = agent
         self._on_agent(agent)
         agent.is_interactive = True
         self.ui.redact = self._redact
         self.view = EventView(self.show, self._draw, self._make_redactor)
         self.view.details_open = self.ui.keeps_everything
-        self.background = BackgroundMonitor(agent, agent.environment.places.kitbag_home)
+        self.background = BackgroundMonitor(agent, agent.environment.places.kitbag_home, background)
         self.pending.load(agent.inbox)
 
     def _redact(self, text: str) -> str:
@@ -148,7 +148,7 @@ class Chat:
         await self._stop_watching()
         before, is_open = self.agent, self.view.details_open
         pending, self.pending = self.pending, PendingSubmissions()
-        self._set_agent(agent)
+        self._set_agent(agent, self.background)
         await pending.move_to(self.pending, before.inbox, agent.inbox)
         self.view.details_open = is_open
         await self.show_welcome()

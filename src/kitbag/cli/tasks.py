@@ -255,13 +255,14 @@ def apply(task_id: str, file: str | None, as_json: bool) -> Any:
     All files are changed, or none. Nothing is committed.
     """
     from kitbag.tasks.git_workspace import apply_patch
+    from kitbag.tasks.task_patches import read_patch
 
     with open_board() as board:
         task = board.find(task_id)
         name = task.result.patch if task.result is not None else ""
         if not name:
             raise InvalidError(f"task {task.id} has no patch", "see its status with `kitbag tasks show`")
-        patch = board.patch(task.id, "patch", name)
+        patch = read_patch(board.journal, task.id, "returned", name)
     if file is not None:
         try:
             with open(file, "xb") as target:

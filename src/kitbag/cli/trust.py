@@ -74,9 +74,8 @@ def add(path: str, yes: bool, as_json: bool) -> Any:
 
 def _confirm() -> bool:
     sys.stdout.flush()
-    return click.confirm(
-        "Trust this workspace? The items above may then run, subject to your permission rules", err=True
-    )
+    output.remark("if you trust it, the items above may run, subject to your permission rules")
+    return click.confirm("Trust this workspace?", err=True)
 
 
 @command.command()

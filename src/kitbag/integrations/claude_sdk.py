@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kitbag.assembly.environment import load_environment
+from kitbag.assembly.environment import AgentEnvironment, load_environment
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.library.agents import AgentFile
@@ -64,9 +64,6 @@ def options(
     """
     from claude_agent_sdk import ClaudeAgentOptions
 
-    from kitbag.library.scopes import find_places
-    from kitbag.permissions.rules.load import PermissionFlags
-
     conflicting = [name for name in ("system_prompt", "strict_mcp_config") if name in more]
     if conflicting:
         raise UsageError(f"{conflicting[0]} is set by Kitbag", "pass your own instructions as `prompt`")
@@ -78,14 +75,7 @@ def options(
         extra=tuple(map(os.path.abspath, extra)),
         trust_workspace=trust_workspace,
     )
-    environment = load_environment(
-        find_places(cwd),
-        permission_options=PermissionFlags(),
-        trust_workspace=trust_workspace,
-        extra=run_options.extra,
-        team=team,
-        persona=persona,
-    )
+    environment = _load(run_options)
     library = environment.library
     text = system_prompt(prompt, library, environment.trust)
     definitions = agent_definitions(library)
@@ -107,6 +97,20 @@ def options(
         agents=agents or None,
         strict_mcp_config=True,
         **rest,
+    )
+
+
+def _load(run_options: Options) -> AgentEnvironment:
+    from kitbag.library.scopes import find_places
+    from kitbag.permissions.rules.load import PermissionFlags
+
+    return load_environment(
+        find_places(run_options.directory),
+        permission_options=PermissionFlags(),
+        trust_workspace=run_options.trust_workspace,
+        extra=run_options.extra,
+        team=run_options.team,
+        persona=run_options.persona,
     )
 
 

@@ -5,6 +5,7 @@ Used by the registry and visibility; uses text/frontmatter.
 """
 
 import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic
@@ -62,19 +63,9 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
     stem = os.path.splitext(os.path.basename(path))[0].removeprefix("_persona_")
     name, name_problem = sanitize_name(metadata.get("name"), stem)
     if name_problem:
-        warn(
-            "name",
-            f"{name_problem}; the name {name!r} is used",
-            "use lowercase letters, digits and `-`",
-            "name-unusable",
-        )
-    for key in metadata:
-        if key not in PERSONA_FIELDS:
-            warn(
-                key,
-                f"unknown field `{key}`; ignored",
-                f"known fields: {', '.join(sorted(PERSONA_FIELDS))}",
-            )
+        problem = f"{name_problem}; the name {name!r} is used"
+        warn("name", problem, "use lowercase letters, digits and `-`", "name-unusable")
+    _check_fields(metadata, warn)
     declared_team = to_text(metadata.get("team", "")).strip()
     if team and declared_team and normalize_name(declared_team) != normalize_name(team):
         warn(
@@ -97,13 +88,6 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
             )
         return remove_hidden(value)
 
-    for key in ("core_skills", "skills", "on_demand_skills", "subagents"):
-        if isinstance(metadata.get(key), dict):
-            warn(
-                key,
-                f"`{key}` must be a list of names, not a mapping",
-                f"write `{key}:` followed by one `- name` per line",
-            )
     return (
         Persona(
             root=root,
@@ -121,6 +105,16 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
         ),
         diagnostics,
     )
+
+
+def _check_fields(metadata: Metadata, warn: Callable[[str, str, str], None]) -> None:
+    for key in metadata:
+        if key not in PERSONA_FIELDS:
+            warn(key, f"unknown field `{key}`; ignored", f"known fields: {', '.join(sorted(PERSONA_FIELDS))}")
+    for key in ("core_skills", "skills", "on_demand_skills", "subagents"):
+        if isinstance(metadata.get(key), dict):
+            fix = f"write `{key}:` followed by one `- name` per line"
+            warn(key, f"`{key}` must be a list of names, not a mapping", fix)
 
 
 def _read_fields(path: str, boundary: PathBoundary | None, diagnostics: list[Diagnostic]) -> tuple[Metadata, str]:

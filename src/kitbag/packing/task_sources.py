@@ -363,83 +363,68 @@ def _task_objects(value: Any) -> list[dict[str, Any]]:
     return [fields]
 
 
-def _task_from_fields(fields: dict[str, Any], source: str, name: str, line: int) -> tuple[PackTask, list[Diagnostic]]:
-    problems: list[Diagnostic] = []
+class _TaskFields:
+    """Reads the fields of a task; what can't be read is reported in `problems`."""
 
-    def text(key: str) -> str:
-        value = fields.get(key)
+    def __init__(self, fields: dict[str, Any], source: str, line: int) -> None:
+        self._fields = fields
+        self._source = source
+        self._line = line
+        self.problems: list[Diagnostic] = []
+
+    def text(self, key: str) -> str:
+        value = self._fields.get(key)
         if value is None or isinstance(value, str | int | float | bool):
-            return visible(key, "" if value is None else str(value).strip())
-        problem = f"`{key}` of the task is not a string; ignored"
-        problems.append(
-            Diagnostic(
-                severity="warning",
-                code="task-field",
-                file=source,
-                line=0,
-                problem=problem,
-                fix=f"write `{key}` as a string",
-            )
-        )
+            return self._visible(key, "" if value is None else str(value).strip())
+        self._warn("task-field", 0, f"`{key}` of the task is not a string; ignored", f"write `{key}` as a string")
         return ""
 
-    def visible(key: str, value: str) -> str:
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self._fields.get(key)
+        if isinstance(value, str):
+            return tuple(self._visible(key, part) for part in value.split(",") if part.strip())
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            return tuple(self._visible(key, _id_or_text(item)) for item in items if _id_or_text(item))
+        if value is not None:
+            self._warn("task-field", 0, f"`{key}` of the task is not a list; ignored", f"write `{key}` as a list")
+        return ()
+
+    def _visible(self, key: str, value: str) -> str:
         """Reveals hidden characters; puts everything but the description on one line."""
         hidden = find_disguises(value)
         if hidden:
             problem = f"`{key}` of the task contains hidden characters, shown as [U+...]: {format_code_points(hidden)}"
-            problems.append(
-                Diagnostic(
-                    severity="warning",
-                    code="hidden-characters",
-                    file=source,
-                    line=line,
-                    problem=problem,
-                    fix="remove them",
-                )
-            )
+            self._warn("hidden-characters", self._line, problem, "remove them")
             value = reveal_hidden(value)
         return value if key == "description" else collapse_whitespace(value)
 
-    def texts(key: str) -> tuple[str, ...]:
-        value = fields.get(key)
-        if isinstance(value, str):
-            return tuple(visible(key, part) for part in value.split(",") if part.strip())
-        if isinstance(value, list):
-            items = cast("list[Any]", value)
-            return tuple(visible(key, _id_or_text(item)) for item in items if _id_or_text(item))
-        if value is not None:
-            problem = f"`{key}` of the task is not a list; ignored"
-            problems.append(
-                Diagnostic(
-                    severity="warning",
-                    code="task-field",
-                    file=source,
-                    line=0,
-                    problem=problem,
-                    fix=f"write `{key}` as a list",
-                )
-            )
-        return ()
+    def _warn(self, code: str, line: int, problem: str, fix: str) -> None:
+        self.problems.append(
+            Diagnostic(severity="warning", code=code, file=self._source, line=line, problem=problem, fix=fix)
+        )
 
+
+def _task_from_fields(fields: dict[str, Any], source: str, name: str, line: int) -> tuple[PackTask, list[Diagnostic]]:
+    read = _TaskFields(fields, source, line)
     scalars = str | int | float
     task = PackTask(
-        id=text("id") or name or "task",
-        title=text("title"),
-        description=text("description"),
-        type=text("type").lower(),
-        size=text("size").lower(),
-        labels=texts("labels"),
-        complexity=text("complexity").lower(),
-        depends=texts("depends"),
-        parent=text("parent") or text("parentId"),
-        children=texts("children"),
-        files=texts("files"),
+        id=read.text("id") or name or "task",
+        title=read.text("title"),
+        description=read.text("description"),
+        type=read.text("type").lower(),
+        size=read.text("size").lower(),
+        labels=read.texts("labels"),
+        complexity=read.text("complexity").lower(),
+        depends=read.texts("depends"),
+        parent=read.text("parent") or read.text("parentId"),
+        children=read.texts("children"),
+        files=read.texts("files"),
         extra={k: str(value) for k, value in fields.items() if k not in TASK_FIELDS and isinstance(value, scalars)},
         source=source,
         description_line=line,
     )
-    return task, problems
+    return task, read.problems
 
 
 def _id_or_text(item: Any) -> str:

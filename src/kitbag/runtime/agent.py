@@ -8,13 +8,19 @@ Entering it opens the journal and chooses the model; leaving it closes both. `as
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
+from kitbag.agent.ask_model import Emit
+from kitbag.agent.inbox import InboxMessage
 from kitbag.agent.session_list import newest_session
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.events import Notice, RunEnded
+from kitbag.messages import Image
 from kitbag.runtime.session_in_use import SessionInUseError
 from kitbag.runtime.session_locks import share_session
 from kitbag.store.journal_prune import is_pruning_due
@@ -62,6 +68,23 @@ class Agent(BaseAgent):
         super()._on_request()
         if self.delegation is not None and self._import_timer is None:
             self._import_timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, import_for_start)
+
+    async def _run_request(
+        self, request: str, images: Sequence[Image], message: InboxMessage | None, first_later: int, emit: Emit
+    ) -> RunEnded:
+        """An agent of a task is restarted with what its answer asks for. Here only the user can give it that, so a
+        completed run failed if its answer asks for something."""
+        ended = await super()._run_request(request, images, message, first_later, emit)
+        if self.definition is None or ended.status != "completed":
+            return ended
+        from kitbag.tasks.missing_needs import describe_needs
+
+        problems = describe_needs(ended.text, self.skills)
+        for problem in problems:
+            emit(Notice(severity="warning", text=problem.problem, fix=problem.fix))
+        if not problems:
+            return ended
+        return msgspec.structs.replace(ended, status="failed", error="the agent asks for what it was not given")
 
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))

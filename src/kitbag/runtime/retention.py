@@ -33,6 +33,7 @@ from kitbag.tasks.fleet import old_announcements
 from kitbag.tasks.output_file import OUTPUT_DIRECTORY
 from kitbag.tasks.reports import session_ids
 from kitbag.tasks.task import Task, pruned_body
+from kitbag.tasks.task_patches import PATCH_STREAM_PREFIX
 from kitbag.tasks.task_table import TASKS_STREAM
 from kitbag.tasks.worktree import find_unmerged_work, remove_worktree, worktree_path
 
@@ -187,7 +188,7 @@ def _delete_groups(journal: Journal, kitbag_home: str, groups: list[_Group], rep
     report.tasks += [task.id for task in tasks]
     task_sessions = [name for task in tasks for name in session_ids(task)]
     streams = [STREAM_PREFIX + name for name in (*sessions, *task_sessions)]
-    streams += [TASK_STREAM_PREFIX + task.id for task in tasks]
+    streams += [prefix + task.id for task in tasks for prefix in (TASK_STREAM_PREFIX, PATCH_STREAM_PREFIX)]
     streams += [LEASE_STREAM_PREFIX + name for name in sessions]
     streams += [INBOX_STREAM_PREFIX + name for name in (*sessions, *(task.id for task in tasks))]
     if report.dry_run or not (tasks or sessions):

@@ -9,13 +9,15 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kitbag.agent.session import Session
 from kitbag.runtime.session_in_use import in_use_error
 from kitbag.store.journal import Journal, JournalEntry, JournalRecord
 from kitbag.store.private_files import StoreError
-from kitbag.tasks.owner import GONE_OWNER, Owner, parse_owner, this_process
+
+if TYPE_CHECKING:
+    from kitbag.tasks.owner import Owner
 
 LEASE_STREAM_PREFIX: Final = "open/"
 """Followed by the id of the session."""
@@ -66,14 +68,22 @@ def _opened_body(number: int) -> dict[str, Any]:
     return {"number": number, "owner": this_process().to_record(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
 
 
+def this_process() -> "Owner":
+    from kitbag.tasks import owner  # not needed by a journal of one machine
+
+    return owner.this_process()
+
+
 def _key(session_id: str, number: int) -> str:
     return f"{LEASE_STREAM_PREFIX}{session_id}/{number}"
 
 
-def _find_holder(last: JournalRecord) -> Owner | None:
+def _find_holder(last: JournalRecord) -> "Owner | None":
     """None if it was closed, or this process has it."""
     if last.kind != "opened":
         return None
+    from kitbag.tasks.owner import GONE_OWNER, parse_owner
+
     try:
         owner = parse_owner(last.body.get("owner"))
     except ValueError:
@@ -81,7 +91,7 @@ def _find_holder(last: JournalRecord) -> Owner | None:
     return None if owner == this_process() else owner
 
 
-def _is_alive(journal: Journal, owner: Owner, *, wait: bool) -> bool:
+def _is_alive(journal: Journal, owner: "Owner", *, wait: bool) -> bool:
     """Unknown counts as alive. `wait`: for an answer of the server."""
     if owner.check_alive() is False:
         return False
@@ -89,7 +99,7 @@ def _is_alive(journal: Journal, owner: Owner, *, wait: bool) -> bool:
     return lease is not False
 
 
-def _describe(owner: Owner, opened: JournalRecord) -> str:
+def _describe(owner: "Owner", opened: JournalRecord) -> str:
     host = owner.machine.partition("/")[0]
     return f"process {owner.pid} on {host}, since {opened.body.get('since', '')}"
 

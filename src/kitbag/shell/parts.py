@@ -167,21 +167,18 @@ def build_command(
     forms = CommandForms((raw,))
     forms.add_spans(words, (*unwrapped.spans, *unwrapped.possible_spans))
     redirects, connects = _redirects(text, command, scope)
-    safe = all(
-        command_table().safe_names.fullmatch(name) and _PLAIN.fullmatch(value or "") for name, value in assignments
-    )
+    safe_names = command_table().safe_names
+    safe = all(safe_names.fullmatch(name) and _PLAIN.fullmatch(value or "") for name, value in assignments)
     variants = _variants(command, words, scope, unwrapped.innermost_start) if words else None
     classification = _classify(variants, values, unwrapped, safe, sources) if words else Classification(kind="read")
-    set_names = [name for name, _ in assignments] if not words else [*values[1:]] if values[0] == "read" else []
-    if classification.kind == "read" and not _uses_all(text, set_names, is_required=values[:1] == ("read",)):
-        classification = _SETS_VARIABLE
     if secret := _find_secret(text, command, scope):
         classification = Classification(kind="other", reason=f"uses ${secret}, which may hold a secret")
+    elif classification.kind == "read" and _sets_unused_variable(text, values, [name for name, _ in assignments]):
+        classification = _SETS_VARIABLE
     code = _find_code(text, command, words, unwrapped) if classification.kind == "other" else []
     hints = _find_hints(values, assignments, unwrapped)
-    if classification.shows_environment:
-        forms.add("env")
-        forms.add("printenv")
+    for name in ("env", "printenv") if classification.shows_environment else ():
+        forms.add(name)
     part = SimpleCommand(
         raw=raw,
         words=values[unwrapped.innermost_start :],
@@ -373,12 +370,14 @@ def _classify_piped(
 _SETS_VARIABLE: Final = Classification(kind="other", reason="sets a variable for later commands")
 
 
-def _uses_all(text: str, names: Sequence[str | None], *, is_required: bool) -> bool:
-    """Whether the text uses every variable that a command sets; otherwise it may be meant for something else."""
+def _sets_unused_variable(text: str, values: Sequence[str | None], assigned: Sequence[str]) -> bool:
+    """Whether a command sets a variable that the text does not use: it may be meant for something else."""
+    is_read = values[:1] == ("read",)
+    names = values[1:] if is_read else () if values else assigned
     identifiers = [name for name in names if name is not None and name.isidentifier()]
-    if is_required and not identifiers:
-        return False
-    return all(re.search(rf"\$\{{?#?{name}\b", text) for name in identifiers)
+    if is_read and not identifiers:
+        return True
+    return not all(re.search(rf"\$\{{?#?{name}\b", text) for name in identifiers)
 
 
 _STRICTEST_LAST: Final = ("read", "edit", "other")

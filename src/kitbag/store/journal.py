@@ -520,6 +520,10 @@ class Journal:
     def fetch(self, *streams: str) -> None:
         """Afterwards, all known records of these streams are here as a whole, and new ones follow. A file has them."""
 
+    def is_fetched(self, stream: str) -> bool:
+        """Whether all known records of the stream are here as a whole."""
+        return True
+
     async def fetch_async(self, *streams: str) -> None:
         """Like `fetch`, without blocking the event loop."""
 

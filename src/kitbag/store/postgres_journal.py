@@ -77,7 +77,7 @@ class PostgresJournal(Journal):
         self._writing_to: frozenset[str] = frozenset()
         """Streams to which this process is writing: it has these records itself."""
         self._wanted: set[str] = set()
-        """Streams that a reader on an event loop lacked."""
+        """Streams with stubs that the follower is to fetch: a reader on an event loop lacked them, or they are open."""
         self._leases: Leases | None = None
         """As of the follower's last look; None while it is not connected or could not judge yet."""
         self._wake_reader, self._wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -159,19 +159,19 @@ class PostgresJournal(Journal):
         try:
             if rows and self._mirror.add(rows, after=rows[0].seq - 1) < rows[-1].seq:
                 self.database.retry(self._catch_up)
-            if large := [row for row in rows if has_briefs(row.stream)]:
-                self._mirror.complete(large)  # the follower may have been faster
-                for stream in {row.stream for row in large}:
-                    self._complete_own(stream)
+            for stream in {row.stream for row in rows if has_briefs(row.stream)}:
+                self._complete_own(stream, rows)
             self._behind = None
             with self._file_lock:
                 self._checkpoint_if_large()
         except StoreError as error:
             self._behind = error
 
-    def _complete_own(self, stream: str) -> None:
-        """A stream that only this process wrote is complete. One that others write too may have stubs before the rows
+    def _complete_own(self, stream: str, rows: Sequence[RecordRow]) -> None:
+        """A stream that only this process wrote is whole. One that others write too may have stubs before the rows
         written now; if it is open here, it is completed, so that a process reads its own writes."""
+        if self._mirror.first_stub(stream) is not None:  # perhaps of these rows: the follower was faster
+            self._mirror.complete(row for row in rows if row.stream == stream)
         if self._mirror.first_stub(stream) is None:
             self._follow_stream(stream)
         elif stream in self._followed:
@@ -212,13 +212,17 @@ class PostgresJournal(Journal):
             self.fetch(stream)
         if (stub := self._first_stub(stream)) is None and not has_briefs(stream):
             return records
-        if stub is not None and stream not in self._followed:
+        if stub is not None:
             self._wanted.add(stream)
             self._wake_follower()
-            raise NotFetchedError(f"{stream} is being fetched from {self.database.name}", "retry")
+            if stream not in self._followed:
+                raise NotFetchedError(f"{stream} is being fetched from {self.database.name}", "retry")
         self._follow_stream(stream)
         # A stub of a followed stream is replaced within moments; until then this is where the stream ends.
         return records if stub is None else itertools.takewhile(lambda record: record.seq < stub, records)
+
+    def is_fetched(self, stream: str) -> bool:
+        return self._first_stub(stream) is None
 
     def _first_stub(self, stream: str) -> int | None:
         return self._query(FIRST_STUB, (stream,))[0][0]
@@ -289,6 +293,8 @@ class PostgresJournal(Journal):
         size = fetched = 0
         for row in database.rows_after(mirrored.last, brief=True):
             page.append(row)
+            if row.checksum == STUB_CHECKSUM and row.stream in self._followed:
+                self._wanted.add(row.stream)
             size += len(row.body)
             if len(page) >= _PAGE_ROWS or size >= _PAGE_BYTES:
                 self._mirror.add(page, prunings=state.prunings)
@@ -322,9 +328,9 @@ class PostgresJournal(Journal):
     def _complete_followed(self, database: Database) -> None:
         """Streams that readers lacked, and what others added to those that are open here."""
         while self._wanted:
-            self._follow_stream(self._wanted.pop())
-        for stream in list(self._followed):
-            if stream not in self._writing_to and self._mirror.first_stub(stream) is not None:
+            stream = self._wanted.pop()
+            self._follow_stream(stream)
+            if stream not in self._writing_to:
                 self._complete(database, stream)
 
     def _wake_follower(self) -> None:

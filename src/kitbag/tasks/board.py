@@ -12,11 +12,11 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from difflib import get_close_matches
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from kitbag.errors import AmbiguousError, InvalidError, NotFoundError
+from kitbag.errors import AmbiguousError, NotFoundError
 from kitbag.library.scopes import find_places
 from kitbag.permissions.workspace_identity import WorkspaceIdentity
 from kitbag.store.fault_points import point
@@ -36,13 +36,12 @@ from kitbag.tasks.task import (
     TaskRequest,
     TaskResult,
 )
+from kitbag.tasks.task_patches import patch_entries
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.task_table import TASK_TABLE, TASKS_STREAM, decode_tasks
 from kitbag.tasks.version import kitbag_version
 from kitbag.tools.delegation import QueueOptions
 
-PatchKind = Literal["uncommitted", "patch"]
-"""Changes that the submitter had not committed; changes that a run returned."""
 TASK_STREAM_PREFIX: Final = "task/"
 """Per-task streams with the request and long answers: read only when needed."""
 OWNER_ENDED: Final = "its process ended before the task did"
@@ -255,48 +254,12 @@ class Board:
         result = task.result
         if result is None or not result.stored_name:
             return result.text if result is not None else ""
-        return self._read_text(task.id, "answer", result.stored_name)
-
-    def _read_text(self, task_id: str, kind: str, name: str) -> str:
-        """What `_text_entries` holds."""
-        return "".join(
+        chunks = [
             str(record.body["text"])
-            for record in self.journal.read(TASK_STREAM_PREFIX + task_id)
-            if record.kind == kind and record.body["name"] == name
-        )
-
-    def patch(self, task_id: str, kind: PatchKind, name: str) -> bytes:
-        """`name` ends with its hash. Raises InvalidError if it is not what was written: a secret in it was redacted."""
-        patch = self._read_text(task_id, kind, name).encode("utf-8", "surrogateescape")
-        if hashlib.sha256(patch).hexdigest() != name.rpartition("-")[2]:
-            problem = f"the changes of task {task_id} are not complete in the journal: it stores no secrets"
-            raise InvalidError(problem, "fetch them from the machine that has them: `kitbag tasks show` names it")
-        return patch
-
-    def last_returned_patch(self, task_id: str) -> bytes | None:
-        """What the last run that ended in a clone changed, maybe nothing; None: no run did. Raises InvalidError."""
-        names = [
-            str(record.body["name"])
-            for record in self.journal.read(TASK_STREAM_PREFIX + task_id)
-            if record.kind == "patch"
+            for record in self.journal.read(TASK_STREAM_PREFIX + task.id)
+            if record.kind == "answer" and record.body["name"] == result.stored_name
         ]
-        return self.patch(task_id, "patch", names[-1]) if names else None
-
-    async def store_patch(self, task_id: str, patch: bytes) -> str:
-        """Returns its name."""
-        name = f"{os.urandom(4).hex()}-{hashlib.sha256(patch).hexdigest()}"
-        await self.journal.write_all(_text_entries(task_id, "patch", name, _to_text(patch)))
-        return name
-
-    def last_checkout(self, task_id: str) -> tuple[str, str] | None:
-        """(machine, path) of the clone in which it ran last."""
-        found = [one for one in self.journal.read(TASK_STREAM_PREFIX + task_id) if one.kind == "checkout"]
-        return (str(found[-1].body["machine"]), str(found[-1].body["path"])) if found else None
-
-    async def record_checkout(self, task_id: str, path: str) -> None:
-        body = {"machine": this_process().machine.partition("/")[0], "path": path}
-        if self.last_checkout(task_id) != (body["machine"], path):
-            await self.journal.write(TASK_STREAM_PREFIX + task_id, "checkout", body)
+        return "".join(chunks)
 
     async def wait_for_change(self, timeout: float | None = None) -> bool:
         """Waits until any process writes to the journal. False on timeout."""
@@ -390,7 +353,7 @@ class Board:
             if found is not None:
                 workspace, patch = found
                 options[GIT_KEY] = workspace.to_record()
-                entries = _text_entries(task_id, "uncommitted", workspace.uncommitted, _to_text(patch)) if patch else []
+                entries = patch_entries(task_id, "uncommitted", workspace.uncommitted, patch) if patch else []
         return msgspec.structs.replace(request, options=options), entries
 
     def _choose_queue(self, kind: TaskKind, starter: Task | None) -> str:
@@ -511,7 +474,12 @@ class Board:
         if len(result.text) <= MAX_INLINE_TEXT:
             return result
         name = os.urandom(6).hex()
-        await self.journal.write_all(_text_entries(task_id, "answer", name, result.text))
+        chunks = [
+            result.text[start : start + _CHUNK_CHARACTERS] for start in range(0, len(result.text), _CHUNK_CHARACTERS)
+        ]
+        await self.journal.write_all(
+            [JournalEntry(TASK_STREAM_PREFIX + task_id, "answer", {"name": name, "text": chunk}) for chunk in chunks]
+        )
         return msgspec.structs.replace(
             result, text=result.text[:MAX_INLINE_TEXT], full_length=len(result.text), stored_name=name
         )
@@ -573,16 +541,6 @@ class Board:
 
     def _is_owner_gone(self, task: Task) -> bool:
         return task.owner is not None and self.check_alive(task.owner) is False
-
-
-def _text_entries(task_id: str, kind: str, name: str, text: str) -> list[JournalEntry]:
-    chunks = [text[start : start + _CHUNK_CHARACTERS] for start in range(0, len(text), _CHUNK_CHARACTERS)] or [""]
-    return [JournalEntry(TASK_STREAM_PREFIX + task_id, kind, {"name": name, "text": chunk}) for chunk in chunks]
-
-
-def _to_text(patch: bytes) -> str:
-    """Files may have any encoding: their bytes become half characters, which the journal stores."""
-    return patch.decode("utf-8", "surrogateescape")
 
 
 def _with_workspace(request: TaskRequest) -> TaskRequest:

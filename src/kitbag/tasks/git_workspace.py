@@ -18,6 +18,7 @@ import msgspec
 from kitbag.errors import InvalidError
 from kitbag.store.private_files import hold_lock
 from kitbag.tasks.git_commands import fetch, git, git_bytes
+from kitbag.tasks.task_patches import patch_hash
 from kitbag.tasks.worktree import Worktree, worktree_path
 
 GIT_KEY: Final = "git"
@@ -120,10 +121,6 @@ def _uncommitted_changes(root: str) -> bytes:
 
 
 _DIFF: Final = ("diff", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
-
-
-def patch_hash(patch: bytes) -> str:
-    return hashlib.sha256(patch).hexdigest()
 
 
 def clean_url(url: str) -> str:

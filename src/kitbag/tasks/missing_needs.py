@@ -1,7 +1,7 @@
 """Reads which skills or files an agent reports as missing, and adds them to the request for a restart.
 
-Used by runner. Only the last lines of the answer outside fences count, and only existing items that the agent may
-access are added; for the others it says why.
+Used by runner and by runtime/agent. Only the last lines of the answer outside fences count, and only existing items
+that the agent may access are added; for the others it says why.
 """
 
 import html
@@ -12,6 +12,7 @@ import msgspec
 
 from kitbag.assembly.skill_loading import find_denial
 from kitbag.errors import InvalidError, KitbagError
+from kitbag.packing.session_skills import SessionSkills
 from kitbag.permissions.paths import examine_path
 from kitbag.permissions.safe_open import open_for_reading
 from kitbag.tasks.subagent import Subagent
@@ -105,6 +106,22 @@ def resolve_needs(needs: list[Need], request: TaskRequest, agent: Subagent) -> R
         is_blocked = is_blocked or need.is_asked
     restart = completed if completed is not request else None
     return ResolvedNeeds(restart=restart, unmet=tuple(unmet), is_blocked=is_blocked)
+
+
+def describe_needs(text: str, skills: SessionSkills) -> list[InvalidError]:
+    """What an answer asks for in the form that agents are told, where nobody restarts the agent with it."""
+    described: list[InvalidError] = []
+    for need in (need for need in find_needs(text) if need.is_asked):
+        problem = f"the agent needs the {need.kind} {need.name!r}"
+        if need.kind == "file":
+            described.append(InvalidError(problem, f"mention it in your message: @{need.name}"))
+            continue
+        try:
+            name = skills.find(need.name.removeprefix("@")).full_name
+            described.append(InvalidError(problem, f"invoke it with /{name}, or add it to `skills:` of the agent"))
+        except KitbagError as error:
+            described.append(InvalidError(f"{problem}: {error.problem}", error.fix))
+    return described
 
 
 def find_needs(text: str, error: str = "") -> list[Need]:

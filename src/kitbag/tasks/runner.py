@@ -29,6 +29,7 @@ from kitbag.tasks.reports import earlier_spending, partial_result, session_ids
 from kitbag.tasks.stop_signals import StopSignals
 from kitbag.tasks.subagent import Subagent
 from kitbag.tasks.task import Task, TaskRequest, TaskResult, TaskStatus, requester_label
+from kitbag.tasks.task_patches import store_returned_patch
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.watchdog import Phase, Watchdog
 from kitbag.tasks.worktree import Worktree, commit_changes, create_worktree, move_to_worktree
@@ -262,7 +263,7 @@ class TaskRunner:
         except InvalidError as error:
             await self.board.warn(self.task.id, f"{error.problem}; {error.fix}")
             return msgspec.structs.replace(result, branch=branch)
-        name = await self.board.store_patch(self.task.id, patch)
+        name = await store_returned_patch(self.board.journal, self.task.id, patch)
         return msgspec.structs.replace(result, patch=name if patch else "")
 
     async def _run_to_end(self, agent: Subagent, message: str) -> TaskResult:

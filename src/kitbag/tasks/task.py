@@ -100,7 +100,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     """A command's exit code, if it has one. `text` is the tail of its output."""
     patch: str = ""
-    """The name of the patch with the changes of an agent that worked in a clone (`Board.patch`)."""
+    """The name of the patch with the changes of an agent that worked in a clone (tasks/task_patches)."""
     violations: tuple[str, ...] = ()
     """How the answer and the files of a packed task differ from its output contract."""
 

@@ -53,6 +53,13 @@ from kitbag.tasks.task import (
     requester_label,
 )
 from kitbag.tasks.task_host import MAX_DEPTH, TaskHost
+from kitbag.tasks.task_patches import (
+    PATCH_STREAM_PREFIX,
+    last_checkout,
+    last_returned_patch,
+    read_patch,
+    record_checkout,
+)
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.version import is_newer, kitbag_version
 from kitbag.tasks.watchdog import Phase, Watchdog
@@ -362,17 +369,19 @@ class Worker:
         if workspace is None or (not workspace.always and os.path.isdir(request.directory)):
             return request, None
         home = find_places(os.path.sep).kitbag_home
-        patches = [self.board.patch(task.id, "uncommitted", workspace.uncommitted)] if workspace.uncommitted else []
-        if not has_checkout(checkout_of(home, task.id, workspace)):
-            returned, earlier = self.board.last_returned_patch(task.id), self.board.last_checkout(task.id)
-            steps = self._journal.read(STREAM_PREFIX + task.session)
+        journal, patches = self._journal, list[bytes]()
+        await journal.fetch_async(PATCH_STREAM_PREFIX + task.id)
+        if not await asyncio.to_thread(has_checkout, checkout_of(home, task.id, workspace)):
+            patches += [read_patch(journal, task.id, "uncommitted", name)] if (name := workspace.uncommitted) else []
+            returned, earlier = last_returned_patch(journal, task.id), last_checkout(journal, task.id)
+            steps = journal.read(STREAM_PREFIX + task.session, brief=True)
             if returned is None and earlier is not None and any(step.kind == "intent" for step in steps):
                 problem = f"interrupted: the files of its earlier run are on {earlier[0]} in {earlier[1]}"
                 raise LostCheckoutError(problem, "resume it when that machine's worker runs, or start a new task")
             patches += [returned] if returned else []
         protocols = load_settings(home, ()).get("tasks.git_protocols")
         worktree = await asyncio.to_thread(checkout, home, task.id, workspace, protocols, *patches)
-        await self.board.record_checkout(task.id, worktree.path)
+        await record_checkout(journal, task.id, worktree.path)
         directory = os.path.join(worktree.path, workspace.folder)
         options = {name: value for name, value in request.options.items() if name != WORKSPACE_KEY}
         # Trust is bound to the contents that the user trusted, not to the path.

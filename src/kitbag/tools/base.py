@@ -41,8 +41,8 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """For a user who wants more than the summary: a diff, a list, the output of a command."""
     new_directory: str = ""
     """The working directory from now on; empty: unchanged."""
-    notice: str = ""
-    """A warning for the user, also where results are not shown."""
+    notices: tuple[str, ...] = ()
+    """Warnings for the user, also where results are not shown."""
 
 
 def text_output(text: str, summary: str, truncation: str = "") -> ToolOutput:

@@ -50,14 +50,14 @@ async def _load_skill(arguments: SkillArguments, context: ToolContext) -> ToolOu
         if fork is not None:
             return await run_forked_skill(fork, context, context.delegation)
     delivered = await asyncio.to_thread(context.skills.load, name, arguments.args, part=arguments.part)
-    warnings = delivered.warnings
+    warnings = delivered.warnings if delivered.loaded else ()
     already_loaded = "" if delivered.loaded else " (already loaded)"
     shown = f"{delivered.name}, {delivered.part}" if delivered.part else delivered.name
-    summary = f"{shown}, {delivered.tokens} tokens{already_loaded}" + (f"; {warnings[0]}" if warnings else "")
+    summary = f"{shown}, {delivered.tokens} tokens{already_loaded}"
     limits = delivered.permissions.model_notice() if delivered.permissions is not None else ""
     told = "\n".join(f"Warning: {collapse_whitespace(escape_tags(warning))}" for warning in warnings)
-    text = "\n\n".join(part for part in (delivered.text, limits, told if delivered.loaded else "") if part)
-    return structs.replace(text_output(text, summary), loaded_skill=delivered.loaded)
+    text = "\n\n".join(part for part in (delivered.text, limits, told) if part)
+    return structs.replace(text_output(text, summary), loaded_skill=delivered.loaded, notices=warnings)
 
 
 def _find_denial(name: str, arguments: str, context: ToolContext) -> ToolOutput | None:
@@ -78,7 +78,8 @@ async def run_forked_skill(fork: SkillFork, context: ToolContext, delegation: De
     if denial:
         return error_output(f"skill {fork.name} runs as agent {fork.agent}, which is not allowed: {denial}")
     report = await delegation.start(request, context.progress)
-    return render_report(structs.replace(report, warnings=(*fork.warnings, *report.warnings)))
+    output = render_report(structs.replace(report, warnings=(*fork.warnings, *report.warnings)))
+    return structs.replace(output, notices=fork.warnings)
 
 
 async def _search_skills(arguments: SearchSkillsArguments, context: ToolContext) -> ToolOutput:

@@ -263,7 +263,8 @@ class ReportCache:
         seq = last.seq if last is not None else 0
         cached = self._reports.get(task.id)
         if cached is None or cached[:2] != (task, seq):
-            cached = (task, seq, build_report(self._board, task))
+            is_fetched = self._board.journal.is_fetched(STREAM_PREFIX + task.session)
+            cached = (task, seq if is_fetched else -1, build_report(self._board, task))
             self._reports[task.id] = cached
         return cached[2]
 

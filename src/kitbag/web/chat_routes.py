@@ -12,11 +12,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from kitbag.chat.ui import KeyPressed, Submitted
-from kitbag.dialogs.form import FormAnswer
 from kitbag.errors import InvalidError, NotFoundError, UsageError
 from kitbag.messages import Image
 from kitbag.web.hosted_chats import HostedChat
-from kitbag.web.requests import answer_json, handle_errors, read_body, read_number, state_of
+from kitbag.web.requests import SentAnswer, answer_json, handle_errors, read_body, read_number, state_of
 
 _MAX_IMAGES: Final = 20
 _MAX_BLOCKS: Final = 500
@@ -51,14 +50,6 @@ class SentMessage(msgspec.Struct, frozen=True, kw_only=True):
 class SentKey(msgspec.Struct, frozen=True, kw_only=True):
     key: Literal["cancel", "mode", "background", "unqueue"]
     client: str = ""
-
-
-class SentAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    question: str
-    client: str = ""
-    keys: tuple[str, ...] = ()
-    text: str = ""
-    is_canceled: bool = False
 
 
 class TypedText(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,8 +116,7 @@ async def press_key(request: Request) -> Response:
 @handle_errors
 async def answer_question(request: Request) -> Response:
     sent = await read_body(request, SentAnswer)
-    answer = None if sent.is_canceled else FormAnswer(sent.keys, sent.text)
-    if not _open_chat(request).ui.answer(sent.question, answer, sent.client):
+    if not _open_chat(request).ui.answer(sent.question, sent.answer, sent.client):
         return answer_json({"problem": "this question was already answered", "fix": ""}, 409)
     return answer_json({}, 202)
 

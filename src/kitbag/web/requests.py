@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from kitbag.dialogs.form import FormAnswer
 from kitbag.errors import AmbiguousError, KitbagError, NotFoundError, UsageError
 from kitbag.web.server_state import WebState
 
@@ -29,6 +30,20 @@ _STATUSES: Final = (
     (BodyTooLargeError, 413),
 )
 _OTHER_STATUS: Final = 422
+
+
+class SentAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """To a question of a chat or a task."""
+
+    question: str
+    client: str = ""
+    keys: tuple[str, ...] = ()
+    text: str = ""
+    is_canceled: bool = False
+
+    @property
+    def answer(self) -> FormAnswer | None:
+        return None if self.is_canceled else FormAnswer(self.keys, self.text)
 
 
 def state_of(request: Request) -> WebState:

@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from kitbag.agent.shield import run_ignoring_cancellation
 from kitbag.chat.task_blocks import output_page, task_detail_blocks
-from kitbag.dialogs.form import FormAnswer
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.permissions.approvals.queue import ApprovalQueue, require_person
 from kitbag.tasks.board import Board
@@ -26,7 +25,7 @@ from kitbag.tasks.worker_process import ensure_tasks_hosted
 from kitbag.text.human_format import shorten_path
 from kitbag.views.blocks import Block, NoticeBlock, ReplyBlock, TableBlock, VerbatimBlock, text_block
 from kitbag.web.html.blocks import render_block
-from kitbag.web.requests import answer_json, handle_errors, read_body, read_number, state_of
+from kitbag.web.requests import SentAnswer, answer_json, handle_errors, read_body, read_number, state_of
 from kitbag.web.task_reader import open_board
 
 _MAX_EXCHANGES: Final = 1_000
@@ -35,14 +34,6 @@ _MAX_BLOCKS: Final = 20_000
 
 class SentText(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
-
-
-class SentAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    question: str
-    client: str = ""
-    keys: tuple[str, ...] = ()
-    text: str = ""
-    is_canceled: bool = False
 
 
 @handle_errors
@@ -162,11 +153,10 @@ async def answer_question(request: Request) -> Response:
     sent = await read_body(request, SentAnswer)
     state = state_of(request)
     require_person()
-    answer = None if sent.is_canceled else FormAnswer(sent.keys, sent.text)
     async with open_board(state.places) as board:
         try:
             queue = await asyncio.to_thread(ApprovalQueue, board.journal)
-            outcome = await state.tasks.questions.answer(sent.question, answer, queue)
+            outcome = await state.tasks.questions.answer(sent.question, sent.answer, queue)
         except InvalidError as error:
             return answer_json({"problem": error.problem, "fix": error.fix}, 409)
         finally:

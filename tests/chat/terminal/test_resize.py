@@ -8,10 +8,13 @@ from typing import Any
 
 import pyte
 import pytest
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.output import DummyOutput
 
 from chat.seen_terminal import ENTER, Seen, seen, started
+from kitbag.chat.terminal.inline_screen import ReportedSize
 from kitbag.chat.ui import ChatStatus, LiveState, RunningCall, Submitted
-from kitbag.views.blocks import VerbatimBlock, text_block
+from kitbag.views.blocks import ReplyBlock, VerbatimBlock, text_block
 from support.waiting import TEST_TIMEOUT
 
 
@@ -171,7 +174,7 @@ TERMINALS = {
 }
 
 
-@pytest.mark.parametrize("above", [8, 30], ids=["top", "bottom"])  # tmux moves the uppermost rows to its scrollback
+@pytest.mark.parametrize("above", [1, 30], ids=["top", "bottom"])  # tmux moves the uppermost rows to its scrollback
 @pytest.mark.parametrize("terminal", TERMINALS)
 def test_a_terminal_that_narrows_while_text_streams_shows_nothing_twice(terminal: str, above: int) -> None:
     kind, environment, name = TERMINALS[terminal]
@@ -181,21 +184,27 @@ def test_a_terminal_that_narrows_while_text_streams_shows_nothing_twice(terminal
         if kind != TRUNCATING:
             shown.screen = RewrappingScreen(100, 40, keeps_erased=kind == TMUX)
             shown.use_screen_anew()
+        if kind == TMUX:
+            shown.screen.write_process_input = lambda data: shown.type(data)  # noqa: PLW0108 - a parameter by name
         if name:
             await shown.press(f"\x1bP>|{name}\x1b\\")
         words = [f"w{at:03}" for at in range(64)]
         shown.terminal.show(VerbatimBlock("\n".join(kept)))
-        live = LiveState()
         for count in range(10, len(words), 6):  # the rule moves down, row by row
             live = LiveState(activity="writing", tail=" ".join(words[:count]))
             shown.terminal.draw(live, ChatStatus(model="model-x"))
             await shown.until_seen(words[count - 1])
         await shown.resize(70, 40)
-        shown.terminal.draw(live, ChatStatus(model="model-y"))
-        await shown.until_seen("model-y")
+        shown.terminal.draw(LiveState(activity="writing", tail=" ".join(words)), ChatStatus(model="model-y"))
+        await shown.until_seen("model-y", words[-1])
+        counts = [shown.all().count(one) for one in ("w063", "writing", "model-")]
+        shown.terminal.show(ReplyBlock(" ".join(words)))
+        shown.terminal.draw(LiveState(), ChatStatus(model="model-z"))
+        await shown.until_seen("model-z")
         text = shown.all()
         assert re.findall("kept [0-9]+", text) == kept
-        assert [text.count(one) for one in ("w000", "w050", "writing", "model-")] == [1] * 4
+        assert re.findall("w[0-9]{3}", text) == words
+        assert (counts, text.count("model-")) == ([1] * 3, 1)
 
     at_terminal(scene, columns=100, rows=40, environment=environment)
 
@@ -244,3 +253,40 @@ def test_a_drag_to_a_narrower_size_in_tmux_shows_nothing_twice() -> None:
         assert [text.count(one) for one in ("kept", "w000", "w020", "w063", "writing", "model-")] == [1] * 6
 
     at_terminal(scene, columns=100, rows=40, environment={"TMUX": "x"})
+
+
+def test_a_drag_that_goes_on_unknown_to_the_kernel_leaves_no_rows_behind() -> None:
+    kept = [f"kept {at}" for at in range(8)]
+
+    async def scene(shown: Seen) -> None:
+        shown.screen = RewrappingScreen(100, 40, keeps_erased=True)
+        shown.screen.write_process_input = lambda data: shown.type(data)  # noqa: PLW0108 - a parameter by name
+        shown.use_screen_anew()
+        shown.terminal.show(VerbatimBlock("\n".join(kept)))
+        shown.terminal.draw(LiveState(), ChatStatus(model="model-x"))  # idle: nothing but the resize draws a frame
+        await shown.until(lambda: "model-x" in shown.text() and not shown.terminal._queries.is_asking_size)
+        await shown.resize(90, 40)
+        shown.screen.resize(40, 60)  # the signal follows later
+        drawn = len(shown.raw)
+        await shown.until(lambda: shown.take_in() or b"model-x" in shown.raw[drawn:])
+        await shown.resize(60, 40)
+        shown.terminal.draw(LiveState(), ChatStatus(model="model-y"))
+        await shown.until_seen("model-y")
+        found = re.findall("kept [0-9]|─+|model-", shown.all())
+        assert found == [*kept, "─" * 60, "model-"]
+
+    at_terminal(scene, columns=100, rows=40, environment={"TMUX": "x"})
+
+
+def test_a_size_that_the_terminal_reported_before_the_kernel_knew_a_later_one_is_ignored() -> None:
+    output = DummyOutput()
+    known = Size(rows=40, columns=100)
+    output.get_size = lambda: known
+    reported = ReportedSize(output)
+    reported.record_query()
+    reported.set(Size(rows=40, columns=90))
+    assert output.get_size().columns == 90
+    reported.record_query()
+    known = Size(rows=40, columns=70)
+    reported.set(Size(rows=40, columns=90))
+    assert (output.get_size().columns, reported.is_ahead) == (70, False)

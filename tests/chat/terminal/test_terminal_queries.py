@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chat.seen_terminal import ENTER, Seen, seen, started
+from kitbag.chat.terminal import terminal_queries
 from kitbag.chat.terminal.terminal_queries import ReplyFilter
 from kitbag.chat.terminal.theme import is_light_color
 from kitbag.chat.ui import ChatStatus, LiveState, Submitted
@@ -122,7 +123,7 @@ def test_replies_that_are_on_their_way_at_the_end_do_not_reach_the_shell() -> No
             await asyncio.sleep(0)
             shown.type(LIGHT)
             await asyncio.wait_for(closing, TEST_TIMEOUT)
-            assert shown._waiting_bytes() == 0
+            assert shown.waiting_bytes() == 0
 
     asyncio.run(play())
 
@@ -187,3 +188,75 @@ def test_keys_after_a_reply_that_never_ends_are_keys() -> None:
 )
 def test_a_color_is_light_or_dark_or_none(color: str, is_light: bool | None) -> None:
     assert is_light_color(color) is is_light
+
+
+def test_the_shell_gets_no_size_that_tmux_reports_while_the_chat_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal_queries, "_SIZE_SECONDS", TEST_TIMEOUT)
+
+    async def scene(shown: Seen) -> None:
+        replies: list[str] = []
+        shown.screen.write_process_input = replies.append
+        shown.terminal.draw(LiveState(activity="working"), ChatStatus(model="model-x"))
+        await shown.until(lambda: shown.take_in() or len(replies) == 2)
+        closing = asyncio.ensure_future(shown.terminal.close())
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        shown.type(*replies)
+        await closing
+        assert shown.waiting_bytes() == 0
+
+    at_terminal(scene, environment={"TMUX": "x"})
+
+
+def test_an_editor_gets_no_query_of_the_chat(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text(f"#!/bin/sh\ntouch {tmp_path}/open\nwhile [ ! -e {tmp_path}/enough ]; do sleep 0.02; done\n")
+    editor.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(editor))
+
+    async def scene(shown: Seen) -> None:
+        shown.screen.write_process_input = lambda data: shown.type(data)  # noqa: PLW0108 - a parameter by name
+        shown.terminal.draw(LiveState(activity="working"), ChatStatus(model="model-x"))
+        await shown.until_seen("model-x")
+        shown.type("\x07")
+        await shown.until(lambda: shown.take_in() or (tmp_path / "open").exists())
+        shown.take_in()
+        start = len(shown.raw)
+        for at in range(5):
+            shown.terminal.draw(LiveState(activity=f"working {at}"), ChatStatus(model="model-x"))
+            await shown.settle()
+        shown.take_in()
+        (tmp_path / "enough").touch()
+        assert b"\x1b[6n" not in shown.raw[start:]
+        await shown.until_seen("working 4")
+
+    at_terminal(scene, environment={"TMUX": "x"})
+
+
+def test_a_frame_that_is_due_while_the_chat_ends_asks_tmux_for_nothing() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.screen.write_process_input = lambda data: shown.type(data)  # noqa: PLW0108 - a parameter by name
+        shown.terminal.draw(LiveState(), ChatStatus(model="model-x"))
+        await shown.until_seen("model-x")
+        await shown.until(lambda: shown.take_in() or not shown.terminal._queries.is_asking_size)
+        start = len(shown.raw)
+        closing = asyncio.ensure_future(shown.terminal.close())
+        await asyncio.sleep(0)
+        shown.terminal._draw_now()
+        await closing
+        shown.take_in()
+        assert b"\x1b[6n" not in shown.raw[start:]
+
+    at_terminal(scene, environment={"TMUX": "x"})
+
+
+def test_what_is_printed_above_the_first_frame_in_tmux_makes_room_for_it() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.screen.write_process_input = lambda data: shown.type(data)  # noqa: PLW0108 - a parameter by name
+        shown.terminal.draw(LiveState(activity="working"), ChatStatus(model="model-x"))
+        await shown.until(lambda: "─" * 40 in shown.text() and "─" * 41 not in shown.text())  # at the top
+        shown.terminal.show(*(text_block(f"said {at}") for at in range(12)))
+        await shown.until_seen("said 11", "─" * 120)
+
+    at_terminal(scene, environment={"TMUX": "x"})

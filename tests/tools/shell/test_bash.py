@@ -521,6 +521,8 @@ def test_what_may_change_the_workspace_is_kept_around_and_what_only_reads_is_not
 class Delegating:
     """Takes commands for the background."""
 
+    end_notice = "You will be notified when it ends."
+
     def __init__(self) -> None:
         self.given = ("", "", "", -1.0)
 

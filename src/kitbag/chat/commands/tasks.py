@@ -78,13 +78,18 @@ async def stop_command(chat: CommandContext, arguments: str) -> None:
     board = await _board(chat)
     if names == ["all"]:
         was_working = await chat.cancel()
-        tasks = _topmost(board.descendants(chat.agent.session.id))
+        tasks = _topmost(_watched_tasks(chat, board))
         if tasks:
             await _stop(chat, board, tasks)
         elif not was_working:
             chat.show(NoticeBlock("info", "nothing is running in this session"))
         return
     await _stop(chat, board, [_find(board, name, "stop") for name in names])
+
+
+def _watched_tasks(chat: CommandContext, board: Board) -> list[Task]:
+    """Those that the status line counts."""
+    return [task for session in chat.background.sessions for task in board.descendants(session)]
 
 
 def _topmost(tasks: list[Task]) -> list[Task]:
@@ -242,9 +247,9 @@ async def _resume(chat: CommandContext, board: Board, task: Task, request: str) 
 
 
 async def _answer(chat: CommandContext, board: Board, name: str) -> None:
-    """`name`: a task, including its descendants, or a question id; empty: all questions of this session."""
+    """`name`: a task, including its descendants, or a question id; empty: all that the status line counts."""
     if not name:
-        await _answer_tasks(chat, board.descendants(chat.agent.session.id))
+        await _answer_tasks(chat, _watched_tasks(chat, board))
         return
     try:
         tasks = with_descendants(board, _find(board, name, "answer"))

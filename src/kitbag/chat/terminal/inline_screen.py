@@ -39,15 +39,20 @@ class ReportedSize:
 
     def __init__(self, output: Output) -> None:
         self._measure = output.get_size
-        self._measured = self._reported = Size(rows=0, columns=0)
+        self._measured = self._reported = self._at_query = Size(rows=0, columns=0)
         output.get_size = self._get_size
 
     def _get_size(self) -> Size:
         size = self._measure()
         return self._reported if size == self._measured else size
 
+    def record_query(self) -> None:
+        self._at_query = self._measure()
+
     def set(self, size: Size) -> None:
-        self._measured, self._reported = self._measure(), size
+        """What the terminal reported; ignored if the kernel reports another size than at the query, so a later one."""
+        self._measured = self._measure()
+        self._reported = size if self._measured == self._at_query else self._measured
 
     @property
     def is_ahead(self) -> bool:
@@ -154,12 +159,16 @@ class InlineApplication(Application[None]):
         input: Input | None,  # noqa: A002 - prompt_toolkit's name
         output: Output | None,
         take_printed: Callable[[int], str],
+        draw_soon: Callable[[], None],
         on_terminal_gone: Callable[[], None],
         environment: Mapping[str, str] = os.environ,
         vim: bool = False,
     ) -> None:
-        """`take_printed` returns new text to print above, once; `on_terminal_gone` is called when writing fails."""
+        """`take_printed` returns new text to print above, once; `draw_soon` calls `draw_now` once the size is known;
+        `on_terminal_gone` is called when writing fails."""
         self._take_printed = take_printed
+        self._draw_soon = draw_soon
+        self._knows_size = False
         self._on_terminal_gone = on_terminal_gone
         self._new_size = (Size(rows=0, columns=0), 0.0)
         """A size that differs from the last frame's, and when it was first seen; 0: it does not differ."""
@@ -192,7 +201,12 @@ class InlineApplication(Application[None]):
         return self._is_running and not self._running_in_terminal
 
     def draw_now(self) -> None:
-        self._redraw()
+        """tmux was just asked for its size."""
+        self._knows_size = True
+        try:
+            self._redraw()
+        finally:
+            self._knows_size = False
 
     def _redraw(self, render_as_done: bool = False) -> None:
         if not render_as_done and self._is_resizing():
@@ -213,7 +227,8 @@ class InlineApplication(Application[None]):
 
     def _is_resizing(self) -> bool:
         """A frame at every step of a drag would leave rows behind: tmux moves as many rows to its scrollback as a
-        narrower size adds, even above blank rows. So the last frame stays until the size is stable."""
+        narrower size adds, even above blank rows. So the last frame stays until the size is stable, and tmux itself
+        has reported it: the kernel may still know an earlier one."""
         size = self.output.get_size()
         if not self.can_draw or not self.inline_renderer.is_outdated_in_tmux(size):
             self._new_size = (size, 0.0)
@@ -221,9 +236,9 @@ class InlineApplication(Application[None]):
         if self._new_size[0] != size or not self._new_size[1]:
             self._new_size = (size, time.monotonic())
         left = self._new_size[1] + _STABLE_SECONDS - time.monotonic()
-        if left <= 0:
+        if left <= 0 and self._knows_size:
             return False
-        asyncio.get_running_loop().call_later(left, self.invalidate)
+        asyncio.get_running_loop().call_later(left, self._draw_soon)
         return True
 
     def _on_resize(self) -> None:

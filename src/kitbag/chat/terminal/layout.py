@@ -48,6 +48,8 @@ from kitbag.views.blocks import Block
 PROMPT: Final = "> "
 _MAX_COMPLETIONS: Final = 8
 _SHORT_RULE: Final = 40
+_ROWS_TO_REWRAP: Final = 5
+"""As many as the least live region, the rule and the status line add if the terminal becomes half as wide."""
 _WELCOME_HINT: Final = "ask anything · / for commands · @ for files · ! for shell"
 _SHELL_HINT: Final = "press Enter to run this in your shell; the model sees it with your next message"
 
@@ -225,7 +227,7 @@ class ChatLayout:
         left -= len(self._lines["panel"])
         has_rule = left >= 4 or (left >= 2 and rows >= 8)
         left -= has_rule + (rows > 10)  # keep a row of scrollback visible
-        length = columns if self._rewraps() else min(columns, _SHORT_RULE)
+        length = columns if self._rewraps() and not self._is_near_top else min(columns, _SHORT_RULE)
         self._lines["rule"] = [[("dim", "─" * length)]] if has_rule else []
         can_stop = self.shows_line()
         clean = self._cleaners
@@ -236,11 +238,21 @@ class ChatLayout:
         self._lines["live"] = live_lines(live, columns, left, frame.now, clean.line, clean.tail, can_stop=can_stop)
         self._lines["status"] = [self._status(frame, columns)] if has_status else []
 
+    def count_printed(self, rows: int, *, is_cleared: bool = False) -> None:
+        """More rows are above the next frame than above the last one."""
+        if self.rows_above is not None:
+            self.rows_above = rows if is_cleared else self.rows_above + rows
+
     def _room_to_rewrap(self, rows: int) -> int:
         """What takes twice as many rows if the terminal becomes half as wide must not scroll away: it is drawn again.
         tmux scrolls even if rows below are empty."""
         above = rows if self.rows_above is None else self.rows_above
-        return max(min(rows // 2 - 3, above - 2), 3)
+        return max(min(rows // 2 - 3, above - 2), min(above + 1, 3))
+
+    @property
+    def _is_near_top(self) -> bool:
+        """The rule and the status line must not take two rows each if the terminal becomes half as wide."""
+        return self.rows_above is not None and self.rows_above < _ROWS_TO_REWRAP
 
     def _request(self, form: FormState, columns: int, room: int) -> list[FragmentLine]:
         """The blocks above a form that are not printed."""
@@ -259,7 +271,8 @@ class ChatLayout:
         shell_command = self.shows_line() and Submitted(text=self._line.buffer.text).shell_command
         if frame.hint or shell_command:
             return hint_line(frame.hint or _SHELL_HINT, columns)
-        return status_line(frame.status, columns - 1, self._cleaners.line)
+        width = columns // 2 if self._is_near_top else columns - 1
+        return status_line(frame.status, width, self._cleaners.line)
 
     def _menu(self, columns: int, height: int) -> list[FragmentLine]:
         state = self._line.buffer.complete_state

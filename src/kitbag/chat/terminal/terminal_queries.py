@@ -35,6 +35,8 @@ _START: Final = re.compile(
 """What may become a reply with more input."""
 _DAMAGED: Final = re.compile(rf"\x1b(?:\]11;r?g?b?a?:?[0-9a-fA-F/]*|P>\|{_TEXT})\x1b?")
 """The part of an unfinished reply that is not typed text."""
+_SEQUENCE: Final = re.compile(r"\x1b{1,2}(?:\[\[?[0-?]*[ -/]*[@-~]|O[ -~])")
+_PASTE: Final = "\x1b[200~"
 
 
 def is_remote(environment: Mapping[str, str]) -> bool:
@@ -107,9 +109,23 @@ class _FilteringParser(Vt100Parser):
     def _feed_filtered(self, keys: str) -> None:
         self._is_filtered = True
         try:
-            super().feed(keys)
+            super().feed(keys if self._in_bracketed_paste else self._without_unknown(keys))
         finally:
             self._is_filtered = False
+
+    def _without_unknown(self, keys: str) -> str:
+        """Without unknown sequences: Esc would interrupt the agent, and the rest would end up in the input line."""
+        keys, mark, pasted = keys.partition(_PASTE)
+        return _SEQUENCE.sub(self._keep_known, keys) + mark + pasted
+
+    def _keep_known(self, sequence: "re.Match[str]") -> str:
+        text = sequence[0]
+        known = any(
+            self._get_match(text[start:end])
+            for start in (0, text.rfind("\x1b"))
+            for end in range(start + 3, len(text) + 1)
+        )
+        return text if known else ""
 
 
 class TerminalQueries:
@@ -132,6 +148,7 @@ class TerminalQueries:
         self._last_reply: asyncio.Future[None] | None = None
         self._asked_at = 0.0
         self._after_size: Callable[[], None] | None = None
+        self._size_waiters: list[asyncio.Future[None]] = []
         self._size_timer: asyncio.TimerHandle | None = None
         self._missing = 0
         self._cursor_row: int | None = None
@@ -149,6 +166,10 @@ class TerminalQueries:
         self._awaited = set(queries)
         self._asked_at = time.monotonic()
         self._output.write_raw("".join(queries.values()))
+
+    @property
+    def is_asking_size(self) -> bool:
+        return self._after_size is not None
 
     def ask_size(self, then: Callable[[], None]) -> None:
         """Calls `then` once the terminal has reported its size, or at once if it reports none."""
@@ -181,12 +202,20 @@ class TerminalQueries:
             self._size_timer = None
         if then is not None:
             then()
+        for waiter in self._size_waiters:
+            waiter.set_result(None)
+        self._size_waiters = []
+
+    async def settle_size(self) -> None:
+        """Until the terminal has reported its size, if it was asked: another program would get that as typed text."""
+        if self._after_size is not None:
+            waiter = asyncio.get_running_loop().create_future()
+            self._size_waiters.append(waiter)
+            await asyncio.wait([waiter])
 
     async def close(self) -> None:
         """Lets replies that are on their way arrive, so that the shell does not get them as typed text."""
-        if self._size_timer is not None:
-            await asyncio.sleep(0)
-            self._continue_after_size()
+        await self.settle_size()
         if not self._awaited:
             return
         for _ in range(2):

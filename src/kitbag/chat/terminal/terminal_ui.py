@@ -187,6 +187,7 @@ class TerminalUI:
             input=input_,
             output=output,
             take_printed=self._take_printed,
+            draw_soon=self._draw_soon,
             on_terminal_gone=lambda: self._request_exit(_EXIT_HANGUP),
             environment=environment,
             vim=vim,
@@ -276,13 +277,15 @@ class TerminalUI:
 
     def _take_printed(self, width: int) -> str:
         """The text to print above the next frame."""
+        repeated = ""
         if self._clears_screen:
             self._clears_screen = False
             self._app.inline_renderer.clear_screen()
+            self._layout.count_printed(0, is_cleared=True)
             repeated = self._render_screen(width)
-        else:
-            repeated = ""
-        return repeated + self._render_new(width)
+        text = repeated + self._render_new(width)
+        self._layout.count_printed(text.count("\n"))
+        return text
 
     def _render_screen(self, width: int) -> str:
         """As much as fits, and all of what was unfolded."""
@@ -399,7 +402,11 @@ class TerminalUI:
 
     def _draw_now(self) -> None:
         self._next_frame = None
-        if self._app.inline_renderer.reflow.is_tmux:
+        if self._has_ended:
+            return
+        if self._app.inline_renderer.reflow.is_tmux and self._app.can_draw:
+            if not self._queries.is_asking_size:
+                self._app.reported_size.record_query()
             self._queries.ask_size(self._draw_frame)
         else:
             self._draw_frame()
@@ -484,6 +491,10 @@ class TerminalUI:
         self.show(NoticeBlock("error", f"can't handle key press: {problem}"))
 
     def _suspend(self) -> None:
+        self._app.create_background_task(self._suspend_when_settled())
+
+    async def _suspend_when_settled(self) -> None:
+        await self._queries.settle_size()
         self._suspended = True
         self._app.suspend_to_background()
         asyncio.get_running_loop().call_later(0.5, self._clear_suspended)
@@ -492,6 +503,10 @@ class TerminalUI:
         self._suspended = False
 
     def _edit(self) -> None:
+        self._app.create_background_task(self._edit_when_settled())
+
+    async def _edit_when_settled(self) -> None:
+        await self._queries.settle_size()
         self._line.buffer.open_in_editor()
 
     # Start and end

@@ -151,14 +151,14 @@ def _find_files(
     chosen = select_readable(found.newest_first(), readable, MAX_SHOWN, stop)
     notes = incomplete_notes(chosen.denied, listed, readable)
     output = _render_output(chosen, notes, listed, authorized, context)
-    return msgspec.structs.replace(output, notice=timeout_notice("Glob", listed, folder.path, timeout_seconds))
+    return msgspec.structs.replace(output, notices=timeout_notices("Glob", listed, folder.path, timeout_seconds))
 
 
-def timeout_notice(tool: str, listed: ListingStatus, folder: str, timeout_seconds: float) -> str:
-    """For the user; empty if the search ended in time."""
+def timeout_notices(tool: str, listed: ListingStatus, folder: str, timeout_seconds: float) -> tuple[str, ...]:
+    """For the user; none if the search ended in time."""
     if listed.stopped != "time":
-        return ""
-    return f"{tool} stopped searching {folder} after {timeout_seconds:g} s; more may match"
+        return ()
+    return (f"{tool} stopped searching {folder} after {timeout_seconds:g} s; more may match",)
 
 
 def _name_patterns(rest: str) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from kitbag.tools.files.paths import (
     visible_line,
 )
 from kitbag.tools.search.file_filter import FileFilter, ripgrep_type_options
-from kitbag.tools.search.glob import DEFAULT_TIMEOUT_MS, SearchTimeout, open_search_folder, timeout_notice
+from kitbag.tools.search.glob import DEFAULT_TIMEOUT_MS, SearchTimeout, open_search_folder, timeout_notices
 from kitbag.tools.search.glob_patterns import GlobError
 from kitbag.tools.search.grep_results import GrepMode, GrepRequest, GrepResults
 from kitbag.tools.search.list_files import ListingStatus, ListOptions, list_files
@@ -163,8 +163,8 @@ def _search_folder(
             if results.has_matches or ended.stop_reason == "time"
             else [*_multiline_hint(arguments), *_note_large_files(folder, file_filter, context, stop)]
         )
-        notice = timeout_notice("Grep", ListingStatus(ended.stop_reason), folder.path, _timeout_seconds(arguments))
-        return msgspec.structs.replace(results.output(ended, notes, stop), notice=notice)
+        notices = timeout_notices("Grep", ListingStatus(ended.stop_reason), folder.path, _timeout_seconds(arguments))
+        return msgspec.structs.replace(results.output(ended, notes, stop), notices=notices)
     finally:
         os.close(folder.descriptor)
 
