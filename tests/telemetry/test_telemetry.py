@@ -124,7 +124,8 @@ def test_only_the_user_turns_it_on_and_metrics_are_sent_when_the_program_ends(
     assert collector.raw == []
     scripted.write("~/.kitbag/settings.toml", setting)
     scripted.env["TRACEPARENT"] = f"00-{'ab' * 16}-{'cd' * 8}-01"
-    assert ask(scripted, "Hi.").stdout == "A private answer.\n"
+    done = ask(scripted, "Hi.")
+    assert (done.stdout, done.stderr.count("telemetry")) == ("A private answer.\n", 0), done.stderr
     [main], [chat] = collector.named("invoke_agent kitbag"), collector.named("chat scripted")
     assert (main["trace"], main["parent"]) == ("ab" * 16, "cd" * 8)
     tokens = {point["gen_ai.token.type"]: point["sum"] for point in collector.metrics["gen_ai.client.token.usage"]}

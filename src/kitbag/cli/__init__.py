@@ -43,6 +43,11 @@ def main() -> None:
 
         sys.stderr.write(f"error: {clean(error.strerror or str(error))}\n")
         sys.exit(1)
+    finally:
+        if "kitbag.telemetry.export" in sys.modules:
+            from kitbag.telemetry.switch import close_telemetry
+
+            close_telemetry()
 
 
 _reported: set[str] = set()

@@ -43,6 +43,7 @@ class Telemetry:
 
     def close(self) -> None:
         """Sends what is left, and gives up after a moment."""
+        atexit.unregister(self.close)
         self._queue.put(None)
         deadline = time.monotonic() + _close_seconds()
         while self._thread.is_alive() and not self._is_failing.is_set() and time.monotonic() < deadline:

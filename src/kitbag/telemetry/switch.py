@@ -47,6 +47,13 @@ def _open(endpoint: str, has_variable: bool) -> "Telemetry | None":
     return Telemetry("" if has_variable else endpoint, _log)
 
 
+def close_telemetry() -> None:
+    """Sends what is left. Before the interpreter shuts down: after that, no thread can start and imports fail."""
+    for (pid, _), telemetry in _opened.items():
+        if telemetry is not None and pid == os.getpid():
+            telemetry.close()
+
+
 def begin_task_trace(endpoint: str) -> "SpanReference | None":
     """For a task that no run starts: a span that everything it does is below, in whichever process. None: telemetry is
     off."""
