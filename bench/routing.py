@@ -3,11 +3,12 @@
     python bench/routing.py [--quick] [--model DIR] [--skills DIR] [--json FILE]
 
 For the evaluation set in bench/data/routing (300 skills with near neighbors, 250 messages in several languages, logs,
-several needs, none) and the development set in bench/data/metatool (half of its tools, on which the weights were
-not trained): the first skill is a needed one (Hit@1), one of the first five is (Hit@5), suggestions contain some or
-all needed skills, and how many messages that need none get suggestions. Beside an alphabetical cut, a cut by usage
-and textbook BM25. Then CPU time for a message and memory with 6,726 and 10,000 generated skills. `--model`: a sentence
-encoder, for a row with vectors. `--skills`: a folder of real skills, for the tasks in bench/data/routing/tasks.txt.
+several needs, none) and half of the development set in bench/data/metatool (the weights were trained on both;
+scripts/train_ranking reports them cross-validated): the first skill is a needed one (Hit@1), one of the first five is
+(Hit@5), suggestions contain some or all needed skills, and how many messages that need none get suggestions. Beside an
+alphabetical cut, a cut by usage and textbook BM25. Then CPU time for a message and memory with 6,726 and 10,000
+generated skills. `--model`: a sentence encoder, for a row with vectors. `--skills`: a folder of real skills, for the
+tasks in bench/data/routing/tasks_check.txt, on which nothing was trained.
 """
 
 import argparse
@@ -71,23 +72,23 @@ def read_evaluation_set() -> EvaluationSet:
 def read_development_set() -> EvaluationSet:
     tools = json.loads((DATA / "metatool" / "tools.json").read_text("utf-8"))
     names = sorted(tools)
-    random.Random(3).shuffle(names)  # as in scripts/train_ranking
-    held_out = set(names[::2])
+    random.Random(3).shuffle(names)
+    half = set(names[::2])
     lines = (DATA / "metatool" / "messages.jsonl").read_text("utf-8").splitlines()
     messages = [RoutingMessage(one["message"], frozenset(one["needs"])) for one in map(json.loads, lines)]
-    messages = [message for message in messages if message.needs <= held_out]
-    return EvaluationSet("development set, tools held out", {name: (tools[name], "") for name in tools}, messages)
+    messages = [message for message in messages if message.needs <= half]
+    return EvaluationSet("development set, half of its tools", {name: (tools[name], "") for name in tools}, messages)
 
 
 def read_tasks(folder: Path) -> EvaluationSet:
-    """Every other task, on which nothing was trained, over the skills below a folder."""
+    """Tasks on which nothing was trained, over the skills below a folder."""
     skills: dict[str, tuple[str, str]] = {}
     for file in sorted(folder.rglob("SKILL.md")):
         parts = split_frontmatter(file.read_text("utf-8", "replace"))
         found = re.search(r"^description: (.*)$", parts.frontmatter or "", re.MULTILINE)
         if found is not None:
             skills[file.parent.name] = (found[1].strip("\"' "), parts.body)
-    tasks = re.split(r"^@ ", (DATA / "routing" / "tasks.txt").read_text("utf-8"), flags=re.MULTILINE)[2::2]
+    tasks = re.split(r"^@ ", (DATA / "routing" / "tasks_check.txt").read_text("utf-8"), flags=re.MULTILINE)[1:]
     pairs = [task.partition("\n") for task in tasks]
     messages = [RoutingMessage(text.strip(), frozenset(needs.split(", "))) for needs, _, text in pairs]
     return EvaluationSet("tasks", skills, messages)

@@ -46,19 +46,6 @@ def test_what_was_sent_before_is_sent_again_byte_for_byte(talk) -> None:
         assert (after.system, after.tools, after.model) == (before.system, before.tools, before.model)
 
 
-def test_a_request_is_sent_before_its_tools_are_recorded(talk) -> None:
-    seen: list[list[str]] = []
-
-    def answer(_: object) -> str:
-        seen.append(one.session.journal.streams("tools/"))
-        return "Done."
-
-    one: Talk = talk(Script([Rule([answer])]))
-    one.run("Hi")
-    assert seen == [[]]
-    assert len(one.session.journal.streams("tools/")) == 1
-
-
 def test_an_empty_answer_has_a_status_of_its_own(talk) -> None:
     assert talk(script(Step(text=""))).run("Hi").status == "empty"
 

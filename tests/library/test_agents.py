@@ -742,3 +742,22 @@ def test_a_copilot_agent_with_only_servers_has_their_tools_wherever_its_file_is(
     declared = text.replace("tools:", "mcp-servers: {atlassian: {url: 'https://x.example'}}\ntools:")
     assert agent_of(tmp_path, declared, "a.md", "claude").tools.names == ("mcp__atlassian__*",)
     assert agent_of(tmp_path, text, "b.md", "claude").tools.mode == "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_agent"),
+    [
+        ("docs/web.md", "---\nsummary: How to use the web UI.\n---\nText.\n", False),
+        ("pkg/package.json", '{"name": "a", "description": "A package."}', False),
+        ("docs/reviewer.md", "---\nname: reviewer\ndescription: Reviews.\n---\nYou review.\n", True),
+        ("agents/web.md", "---\ndescription: Helps.\n---\nYou help.\n", True),
+    ],
+)
+def test_a_page_in_a_directory_that_the_user_names_needs_more_than_a_description(
+    tmp_path: Path, name: str, text: str, is_agent: bool
+) -> None:
+    path = tmp_path / "given" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    root = root_of(tmp_path / "given")._replace(scope="extra")
+    assert (read_agent(str(path), root)[0] is not None) == is_agent

@@ -60,8 +60,8 @@ Write the results into a Word document with tracked changes, so that legal can c
 
 def test_a_task_with_several_needs_gets_a_skill_for_each(library: World) -> None:
     found = suggested(library, SEVERAL_NEEDS)
-    assert {"kubernetes", "load-testing", "postgres-tuning", "docx"} <= set(found)
-    assert len(found) <= 8
+    assert {"kubernetes", "load-testing", "postgres-tuning", "docx", "docker-images"} <= set(found)
+    assert len(found) <= 9
 
 
 def test_small_talk_gets_none(library: World) -> None:
@@ -141,7 +141,7 @@ def test_nothing_in_a_description_can_close_the_block(world: World) -> None:
 
 
 STRANGE = (
-    '"', "AND OR NOT NEAR(a b)", "*", "a* b^ -c", "name:x", "{[(", "\0", "\ud800", "'; DROP TABLE skills; --", "x" * 100_000,
+    '"', "AND OR NOT NEAR(a b)", "*", "a* b^ -c", "name:x", "{[(", "\0", "\ud800", "'; DROP TABLE users; --", "x" * 100_000,
 )  # fmt: skip
 
 

@@ -70,9 +70,8 @@ class Talk:
     async def _reply(self, parts: tuple[Any, ...], usage: Usage, cost: float | None) -> None:
         system = tuple(SystemBlock(text=str(entry["text"])) for entry in self.session.prompt)
         request = ModelRequest(model="m", system=system, messages=self.session.messages(), tools=self.tools)
-        recorder = RequestRecorder(self.session)
-        recorder.request = request
-        await recorder.add_reply(Message("assistant", parts), usage, cost, "m")
+        sent = await RequestRecorder(self.journal).record(request)
+        await self.session.add_reply(Message("assistant", parts), usage, cost, "m", sent=sent)
 
     def load_skill(self, call_id: str = "s1") -> None:
         self.reply(ToolCall(id=call_id, name="Skill", arguments={"skill": "sql-style"}))

@@ -3,7 +3,7 @@
 `=== KIND/NAME: DESCRIPTION` starts an item and its SKILL.md, `@@@ PATH [ENCODING]` another file of it. Of each kind,
 every second item is held out: rules are tuned on the others only. The `fresh` files were written after the rules had
 been tuned on the first ones, the `late` files after tuning on those. Then came `classes`, known attacks in other words,
-and `novel`, attacks of new kinds. docs/audit.md has the rates at first sight. Malicious texts are inert and name
+`novel`, attacks of new kinds, and `wild` and `last`, attacks as incidents describe them. docs/audit.md has the rates at first sight. Malicious texts are inert and name
 reserved hosts.
 """
 
@@ -15,8 +15,18 @@ from typing import Final, Literal, NamedTuple
 
 FOLDER: Final = Path(__file__).parents[1] / "audit" / "evaluation"
 Label = Literal["benign", "malicious"]
-Half = Literal["tuning", "held-out", "fresh tuning", "fresh held-out", "late", "classes", "novel"]
-HALVES: Final[tuple[Half, ...]] = ("tuning", "held-out", "fresh tuning", "fresh held-out", "late", "classes", "novel")
+Half = Literal["tuning", "held-out", "fresh tuning", "fresh held-out", "late", "classes", "novel", "wild", "last"]
+HALVES: Final[tuple[Half, ...]] = (
+    "tuning",
+    "held-out",
+    "fresh tuning",
+    "fresh held-out",
+    "late",
+    "classes",
+    "novel",
+    "wild",
+    "last",
+)
 _PNG: Final = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
     "1f15c4890000000d49444154789c6360000002000001000500010d0a2db40000000049454e44ae426082"
@@ -49,6 +59,8 @@ def read_evaluation_set() -> list[EvaluationItem]:
         *_read("late-malicious.txt", "malicious", "late", "late"),
         *_read("classes-malicious.txt", "malicious", "classes", "classes"),
         *_read("novel-malicious.txt", "malicious", "novel", "novel"),
+        *_read("wild-malicious.txt", "malicious", "wild", "wild"),
+        *_read("last-malicious.txt", "malicious", "last", "last"),
     ]
 
 

@@ -42,7 +42,7 @@ def _import_everything() -> None:
 
 def _fill_caches() -> None:
     from kitbag.audit import rules
-    from kitbag.library.routing.common_words import _shares
+    from kitbag.library.routing.common_words import common_share, technicality
     from kitbag.library.routing.ranking_model import load_models
     from kitbag.models.catalog import _load_data
     from kitbag.sandbox.confine import detect_sandbox
@@ -52,7 +52,7 @@ def _fill_caches() -> None:
     from kitbag.text.tokens import token_counter
     from kitbag.tools.base import Arguments, _arguments_schema
 
-    for load in (rules.load_rules, rules.load_patterns, rules.load_combinations, _shares, load_models, _load_data):
+    for load in (rules.load_rules, rules.load_patterns, rules.load_combinations, load_models, _load_data):
         load()
     for arguments in _subclasses(Arguments):
         _arguments_schema(arguments)
@@ -60,6 +60,7 @@ def _fill_caches() -> None:
     for text in (f"{word}: 'a1b2c3d4'" for word in NAME_WORDS):
         for shown in (text, f"{text}?", text.upper(), f"{text.upper()}?"):
             Redactor().redact_text(shown)
+    common_share(""), technicality("")
     detect_sandbox()
     token_counter().count("zxqjvw")  # a word that is not in the vocabulary takes long the first time
 

@@ -161,3 +161,13 @@ def test_a_packed_task_gets_the_columns_as_variables_and_can_be_chosen_by_one(ba
     assert ends(batch) == [(1, "completed", {"n": 1}), (2, "failed", None)]
     [task] = batch.board.all()
     assert "Count the ants here." in batch.board.request(task.id).prompt
+
+
+def test_a_full_queue_makes_the_batch_wait(batch: Workshop) -> None:
+    rows(batch, *(f"ant {number}" for number in range(6)))
+    batch.world.write("~/.kitbag/settings.toml", "[tasks]\nmax_queued = 1\n")
+    batch.script({"text": "Done.", "delay": 0.05})
+    batch.worker(idle=60, at_once=1)
+    done = run(batch)
+    assert done.returncode == 0, done.stderr
+    assert [status for _, status, _ in ends(batch)] == ["completed"] * 6

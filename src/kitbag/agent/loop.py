@@ -75,7 +75,7 @@ class Loop:
         self.renew_prompt = renew_prompt
         self.receive = receive
         self.budget = budget or Budget(session.journal)
-        self.meter, self._recorder = ContextMeter(), RequestRecorder(session)
+        self.meter, self._recorder = ContextMeter(), RequestRecorder(session.journal)
         self._prefix_tokens = self._estimate_prefix_tokens()
         self._first_turn = session.totals.turns
         self._last_text, self._last_usage, self._is_reply_shortened = "", Usage(), False
@@ -183,7 +183,7 @@ class Loop:
             max_output=config.context_window.max_output,
             effort=config.effort,
         )
-        self._recorder.request = request
+        sent = await self._recorder.record(request)
         try:
             reply, self._is_reply_shortened = await ask_within_budget(
                 self.budget, config, request, self._expected_input(), self.emit, self.retry_policy, text_parts
@@ -196,7 +196,7 @@ class Loop:
         message = refuse_calls_over_limit(message, self.limits.calls, self.emit)
         text, message = message.text, mark_cut(message, reply)
         cost = config.price(reply.usage)
-        message = await self._recorder.add_reply(message, reply.usage, cost, reply.model or config.model)
+        message = await self.session.add_reply(message, reply.usage, cost, reply.model or config.model, sent=sent)
         self.meter.record_usage(reply.usage, len(messages))
         self._last_usage, self._last_text = reply.usage, text or self._last_text
         self.emit(MessageAdded(message))
@@ -214,7 +214,8 @@ class Loop:
         """Records the text of a cut-off reply with a marker; its calls never run."""
         if partial.strip():
             message = Message("assistant", (Text(f"{partial}\n\n{CUT_OFF_MARKER}"),))
-            message = await self._recorder.add_reply(message, Usage(), 0.0, self.model_config.model, reason)
+            model, sent = self.model_config.model, self._recorder.last
+            message = await self.session.add_reply(message, Usage(), 0.0, model, incomplete=reason, sent=sent)
             self.emit(MessageAdded(message))
 
     # Ending a run

@@ -12,9 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from kitbag.agent.context_ledger import count_message_bytes, count_request_bytes
-from kitbag.agent.session import Session
-from kitbag.agent.shield import run_to_completion
-from kitbag.messages import Message, Usage
+from kitbag.messages import Message
 from kitbag.models.provider import ModelRequest, ToolSpec
 from kitbag.record_fields import RecordFields
 from kitbag.store.journal import Journal
@@ -36,33 +34,23 @@ SENT_FIELDS: Final = RecordFields(SentRequest, "tools", "bytes")
 class RequestRecorder:
     """Used by one loop. Counts only what was added since the last request."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.request: ModelRequest | None = None
-        """The last one. It is recorded with its reply, so that it need not wait for that."""
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self._tools: tuple[ToolSpec, ...] | None = None
         self._digest = ""
         self._counted: tuple[Message, ...] = ()
         self._counted_bytes = 0
+        self.last: dict[str, Any] = {}
 
-    async def add_reply(
-        self, message: Message, usage: Usage, cost: float | None, model: str, incomplete: str = ""
-    ) -> Message:
-        """Adds the reply to `request`, or neither, even if cancelled meanwhile."""
-
-        async def add() -> Message:
-            sent = await self._describe(self.request) if self.request is not None else {}
-            return await self._session.add_reply(message, usage, cost, model, incomplete=incomplete, sent=sent)
-
-        return await run_to_completion(add())
-
-    async def _describe(self, request: ModelRequest) -> dict[str, Any]:
+    async def record(self, request: ModelRequest) -> dict[str, Any]:
+        """The fields for the record of the reply; also in `last`."""
         if request.tools != self._tools:
-            self._digest = await _store_tools(self._session.journal, request.tools)
+            self._digest = await _store_tools(self._journal, request.tools)
             self._tools = request.tools
         prefix = count_request_bytes((block.text for block in request.system), request.tools, ())
         size = prefix + self._count_messages(request.messages)
-        return SENT_FIELDS.write(SentRequest(tools=self._digest, bytes=size))
+        self.last = SENT_FIELDS.write(SentRequest(tools=self._digest, bytes=size))
+        return self.last
 
     def _count_messages(self, messages: tuple[Message, ...]) -> int:
         if messages[: len(self._counted)] != self._counted:  # almost always by identity, so this is fast

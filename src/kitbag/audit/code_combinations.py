@@ -72,6 +72,7 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
                 end=sink.end,
                 severity=combination.severity if runs else cap_severity(combination.severity, "medium"),
                 note=combination.note,
+                is_compound=True,
                 is_final=runs,
             )
         ]

@@ -298,13 +298,13 @@ def _find_risky_settings(fields: dict[str, object]) -> list[tuple[str, Severity 
         if isinstance(rule, str) and _BROAD_RULE.fullmatch(rule.strip())
     ]
     if broad:
-        only_edits = all(rule.strip().startswith(("Write", "Edit")) for rule in broad)
+        only_edits = all(rule.strip().startswith(("Write", "Edit", "WebFetch")) for rule in broad)
         risky.append(("allow", "medium" if only_edits else None, f"allow: {', '.join(broad)}"))
     if fields.get("enableAllProjectMcpServers") is True:
-        risky.append(("enableAllProjectMcpServers", None, "enableAllProjectMcpServers: true"))
+        risky.append(("enableAllProjectMcpServers", "medium", "enableAllProjectMcpServers: true"))
     env = [name for name in as_map(fields.get("env")) if _RISKY_ENV.fullmatch(name)]
     if env:
-        risky.append(("env", None, f"env: {', '.join(sorted(env))}"))
+        risky.append(("env", "medium" if env == ["PATH"] else None, f"env: {', '.join(sorted(env))}"))
     for key in _HELPERS:
         if fields.get(key):
             risky.append((key, "medium", f"{key}: {_excerpt(fields[key])}"))

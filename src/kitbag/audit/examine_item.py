@@ -5,6 +5,7 @@ Used by run. Only reads; never runs anything, connects anywhere or follows links
 
 import hashlib
 import os
+import re
 from typing import Final
 
 import msgspec
@@ -39,9 +40,9 @@ from kitbag.audit.findings import (
 )
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import load_rules
-from kitbag.audit.severity import RatedFinding, rate_hit
+from kitbag.audit.severity import ALONE, RatedFinding, rate_hit
 from kitbag.audit.suppressions import apply_suppressions, find_suppressions
-from kitbag.audit.urls import check_urls, find_urls, is_ordinary_host
+from kitbag.audit.urls import RESERVED_DOMAINS, FoundUrl, check_urls, find_urls, foreign_hosts, is_ordinary_host
 from kitbag.audit.warning_context import instructs_to_act
 from kitbag.library.plugins.fingerprint import active_content
 from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
@@ -54,8 +55,11 @@ _FEW_FILES: Final = 12
 _MAX_HITS: Final = 600
 _FIXTURES = load_expression("examine_item.fixtures")
 _WORTH_HIDING: Final = frozenset(load_words("examine_item.worth_hiding"))
-_EXAMPLE_RULES: Final = frozenset(load_words("examine_item.example_rules"))
+_FETCHING_RULES: Final = frozenset(("pipe-to-shell", "download-and-run", "remote-instructions"))
 _DOCUMENTS = load_expression("examine_item.documents")
+_CONTACTS = load_expression("examine_item.contacts")
+_MANUALS = load_expression("examine_item.manuals")
+_BUNDLED = load_expression("examine_item.bundled")
 _RUNS_FILE = load_expression("examine_item.runs_file")
 _ABOUT_SECURITY = load_expression("examine_item.about_security")
 
@@ -115,6 +119,8 @@ class _Examination:
         self.fixtures = {os.path.basename(entry.relative) for entry in item.files if self._is_inert(entry.relative)}
         self.names_stranger = False
         """A script names a host that is neither local nor well known."""
+        self.contact: tuple[str, int, FileRemark] | None = None
+        """A host that the item contacts; worth a finding if there is no other."""
         self.short_texts: list[tuple[FileContent, str]] = []
         self.is_about_security = _ABOUT_SECURITY.search(f"{self.declared.name} {self.declared.description}") is not None
 
@@ -146,6 +152,9 @@ class _Examination:
             )
         manifest = self.collector.finish(self._declared_tools(), self.declared.mode)
         self._add_remarks(self.item.main_file, 1, find_undeclared(self.declared, manifest, self.item, self._sends_data))
+        if self.contact is not None and all(finding.severity == "info" for finding in self.findings):
+            relative, line, remark = self.contact
+            self._add_remarks(relative, line, [remark])
         findings = add_fingerprints(self._final_findings(), self.item.path)
         return ExaminedItem(
             item=self.item,
@@ -227,6 +236,7 @@ class _Examination:
             self.names_stranger |= any(not is_ordinary_host(address.host) for address in addresses)
         elif relative != self.item.main_file:
             self.short_texts.append((source.content, source.text))
+        self._note_foreign_host(source, addresses)
         secrets, exhausted = exfiltration.find_secrets(source)
         self._add_signs(source, secrets)
         self.sources.append(source)
@@ -268,6 +278,18 @@ class _Examination:
             started = (match["name"] for match in _RUNS_FILE.finditer(source.text))
             self.started_files[relative] = self.fixtures.intersection(started)
 
+    def _note_foreign_host(self, source: AuditedText, addresses: list[FoundUrl]) -> None:
+        """The first host that is neither local nor well known, if it is contacted, not only linked to."""
+        for address in addresses if self.contact is None else ():
+            if is_ordinary_host(address.host):
+                continue
+            role, _ = source.role_at(address.start)
+            row = source.line_text_at(address.start)[1]
+            if role in ("command", "script", "config", "shell") or _CONTACTS.search(row):
+                remark = FileRemark(rule="foreign-host", severity=None, excerpt=row[:MAX_EXCERPT], note=address.host)
+                self.contact = source.content.entry.relative, source.line_at(address.start), remark
+                return
+
     def _add_signs(self, source: AuditedText, signs: list[exfiltration.ExfiltrationSign]) -> None:
         self.signs += signs
         for sign in signs:
@@ -306,11 +328,24 @@ class _Examination:
             finding = rate_hit(source, hit, file)
             self.findings += [finding.finding] if finding else []
 
+    def _is_own_host(self, finding: AuditFinding) -> bool:
+        """Whether what is fetched comes from the host that the item is named after, such as `wix.com` of `wix-docs`."""
+        hosts = foreign_hosts(finding.excerpt)
+        names = set(re.split(r"[^a-z0-9]+", self.declared.name.lower()))
+        return bool(hosts) and all(
+            len(parts := host.split(".")) > 1 and parts[-2] in names and parts[-1] not in RESERVED_DOMAINS
+            for host in hosts
+        )
+
     def _adjust_for_example(self, rated: RatedFinding) -> AuditFinding:
         """Security guides and references quote commands; unless the text says to run one, that is not a use of it."""
         finding, context = rated.finding, rated.context
+        if finding.severity == "high" and finding.rule in _FETCHING_RULES and self._is_own_host(finding):
+            return msgspec.structs.replace(
+                finding, severity="medium", confidence="low", note=finding.note or "from the host of its own name"
+            )
         is_quotable = context.role in ("shell", "code", "inline", "prose", "table")
-        is_example = finding.rule in _EXAMPLE_RULES and context.role in ("shell", "code", "inline", "table")
+        is_example = context.role in ("shell", "code", "inline", "table")
         relative = self._relative(finding.file)
         if (
             finding.severity == "high"
@@ -343,7 +378,8 @@ class _Examination:
                 else f"{pair.send.file}:{self._sign_line(pair.send)[1]}"
             )
             note = f"{pair.secret.text}; sent: {location}"
-            severity = "medium" if self.is_about_security and not pair.secret.runs else pair.severity
+            is_example = not pair.secret.runs and (self.is_about_security or pair.secret.file != self.item.main_file)
+            severity = "medium" if is_example else pair.severity
             self._add_remarks(
                 pair.secret.file,
                 line,
@@ -387,30 +423,35 @@ class _Examination:
             if counts[key] <= _MAX_PER_RULE:
                 kept.append(self._adjust_for_fixture(finding))
         more = {key: count - _MAX_PER_RULE for key, count in counts.items() if count > _MAX_PER_RULE}
-        kept = self._raise_concealed(kept)
+        kept = self._rate_together(kept)
         last = {(finding.rule, finding.file): at for at, finding in enumerate(kept)}
         for key, count in more.items():
             kept[last[key]] = msgspec.structs.replace(kept[last[key]], note=f"and {count} more in this file")
         return sorted(kept, key=finding_sort_key)
 
-    def _raise_concealed(self, findings: list[AuditFinding]) -> list[AuditFinding]:
-        """To hide something is worse in an item that does something worth hiding; so is an agent without prompts in a
-        file that names secrets."""
-        active = {
+    def _rate_together(self, findings: list[AuditFinding]) -> list[AuditFinding]:
+        """What is ordinary on its own is part of an attack in an item that attacks otherwise; so is a wish to hide."""
+        active = [
             f
             for f in findings
-            if f.severity in ("high", "medium") and f.confidence != "low" and not self._is_inert(self._relative(f.file))
-        }
-        acts = next((f.rule for f in findings if f in active and f.rule in _WORTH_HIDING), "")
-        reads = {f.file for f in findings if f.rule == "secret-access"}
+            if f.severity in ("high", "medium")
+            and (f.confidence != "low" or f.note.endswith(ALONE))
+            and not self._is_inert(self._relative(f.file))
+        ]
+        acts = {f.rule for f in active if f.rule in _WORTH_HIDING and not f.note.endswith(ALONE)}
+        attacks = {f.rule for f in active if f.rule in acts and f.severity == "high"}
+        hides = {f.rule for f in active if f.rule in ("concealment", "instruction-override")}
+        dares = {f.rule for f in active if f.rule == "unasked-action"}
 
         def reason(finding: AuditFinding) -> str:
-            if finding.rule == "safety-off":
-                return "secret-access" if finding.file in reads else ""
-            return acts if finding.rule in ("concealment", "instruction-override") else ""
+            if finding.note.endswith(ALONE):
+                others = attacks | hides | dares
+            else:
+                others = acts if finding.rule in hides else set[str]()
+            return min(others - {finding.rule}, default="")
 
         return [
-            msgspec.structs.replace(f, severity="high", note=f.note or f"the item also has {why}")
+            msgspec.structs.replace(f, severity="high", note=f"the item also has {why}")
             if f in active and f.severity == "medium" and (why := reason(f))
             else f
             for f in findings
@@ -418,9 +459,13 @@ class _Examination:
 
     def _is_inert(self, relative: str) -> bool:
         """Whether neither an agent nor a program reads the file on its own. Documents of a skill are instructions."""
-        is_page = self.item.kind == "agent" and not self.declared.name and _DOCUMENTS.search(self.item.path)
-        is_document = is_page or (self.item.kind in ("plugin", "workspace") and _DOCUMENTS.search(relative))
-        return bool(is_document) or _FIXTURES.search(relative) is not None
+        kind, path = self.item.kind, relative
+        if kind == "agent" and not self.declared.name:
+            path = self.item.path  # a page that was taken for an agent
+        elif relative == self.item.main_file:
+            return _FIXTURES.search(relative) is not None
+        places = [_FIXTURES, _DOCUMENTS, _BUNDLED] + ([] if kind == "skill" else [_MANUALS])
+        return any(place.search(path) for place in places)
 
     def _adjust_for_fixture(self, finding: AuditFinding) -> AuditFinding:
         relative = self._relative(finding.file)

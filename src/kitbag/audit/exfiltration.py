@@ -44,6 +44,13 @@ _NEAR: Final = 500
 _FAR: Final = 4_000
 """Farther apart in one file, a read and a send need not belong together."""
 _READS_RAW = load_expression("exfiltration.reads_raw")
+_URL_PATH = re.compile(r"(?:^|[\[,])\s*['\"`]/$")
+"""A list of paths such as `'/.env'`, which a scanner of web sites requests."""
+_EXCLUDES = re.compile(
+    r"\w*(?:exclude|skip|ignore|deny|denied|block|secret|sensitive|redact|forbid|protect)\w*\s*(?::[^=\n]{1,40})?=\s*(?:\w+\()?[\[{(][^\]})]*$",
+    re.IGNORECASE,
+)
+"""A list of what is left alone."""
 _PUBLISHES = re.compile(r"\bgh\s+(?:repo|gist)\s+create\b[^\n]{0,80}--public\b")
 _IS_CONTENT = re.compile(r"tojson|credentials\b|trufflehog|gitleaks", re.IGNORECASE)
 """Not a path, but what would be read there."""
@@ -126,6 +133,10 @@ def _make_sign(
     if role in PROSE_ROLES or is_warned_about(source.context_at(start), start - begin):
         return []
     before = row[: start - begin]
+    if kind == "secret" and role == "script" and _URL_PATH.search(before) and "home" not in row.lower():
+        return []
+    if kind == "secret" and role == "script" and _EXCLUDES.search(source.text[max(0, start - _NEAR) : start]):
+        return []
     if (
         kind == "secret"
         and role == "script"
@@ -255,6 +266,7 @@ def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> l
             continue
         _, window = command_window(source, start)
         hosts = [host for host in find_hosts(window) if not is_local_host(host)]
+        severity: Literal["high", "medium"] = "high" if hosts else "medium"
         if not hosts and role == "script" and sends and len(source.text) <= _MAX_SCRIPT:
             hosts = external_hosts
         if hosts and not any(owner in host for owner in owners for host in hosts):
@@ -263,7 +275,7 @@ def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> l
                     rule="credential-to-stranger",
                     start=start,
                     end=end,
-                    severity=None,
+                    severity=severity,
                     confidence=None,
                     note=f"{name} sent to {hosts[0]}",
                 )

@@ -113,6 +113,10 @@ def check_content(content: FileContent) -> list[FileRemark]:
         )
     elif content.text is None and not magic and content.size:
         remarks.append(_unknown_binary_remark(content))
+    elif content.kind != "other" and 0 < content.data.count(0) * 20 <= len(content.data):
+        remarks.append(
+            FileRemark(rule="type-mismatch", severity="medium", excerpt=name, note="NUL bytes in a text file")
+        )
     if is_archive(magic):
         remarks += _check_archive(content)
     elif magic == "image" and (appended := _check_image_tail(content)) is not None:
@@ -144,7 +148,10 @@ def _unknown_binary_remark(content: FileContent) -> FileRemark:
     name = content.name
     if content.kind != "other":
         return FileRemark(
-            rule="type-mismatch", severity=None, excerpt=name, note="binary content in a file named like a text file"
+            rule="type-mismatch",
+            severity="medium",
+            excerpt=name,
+            note="binary content in a file named like a text file",
         )
     loads = file_extension(name) in PICKLES
     return FileRemark(rule="binary-file", severity=None, excerpt=name, note="loading it can run code" if loads else "")

@@ -11,7 +11,9 @@ import msgspec
 from kitbag.audit.expressions import load_expression
 from kitbag.audit.findings import Severity
 from kitbag.audit.patterns import RuleHit, ScanResult
+from kitbag.audit.prose_facts import load_facts
 from kitbag.audit.regions import MIXED_WORD, AuditedText
+from kitbag.audit.urls import foreign_hosts
 from kitbag.text.hidden_characters import find_hidden, format_code_points
 
 _MAX_LINES: Final = 25
@@ -71,8 +73,17 @@ def find_hidden_characters(source: AuditedText) -> ScanResult:
     return ScanResult(hits, [])
 
 
+_OVERRIDES_RULES = re.compile(
+    r"\b(?:ignore|disregard|override|forget)\b[^.\n]{0,40}\b(?:instructions?|rules|prompt)", re.IGNORECASE
+)
+_RANGE = re.compile("\\[(?:[\u200b-\u206f\ufeff]-[\u200b-\u206f]|[\u200b-\u206f\ufeff]){1,8}\\]")
+
+
 def rate_hidden_characters(line: str, found: list[tuple[int, int]]) -> Severity | None:
     """None if a writing system needs the characters."""
+    ranges = [match.span() for match in _RANGE.finditer(line)]
+    if all(any(start < at < end for start, end in ranges) for at, _ in found):
+        return "low"  # an expression that searches for them
     severities: list[Severity] = []
     offsets = {at for at, point in found if point in _ZERO_WIDTH or point >= 0xFE00}
     for at, point in found:
@@ -92,8 +103,8 @@ def _rate_character(line: str, at: int, point: int, has_neighbor: bool) -> Sever
     if point in _ZERO_WIDTH:
         if point == 0x200B and (_UNSPACED.match(before) or _UNSPACED.match(after)):
             return "info"  # a line-break opportunity in a script without spaces
-        is_artifact = point == 0x200B and not (_is_word(left) and _is_word(right))  # of a translation, at a space
-        return "high" if (_is_word(before) and _is_word(after)) or (has_neighbor and not is_artifact) else "medium"
+        is_inside = left.isalnum() and right.isalnum()  # not left behind by a translation, at a space
+        return "high" if (_is_word(before) and _is_word(after)) or (has_neighbor and is_inside) else "medium"
     if 0xFE00 <= point <= 0xFE0F:
         return "high" if has_neighbor else "low"
     if point == 0xAD or point in (0x0C, 0x0B):
@@ -127,6 +138,14 @@ def find_mixed_words(source: AuditedText) -> list[RuleHit]:
     return hits
 
 
+def _is_attack(text: str) -> bool:
+    """Whether it sends, hides or overrides something, not only explains how to run a script."""
+    facts = load_facts()
+    if any(facts[name].regex.search(text) for name in ("secret_file", "conceals", "conceals_abroad")):
+        return True
+    return _OVERRIDES_RULES.search(text) is not None or (_ACTS.search(text) is not None and bool(foreign_hosts(text)))
+
+
 def find_hidden_instructions(source: AuditedText) -> list[RuleHit]:
     """Comments that address the agent and tell it to act."""
     hits: list[RuleHit] = []
@@ -135,7 +154,7 @@ def find_hidden_instructions(source: AuditedText) -> list[RuleHit]:
             continue
         text = source.text[region.start : min(region.end, region.start + 4000)]
         if _ADDRESSED.search(text) and _ORDERED.search(text) and "kitbag-audit:" not in text:
-            severity: Severity = "high" if _ACTS.search(text) else "low"
+            severity: Severity = "high" if _is_attack(text) else "medium" if _ACTS.search(text) else "low"
             hits.append(
                 RuleHit(
                     rule="hidden-comment",

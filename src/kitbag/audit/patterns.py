@@ -35,6 +35,8 @@ class RuleHit(msgspec.Struct, frozen=True, kw_only=True):
     """None: the rule's severity."""
     confidence: Confidence | None = None
     note: str = ""
+    is_compound: bool = False
+    """Several facts together, none of which would count on its own."""
     is_final: bool = False
     """The detector considered the context; do not adjust the severity."""
 

@@ -12,6 +12,7 @@ import msgspec
 from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.findings import Severity
 from kitbag.audit.patterns import LineMatches, RuleHit, ScanResult, command_window
+from kitbag.audit.prose_facts import load_facts
 from kitbag.audit.regions import PROSE_ROLES, AuditedText, RegionRole
 from kitbag.audit.secret_places import PATH_SEPARATOR
 
@@ -79,7 +80,7 @@ _PHONES_HOME = re.compile(
 )
 """What is written reaches out when it runs."""
 _REACHES_OUT = re.compile(r"\b(?:curl|wget|iwr)\s|\|\s*(?:ba|z)?sh\b|_BASE_URL\b|_PROXY\b|apiKeyHelper")
-_WEAKENS = load_expression("instructions.weakens")
+_WEAKENS = load_facts()["weakens_agent"].regex
 _WRITES = re.compile(r">>|\.write\(|write_(?:text|bytes)\(|(?:append|write)File|\.open\(\s*[\"']a")
 _ORDINARY = load_expression("persistence.ordinary")
 _NOT_ORDINARY = re.compile(

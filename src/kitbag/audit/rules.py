@@ -63,7 +63,7 @@ class RuleCombination(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     parts: tuple[str, ...]
-    """Names of expressions (`instructions.NAME` or `code.NAME`) that must all match."""
+    """Names of expressions (a fact of prose_facts.toml, or `code.NAME`) that must all match."""
     without: tuple[str, ...]
     """Names of expressions that must not match."""
     near: int
@@ -87,6 +87,12 @@ def load_rules() -> dict[str, AuditRule]:
         str(raw["id"]): AuditRule(**{field: cast("Any", raw[field]) for field in _RULE_FIELDS})
         for raw in _load_document()
     }
+
+
+@functools.cache
+def load_limits_alone() -> dict[str, Severity]:
+    """For some rules, the maximum severity unless something else in the item makes it an attack."""
+    return {str(raw["id"]): cast("Severity", raw["alone"]) for raw in _load_document() if "alone" in raw}
 
 
 @functools.cache

@@ -14,8 +14,8 @@ from kitbag.audit.file_types import file_extension
 from kitbag.audit.findings import MAX_EXCERPT, AuditFinding, Confidence, Severity, cap_severity
 from kitbag.audit.patterns import RuleHit, command_window
 from kitbag.audit.regions import AuditedText, TextContext
-from kitbag.audit.rules import load_rules
-from kitbag.audit.urls import only_known_installers
+from kitbag.audit.rules import load_limits_alone, load_rules
+from kitbag.audit.urls import names_only_known_hosts, only_known_installers
 from kitbag.audit.warning_context import ORDERS, instructs_to_act, is_warned_about
 from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
 
@@ -110,8 +110,11 @@ def rate_hit(source: AuditedText, hit: RuleHit, file: str) -> RatedFinding | Non
     severity: Severity = hit.severity or rule.severity
     confidence: Confidence = hit.confidence or rule.confidence
     note = hit.note
-    if hit.rule == "safety-off" and context.role not in ("command", "config"):
+    if hit.rule == "safety-off" and context.role not in ("command", "config") and not _is_attack(source, hit):
         severity = cap_severity(severity, "medium")  # ordinary in programs that start agents
+    runs = hit.is_compound or context.role == "command"
+    if severity == "high" and not runs and hit.rule in load_limits_alone() and not _is_attack(source, hit):
+        severity, note = load_limits_alone()[hit.rule], note or ALONE
     if not hit.is_final:
         mitigation = _find_mitigation(source, hit, context, hit.start - begin)
         if mitigation == "none":
@@ -145,6 +148,16 @@ def rate_hit(source: AuditedText, hit: RuleHit, file: str) -> RatedFinding | Non
     return RatedFinding(finding, context, hit.start)
 
 
+ALONE: Final = "ordinary on its own"
+_ATTACKS = load_expression("severity.attacks")
+_ATTACK_RANGE: Final = 400
+
+
+def _is_attack(source: AuditedText, hit: RuleHit) -> bool:
+    """Whether what is written, set or contacted there acts against the user."""
+    return _ATTACKS.search(source.text[max(0, hit.start - 250) : hit.end + _ATTACK_RANGE]) is not None
+
+
 _Mitigation = tuple[Severity, str] | Literal["", "none"]
 
 
@@ -164,12 +177,16 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         _cell_at(line, column) if context.role == "table" else command_window(source, hit.start)[1]
     ):
         return "medium", "installer of a well-known project, but its content can change at any time"
+    if hit.rule == "pipe-to-shell" and names_only_known_hosts(command_window(source, hit.start)[1]):
+        return "medium", "from a well-known host, but its content can change at any time"
     if hit.rule in ("pipe-to-shell", "download-and-run") and _PLACEHOLDER_URL.search(
         command_window(source, hit.start)[1]
     ):
         return "medium", "placeholder host"
     if hit.rule == "safety-off" and context.role in ("inline", "prose", "table", "frontmatter"):
         return ("medium" if instructs_to_act(context) else "low"), "mentioned"
+    if hit.rule == "destructive-command" and context.role in ("inline", "prose", "table") and not hit.is_compound:
+        return "medium", ALONE
     if hit.rule == "agent-config-write" and context.role == "frontmatter":
         return "medium", "described"
     if hit.rule in _SHELL_RULES and _is_listed_as_bad(source, hit, line[:column]):

@@ -161,7 +161,8 @@ def _evaluated_name(match: "re.Match[str]", decoded: dict[str, bool]) -> str:
 _SAVED = load_expression("shell_checks.saved")
 _DECODED_FILE = load_expression("shell_checks.decoded_file")
 _OUTPUT = re.compile(
-    r"(?:(?:^|\s)-\w*[oO]|--output|--output-document|-outfile)[= ]?\s*[\"']?(?P<file>(?!http)[^\s\"';|&-][^\s\"';|&]*)"
+    r"(?:-outfile|(?:^|\s)-\w*[oO](?=[\s=])|--output|--output-document)[= ]?\s*[\"']?"
+    r"(?P<file>(?!http)[^\s\"';|&-][^\s\"';|&]*)"
     r"|>\s*[\"']?(?P<redirect>[^\s\"';|&>]+)",
     re.IGNORECASE,
 )

@@ -17,6 +17,8 @@ from kitbag.audit.patterns import RuleHit, ScanResult
 from kitbag.audit.regions import AuditedText
 from kitbag.library.names import confusable_skeleton
 
+RESERVED_DOMAINS: Final = frozenset(("invalid", "test", "example", "localhost"))
+"""For documentation and tests; nobody owns them."""
 MAX_URLS: Final = 2000
 _URL = load_expression("urls.url")
 _SCHEME = re.compile(r"\b(?:https?|ftp|wss?|stratum\+tcp|tcp)\Z", re.IGNORECASE)
@@ -24,7 +26,7 @@ _MAX_SCHEME: Final = 12
 _TRAILING = ".,;:!?)*_"
 _PLACEHOLDER = re.compile(r"\.\.\.|…|<|\$|\{|your|xxx|example|placeholder|token", re.IGNORECASE)
 _PLACEHOLDER_HOST = re.compile(
-    r"(?:^|[.-])(?:your|my)[-_]?\w|^(?:domain|host|server|company|mysite|mydomain)\.\w+$|^(?:www\.|api\.)?example\.(?:com|org|net)$"
+    r"(?:^|[.-])(?:your|my)[-_]?\w|^(?:domain|host|server|company|mysite|mydomain)\.\w+$|^(?:www\.|api\.)?example\.(?:com|org|net)$|(?:^|[.-])example-\w"
 )
 _WEBHOOK = re.compile(
     r"/api/(?:v\d+/)?webhooks/\d{5,}/[\w-]{8,}|/services/T\w{6,}/B\w{6,}/\w{8,}|/bot\d{6,}:[\w-]{20,}"
@@ -127,6 +129,19 @@ def is_known_host(host: str) -> bool:
     return host in _INSTALLERS or _is_subdomain(host, _KNOWN_HOSTS)
 
 
+def names_only_known_hosts(text: str) -> bool:
+    """Whether every URL in a text is of a well-known vendor, over HTTPS, and there is one."""
+    urls, _ = find_urls(text)
+    return bool(urls) and all(
+        address.url.startswith("https://")
+        and not address.user
+        and is_known_host(address.host)
+        and not _is_subdomain(address.host, _DROP_HOSTS)
+        and "/gist" not in address.url
+        for address in urls
+    )
+
+
 def foreign_hosts(text: str) -> list[str]:
     """Hosts in a text that are neither local, nor placeholders, nor run by a well-known vendor."""
     return [host for host in find_hosts(text) if not is_ordinary_host(host)]
@@ -224,6 +239,7 @@ def _classify_url(address: FoundUrl) -> tuple[str, Severity, str]:
             f"{imitated}." in f"{host}."
             and not (host == imitated or host.endswith(f".{imitated}"))
             and _starts_part(host, imitated)
+            and not _PLACEHOLDER_HOST.search(host)
         ):
             after = host[host.find(imitated) + len(imitated) + 1 :]
             if len(after) != 2:  # google.com.au

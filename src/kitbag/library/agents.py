@@ -163,6 +163,8 @@ def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic
         if not any(diagnostic.severity == "error" for diagnostic in diagnostics):
             document.add_diagnostic("warning", "not-an-agent", "", "no name, description or prompt", "add them")
         return None, diagnostics
+    if root.scope == "extra" and not _is_plainly_an_agent(document, root):
+        return None, diagnostics
     if document.is_remote_list():
         document.add_diagnostic("info", *_REMOTE_DIAGNOSTIC)
         return None, diagnostics
@@ -208,6 +210,22 @@ def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic
         persona=persona,
     )
     return agent, diagnostics
+
+
+def _is_plainly_an_agent(document: AgentDocument, root: Root) -> bool:
+    """Outside a folder of agents, a description alone makes no agent: a directory that the user names may hold
+    documentation and a package.json."""
+    if document.path == root.path or document.path.endswith(_COPILOT_FILES):
+        return True
+    folder = os.path.dirname(document.path)
+    parts = os.path.relpath(folder, os.path.dirname(root.path)).lower().split(os.sep)
+    if "agent" in parts[-1] or (
+        not document.is_data and any("agent" in part or part.endswith("modes") for part in parts)
+    ):
+        return True
+    evidence = ("prompt",) if document.is_data else ("name", "tools", "model", "permission_mode", "mode", "prompt")
+    is_top = folder == root.path and not document.is_data and bool(document.take("description").key)
+    return is_top or any(document.take(field).key for field in evidence)
 
 
 def _read_names(document: AgentDocument, root: Root) -> tuple[str, str]:

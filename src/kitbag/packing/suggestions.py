@@ -70,7 +70,7 @@ def decide_suggestions(
     best = max(hit.score for hit in hits) if any(hit.is_confident for hit in hits) else math.inf
     suggested: list[SuggestionDecision] = []
     others: list[SuggestionDecision] = []
-    is_long = len(message) >= LONG_MESSAGE
+    is_long = any(hit.features.terms >= math.log(LONG_MESSAGE) for hit in hits[:1])
     share = _MIN_SCORE_SHARE_OF_MANY if is_long else _MIN_SCORE_SHARE
     covering = cover_needs(hits, share * best)
     left = _MAX_CHARACTERS

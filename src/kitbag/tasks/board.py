@@ -311,7 +311,7 @@ class Board:
         max_queued: int = 0,
     ) -> Task:
         """If `queueing` has a key and an unfinished task of the queue has it too, that task is returned and nothing is
-        written. `max_queued`: raises InvalidError if as many tasks wait in its queue; 0: no limit."""
+        written. `max_queued`: raises QueueFullError if as many tasks wait in its queue; 0: no limit."""
         starter = self.get(parent) if parent else None
         queue = self._choose_queue(kind, starter)
         entries: list[JournalEntry] = []

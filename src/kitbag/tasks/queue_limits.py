@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from typing import Final
 
-from kitbag.errors import InvalidError
+from kitbag.errors import QueueFullError
 from kitbag.store.fencing import FencedError, fenced_by
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.tasks.queue_counts import queued_count, running_count
@@ -38,9 +38,9 @@ async def begin_within_limit(journal: Journal, limit: int, task: Task, key: str,
 
 
 def check_room(journal: Journal, queue: str, max_queued: int) -> None:
-    """Tasks that are created at the same moment may exceed it by their number. Raises InvalidError."""
+    """Tasks that are created at the same moment may exceed it by their number. Raises QueueFullError."""
     if (count := queued_count(journal, queue)) >= max_queued:
-        raise InvalidError(
+        raise QueueFullError(
             f"the queue is full: {count:,} background agents are waiting (`tasks.max_queued` is {max_queued:,})",
             "wait until some have ended, or let the user raise `tasks.max_queued`",
         )

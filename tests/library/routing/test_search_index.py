@@ -9,9 +9,11 @@ import pytest
 
 from conftest import World
 from kitbag.library.routing import search_index
+from kitbag.library.routing.postings import MAX_ROW, count_body, count_fields, find_level
 from kitbag.library.routing.skill_search import get_search_index, search_skills
 from kitbag.library.routing.stemming import porter_stem
-from kitbag.library.routing.terms import term_keys
+from kitbag.library.routing.terms import BodyTermCounter, term_keys
+from kitbag.library.routing.text_store import BodyTexts, FieldTexts, TextStore
 from support.cost import processor_limit
 from support.waiting import TEST_TIMEOUT
 
@@ -36,9 +38,14 @@ def library(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(search_index, "_MIN_FILE_AGE_NS", -(10**12))
     for number in range(30):
         world.skill(
-            ".kitbag/skills", f"part-{number}", description=f"Handles part{number}.", body=f"Uses gizmo{number}."
+            ".kitbag/skills", f"part-{number}", description=f"Handles part{number}.", body=f"Uses {gizmo(number)}."
         )
     return world
+
+
+def gizmo(number: int) -> str:
+    """A word of letters that only one skill has: of letters and digits, parts are found too."""
+    return f"gizmo{'abcdef'[number // 6]}{'uvwxyz'[number % 6]}"
 
 
 def store_path(world: World) -> Path:
@@ -100,11 +107,13 @@ def test_the_index_on_disk_is_used_again_and_follows_edits(library: World) -> No
     assert names(library, "xylophone") == ["part-7"]  # from the file: no skill was read again
     registry = library.registry()
     assert search_skills(registry, "zebra") == []
-    library.skill(".kitbag/skills", "part-7", description="Draws a zebra.", body="Uses gizmo77.")
+    library.skill(".kitbag/skills", "part-7", description="Draws a zebra.", body="Uses contraptions.")
     library.workspace.joinpath(".kitbag/skills/part-8/SKILL.md").unlink()
     registry.refresh()
-    assert [hit.skill.name for hit in search_skills(registry, "zebra gizmo77 gizmo8 gizmo7")][:1] == ["part-7"]
-    assert "part-8" not in [hit.skill.name for hit in search_skills(registry, "gizmo8", 40)]
+    asked = f"zebra contraptions {gizmo(8)} {gizmo(7)}"
+    assert [hit.skill.name for hit in search_skills(registry, asked)] == ["part-7"]
+    assert search_skills(registry, gizmo(8)) == []
+    assert search_skills(registry, gizmo(7)) == []
 
 
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "other database", "other version", "empty", "directory"])
@@ -127,8 +136,8 @@ def test_a_damaged_or_foreign_index_is_built_again(library: World, damage: str) 
         connection.execute("CREATE TABLE t(x)" if damage == "other database" else "PRAGMA user_version = 99")
         connection.commit()
         connection.close()
-    assert names(library, "gizmo5")[0] == "part-5"
-    assert names(library, "gizmo6 part6")[0] == "part-6"
+    assert names(library, gizmo(5)) == ["part-5"]
+    assert names(library, f"{gizmo(6)} part6")[0] == "part-6"
 
 
 def test_a_locked_index_stops_no_message(library: World) -> None:
@@ -146,15 +155,37 @@ def test_several_registries_build_at_once(library: World) -> None:
     found: list[list[str]] = []
 
     def search() -> None:
-        found.append(names(library, "gizmo3"))
+        found.append(names(library, gizmo(3)))
 
     threads = [threading.Thread(target=search) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(TEST_TIMEOUT)
-    assert [one[0] for one in found] == ["part-3"] * 4
-    assert names(library, "gizmo3")[0] == "part-3"
+    assert found == [["part-3"]] * 4
+    assert names(library, gizmo(3)) == ["part-3"]
+
+
+def test_bodies_that_are_added_in_any_order_are_found(library: World) -> None:
+    """As by two processes that build at once."""
+    path = store_path(library)
+    path.unlink()
+    store = TextStore(str(path), str(library.workspace / ".kitbag/skills"))
+    skills = [skill for skill in library.registry().skills if skill.name.startswith("part-")]
+    counter = BodyTermCounter()
+    store.update_fields(
+        [FieldTexts(one.location, one.name, one.stamp, count_fields(one.name, "")) for one in skills], []
+    )
+    documents = store.documents()
+    for document in reversed(documents):
+        number = int(document.name.removeprefix("part-"))
+        store.add_bodies([BodyTexts(document.id, count_body(counter, f"{gizmo(number)} shared", ""), "")])
+    found = store.find_in_bodies(["share", gizmo(3)], MAX_ROW)
+    assert list(found["share"].rows) == sorted(document.id for document in documents)
+    [row] = found[gizmo(3)].rows
+    assert {one.id: one.name for one in documents}[row] == "part-3"
+    assert find_level(found["share"], row) == found["share"].levels[0]
+    store.close()
 
 
 def test_no_message_waits_for_many_bodies(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ def score_descriptions(texts: Sequence[tuple[str, str]], message: str) -> list[f
     counts = {key: sum(key in one.summary or key in one.name_keys for one in profiles) for key in analyzed.terms}
     weights = {key: term_weight(key, len(profiles), count) for key, count in counts.items()}
     weighed = weigh_message(analyzed, weights, term_weight("", len(profiles), 0))
-    model = load_models().lexical.choose(message)
+    model = load_models().lexical.choose(len(analyzed.terms))
     features = [
         compute_features(profile, weighed, {}, None, trigger=0.0, has_path=False, similarity=0.0)[0]
         for profile in profiles

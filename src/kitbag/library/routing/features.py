@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kitbag.library.names import slugify
+from kitbag.library.routing.common_words import technicality
 from kitbag.library.routing.message_terms import AnalyzedMessage, MessageTerm
 from kitbag.library.routing.skill_text import SkillProfile
 
@@ -22,7 +23,9 @@ _SHORT_SUMMARY: Final = 10
 _MAX_SLUG: Final = 20_000
 _REPEATED_SHARE: Final = 0.3
 _MIN_BODY_SHARE, _FULL_BODY_TERMS = 0.15, 60
-_MAX_BODY_TERMS: Final = 6
+_BODY_SHARE: Final = 0.1
+_USUAL_WEIGHT: Final = 0.75
+"""The weight of a description's terms that the message does not have, as a share of the highest possible one."""
 _SHORT_MESSAGE: Final = 12
 """Number of terms: in a longer message, a trigger may be there by chance."""
 
@@ -34,28 +37,20 @@ class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """The same for body and headings."""
     name: float
     """The weights of the terms in the name, as a share of the message's weight."""
-    summary_sum: float
-    """BM25 of description and when to use, on a logarithmic scale, as are the following two."""
     body_sum: float
-    name_sum: float
+    """The same as `body`, not as a share, on a logarithmic scale."""
     keywords: float
     """The weights of the terms in tags and triggers, as a share of the message's weight."""
     coverage: float
     """Which share of the message's weight is in name, description or keywords."""
     body_coverage: float
     """The same with the body."""
-    passage: float
-    """The best coverage of a single passage, by name, description and keywords."""
+    focus: float
+    """Which share of the description's weight is in the message."""
     rarest: float
     """The highest weight of a term in name, description or keywords, as a share of the highest possible one."""
-    rarest_share: float
-    """The same, as a share of the message's highest weight."""
-    second: float
-    """As `rarest`, for the second highest weight."""
     body_rarest: float
     """As `rarest`, for terms that only the body has."""
-    body_terms: float
-    """How many terms only the body has, at most 6."""
     name_share: float
     """Which share of the name is in the message."""
     is_called: float
@@ -64,10 +59,14 @@ class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """1 if a trigger matches; more if it is a phrase of several words, less if the message is long."""
     path: float
     """1 if a file in the message matches `paths`."""
+    technical: float
+    """How typical the message's words are of skills (above 0) or of everyday messages: the same for all skills."""
     size: float
     """The weight of the whole message, on a logarithmic scale: the same for all skills."""
     terms: float
-    """How many terms the message has: the same for all skills."""
+    """How many terms the message has, on a logarithmic scale: the same for all skills."""
+    brevity: float
+    """1 divided by the number of terms."""
     similarity: float
     """The cosine of message and skill as vectors; 0 without vectors."""
 
@@ -88,8 +87,7 @@ class MessageWeights(NamedTuple):
     weights: Mapping[str, float]
     """The inverse document frequency of each term, by key."""
     total: float
-    highest: float
-    """The highest weight of a term."""
+    technical: float
     limit: float
     """The weight of a term that no skill has."""
     slug: str
@@ -98,9 +96,10 @@ class MessageWeights(NamedTuple):
 
 def weigh_message(message: AnalyzedMessage, weights: Mapping[str, float], limit: float) -> MessageWeights:
     """`limit`: the weight of a term that no skill has."""
-    each = [weights.get(key, 0.0) for key in message.terms]
+    total = sum(weights.get(key, 0.0) for key in message.terms) or 1.0
+    technical = sum(weights.get(key, 0.0) * technicality(key) for key in message.terms) / total
     slug = f"-{slugify(message.text[:_MAX_SLUG])}-"
-    return MessageWeights(message, weights, sum(each) or 1.0, max(each, default=0.0) or 1.0, limit, slug)
+    return MessageWeights(message, weights, total, technical, limit, slug)
 
 
 def compute_features(
@@ -116,14 +115,17 @@ def compute_features(
     message, weights, total = weighed.message, weighed.weights, weighed.total
     terms = message.terms
     norm = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * max(profile.length, _SHORT_SUMMARY) / _USUAL_LENGTH)
-    summary = name = body = keyword = 0.0
+    summary = described = name = body = keyword = 0.0
     field_weights: dict[str, float] = {}
     body_weights: dict[str, float] = {}
+    matched = 0
     for key, count in profile.summary.items():  # in an order that no hash changes, so that sums are the same
-        if key not in terms:
-            continue
-        weight = field_weights[key] = weights.get(key, 0.0)
-        summary += weight * repeated_weight(terms[key].count) * count * (_SATURATION + 1) / (count + norm)
+        if key in terms:
+            weight = field_weights[key] = weights.get(key, 0.0)
+            summary += weight * repeated_weight(terms[key].count) * count * (_SATURATION + 1) / (count + norm)
+            described += weight
+            matched += 1
+    others = (len(profile.summary) - matched) * _USUAL_WEIGHT * weighed.limit
     matched_name = 0
     for key in profile.name_keys:
         if key in terms:
@@ -141,34 +143,31 @@ def compute_features(
             body_weights[key] = weight
     body *= body_share(len(terms))
     covered = sum(field_weights.values())
-    passage, coverage = _best_passage(message, field_weights, body_weights)
-    rarest, second, *_ = *sorted(field_weights.values(), reverse=True), 0.0, 0.0
     features = SkillFeatures(
         summary=summary / total,
         body=body / total,
         name=name / total,
-        summary_sum=math.log1p(summary),
         body_sum=math.log1p(body),
-        name_sum=math.log1p(name),
         keywords=keyword / total,
         coverage=covered / total,
         body_coverage=(covered + sum(body_weights.values())) / total,
-        passage=coverage,
-        rarest=rarest / weighed.limit,
-        rarest_share=rarest / weighed.highest,
-        second=second / weighed.limit,
+        focus=described / ((described + others) or 1.0),
+        rarest=max(field_weights.values(), default=0.0) / weighed.limit,
         body_rarest=max(body_weights.values(), default=0.0) / weighed.limit,
-        body_terms=float(min(len(body_weights), _MAX_BODY_TERMS)),
         name_share=matched_name / max(len(profile.name_keys), 1),
         is_called=_is_called(profile, weighed.slug),
         trigger=trigger * min(1.0, _SHORT_MESSAGE / max(len(terms), 1)),
         path=float(has_path),
+        technical=weighed.technical,
         size=math.log1p(total),
-        terms=float(len(terms)),
+        terms=math.log(max(len(terms), 1)),
+        brevity=1.0 / max(len(terms), 1),
         similarity=similarity,
     )
     return features, MatchDetails(
-        words=_words(terms, field_weights), body_words=_words(terms, body_weights), passage=passage
+        words=_words(terms, field_weights),
+        body_words=_words(terms, body_weights),
+        passage=_best_passage(message, field_weights, body_weights),
     )
 
 
@@ -201,15 +200,12 @@ def _words(terms: Mapping[str, MessageTerm], weights: Mapping[str, float]) -> di
 
 def _best_passage(
     message: AnalyzedMessage, field_weights: Mapping[str, float], body_weights: Mapping[str, float]
-) -> tuple[str, float]:
-    if not message.passages:
-        return "", 0.0
+) -> str:
+    if len(message.passages) <= 1:
+        return "".join(message.passages)
     matched = [0.0] * len(message.passages)
-    for key, weight in field_weights.items():
-        for number in message.terms[key].passages:
-            matched[number] += weight
-    for key, weight in body_weights.items():
-        for number in message.terms[key].passages:
-            matched[number] += 0.1 * weight
-    best = max(range(len(matched)), key=matched.__getitem__)
-    return message.passages[best], math.log1p(matched[best])
+    for share, weights in ((1.0, field_weights), (_BODY_SHARE, body_weights)):
+        for key, weight in weights.items():
+            for number in message.terms[key].passages:
+                matched[number] += share * weight
+    return message.passages[max(range(len(matched)), key=matched.__getitem__)]

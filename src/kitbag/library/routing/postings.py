@@ -1,7 +1,7 @@
 """The postings of a term: which rows of a text store contain it, and how much it counts there.
 
-Used by text_store and retrieval. A posting is a 32-bit integer: the row, then the level, its part of BM25 in
-hundredths. Levels depend on the text alone, so that adding a skill changes no other posting.
+Used by text_store and retrieval. A posting is a row and a level, its part of BM25 in hundredths. Levels depend on the
+text alone, so that adding a skill changes no other posting.
 """
 
 import array
@@ -9,7 +9,7 @@ import sys
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from kitbag.library.routing.terms import BodyTermCounter, count_terms
 
@@ -23,21 +23,29 @@ _HEADING_COUNT: Final = 2
 """A word in a heading counts as so many more."""
 
 
-def field_levels(names: str, summary: str) -> dict[str, int]:
+class CountedText(NamedTuple):
+    counts: Mapping[str, int]
+    """How often each term occurs, by key."""
+    levels: Mapping[int, int]
+    """The level of each count."""
+
+
+def count_fields(names: str, summary: str) -> CountedText:
+    """A term of the name counts as an impossible number of others."""
     counts = count_terms(summary)
-    by_count = _levels(counts, _SUMMARY_SATURATION, _SUMMARY_LENGTH_SHARE, _USUAL_SUMMARY)
-    levels = {key: by_count[count] for key, count in counts.items()}
+    levels = _levels(counts, _SUMMARY_SATURATION, _SUMMARY_LENGTH_SHARE, _USUAL_SUMMARY)
     for key in count_terms(names):
-        levels[key] = min(levels.get(key, 0) + _NAME_LEVEL, _MAX_LEVEL)
-    return levels
+        level = min(levels.get(counts.get(key, 0), 0) + _NAME_LEVEL, _MAX_LEVEL)
+        counts[key] = -level
+        levels[-level] = level
+    return CountedText(counts, levels)
 
 
-def body_levels(counter: BodyTermCounter, body: str, headings: str) -> dict[str, int]:
+def count_body(counter: BodyTermCounter, body: str, headings: str) -> CountedText:
     counts = counter.count(body)
-    for key, count in counter.count(headings).items():
+    for key, count in counter.count(headings).items() if headings else ():
         counts[key] = counts.get(key, 0) + count * _HEADING_COUNT
-    by_count = _levels(counts, _BODY_SATURATION, _BODY_LENGTH_SHARE, _USUAL_BODY)
-    return {key: by_count[count] for key, count in counts.items()}
+    return CountedText(counts, _levels(counts, _BODY_SATURATION, _BODY_LENGTH_SHARE, _USUAL_BODY))
 
 
 def _levels(counts: Mapping[str, int], saturation: float, length_share: float, usual: int) -> dict[int, int]:
@@ -53,34 +61,49 @@ class PostingsBuilder:
     def __init__(self) -> None:
         self._postings: defaultdict[str, list[int]] = defaultdict(list)
 
-    def add(self, row: int, levels: Mapping[str, int]) -> None:
-        start, postings = row << 8, self._postings
-        for key, level in levels.items():
-            postings[key].append(start | level)
+    def add(self, row: int, text: CountedText) -> None:
+        postings = self._postings
+        packed = {count: row << 8 | level for count, level in text.levels.items()}  # one object for all their terms
+        for key, count in text.counts.items():
+            postings[key].append(packed[count])
 
-    def packed(self) -> Iterable[tuple[str, bytes]]:
-        """Ordered by term, as it is stored fastest."""
-        return ((key, _pack(self._postings[key])) for key in sorted(self._postings))
+    def packed(self) -> Iterable[tuple[str, bytes, bytes]]:
+        """Terms, rows and levels, ordered by term, as it is stored fastest."""
+        return ((key, *_pack(self._postings[key])) for key in sorted(self._postings))
 
 
-def _pack(postings: list[int]) -> bytes:
-    packed = array.array("I", postings)
+def _pack(postings: list[int]) -> tuple[bytes, bytes]:
+    rows = array.array("I", [posting >> 8 for posting in postings])
     if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()
+        rows.byteswap()
+    return rows.tobytes(), bytes([posting & _MAX_LEVEL for posting in postings])
 
 
-def unpack_postings(data: bytes, rows: int) -> list[int]:
-    """The postings of the first `rows` rows, by row. Other processes may have added more, in any order."""
-    packed = array.array("I")
-    packed.frombytes(data[: len(data) // packed.itemsize * packed.itemsize])
+class Postings(NamedTuple):
+    rows: "array.array[int]"
+    """Ascending."""
+    levels: bytes
+
+
+NO_POSTINGS: Final = Postings(array.array("I"), b"")
+
+
+def unpack_postings(data: bytes, levels: bytes, limit: int, *, is_ordered: bool) -> Postings:
+    """The postings of the first `limit` rows. Other processes may have added more."""
+    rows = array.array("I")
+    rows.frombytes(data[: len(data) // rows.itemsize * rows.itemsize])
     if sys.byteorder == "big":
-        packed.byteswap()
-    postings = sorted(packed)
-    return postings if not postings or postings[-1] >> 8 < rows else postings[: bisect_left(postings, rows << 8)]
+        rows.byteswap()
+    if not is_ordered:
+        pairs = sorted(zip(rows, levels, strict=False))
+        rows, levels = array.array("I", [row for row, _ in pairs]), bytes(level for _, level in pairs)
+    if rows and rows[-1] >= limit:
+        rows = rows[: bisect_left(rows, limit)]
+    return Postings(rows, levels)
 
 
-def find_level(postings: list[int], row: int) -> int:
+def find_level(postings: Postings, row: int) -> int:
     """0 if the row does not contain the term."""
-    at = bisect_left(postings, row << 8)
-    return postings[at] & _MAX_LEVEL if at < len(postings) and postings[at] >> 8 == row else 0
+    rows, levels = postings
+    at = bisect_left(rows, row)
+    return levels[at] if at < len(rows) and rows[at] == row and at < len(levels) else 0

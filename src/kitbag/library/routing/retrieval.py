@@ -16,7 +16,7 @@ from kitbag.library.names import slugify
 from kitbag.library.routing.common_words import common_share
 from kitbag.library.routing.features import body_share, repeated_weight
 from kitbag.library.routing.message_terms import AnalyzedMessage, MessageTerm, analyze_message
-from kitbag.library.routing.postings import find_level
+from kitbag.library.routing.postings import NO_POSTINGS, Postings, find_level
 from kitbag.library.routing.search_index import SearchIndex
 from kitbag.library.routing.terms import term_keys
 from kitbag.library.routing.triggers import MAX_TRIGGER_TEXT
@@ -37,9 +37,9 @@ _FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w.-]{0,80}[\w-]\.[A-Za
 
 class _SearchTerm(NamedTuple):
     key: str
-    fields: list[list[int]]
+    fields: list[Postings]
     """Its postings in names and descriptions, for each store."""
-    bodies: list[list[int]]
+    bodies: list[Postings]
     frequency: int
     """How many skills have it."""
     total: int
@@ -80,11 +80,7 @@ def retrieve_candidates(index: SearchIndex, text: str) -> Retrieval:
         if key not in weights:
             weights[key] = term_weight(key, total, 0)
     searched = _select_rarest(terms)
-    scores = _score(index, searched, message.terms, weights)
-    least = max(scores) * _MIN_SCORE_SHARE
-    probable = [position for position, score in enumerate(scores) if score > least]
-    best = nlargest(MAX_CANDIDATES, probable, scores.__getitem__)
-    candidates = {position: Candidate(position) for position in best}
+    candidates = {one: Candidate(one) for one in _find_best(index, searched, message.terms, weights)}
     _add_keyword_matches(index, message, candidates)
     has_vectors = _add_similar(index, message, candidates)
     _add_bodies(index, searched, candidates)
@@ -95,7 +91,8 @@ def _add_bodies(index: SearchIndex, terms: Sequence[_SearchTerm], candidates: Ma
     for number, store in enumerate(index.stores):
         some = [(row, candidate) for at, candidate in candidates.items() if (row := store.rows.get(at)) is not None]
         for one in terms:
-            if postings := one.bodies[number]:
+            postings = one.bodies[number]
+            if postings.rows:
                 for row, candidate in some:
                     if level := find_level(postings, row):
                         candidate.bodies[one.key] = level / 100.0
@@ -116,7 +113,7 @@ def _add_similar(index: SearchIndex, message: AnalyzedMessage, candidates: dict[
 
 
 def _retrieve_without_index(index: SearchIndex, message: AnalyzedMessage) -> Retrieval:
-    """Without FTS5: compares the name and description of every skill."""
+    """Without SQLite: compares the name and description of every skill."""
     keys = [set(term_keys(f"{skill.full_name} {skill.summary}")) for skill in index.skills]
     counts = {key: sum(key in one for one in keys) for key in message.terms}
     weights = {key: term_weight(key, len(keys), count) for key, count in counts.items()}
@@ -137,26 +134,47 @@ def term_weight(key: str, total: int, frequency: int) -> float:
     return math.log(1.0 + (total - count + 0.5) / (count + 0.5))
 
 
-def _score(
+def _find_best(
     index: SearchIndex, terms: Sequence[_SearchTerm], counts: Mapping[str, MessageTerm], weights: Mapping[str, float]
+) -> list[int]:
+    """The positions of the skills with the highest scores."""
+    by_store = [_score(index, number, terms, counts, weights) for number in range(len(index.stores))]
+    least = max((max(scores) for scores in by_store), default=0.0) * _MIN_SCORE_SHARE
+    probable = [
+        (score, -store.positions[row])
+        for scores, store in zip(by_store, index.stores, strict=True)
+        for row, score in enumerate(scores)
+        if score > least
+    ]
+    return [-position for _, position in nlargest(MAX_CANDIDATES, probable)]
+
+
+def _score(
+    index: SearchIndex,
+    number: int,
+    terms: Sequence[_SearchTerm],
+    counts: Mapping[str, MessageTerm],
+    weights: Mapping[str, float],
 ) -> list[float]:
-    """The score of each skill, by position."""
-    scores = [0.0] * (len(index.skills) + 1)  # the last one is for rows without a skill: -1
+    """The score of each row of a store."""
+    store = index.stores[number]
+    scores = [0.0] * len(store.positions)
     in_bodies = body_share(len(counts))
-    for number, store in enumerate(index.stores):
-        positions = store.positions
-        for one in terms:
-            weight = weights[one.key] * repeated_weight(counts[one.key].count) / 100.0
-            for posting in one.fields[number]:
-                scores[positions[posting >> 8]] += weight * (posting & 255)
-            weight *= in_bodies
-            for posting in one.bodies[number]:
-                scores[positions[posting >> 8]] += weight * (posting & 255)
+    for one in terms:
+        weight = weights[one.key] * repeated_weight(counts[one.key].count) / 100.0
+        for row, level in zip(*one.fields[number], strict=False):
+            scores[row] += weight * level
+        weight *= in_bodies
+        for row, level in zip(*one.bodies[number], strict=False):
+            scores[row] += weight * level
     for key, term in counts.items():
         weight = weights[key] * repeated_weight(term.count)
         for position in index.keywords.words.get(key, ()):
-            scores[position] += weight
-    scores[-1] = 0.0
+            row = store.rows.get(position)
+            if row is not None:
+                scores[row] += weight
+    for row in store.dead:
+        scores[row] = 0.0
     return scores
 
 
@@ -177,9 +195,9 @@ def _find_terms(index: SearchIndex, keys: Sequence[str]) -> list[_SearchTerm]:
     bodies = [store.find_in_bodies(keys) for store in index.stores]
     found: list[_SearchTerm] = []
     for key in keys:
-        in_fields = [one.get(key, []) for one in fields]
-        in_bodies = [one.get(key, []) for one in bodies]
-        described, mentioned = sum(map(len, in_fields)), sum(map(len, in_bodies))
+        in_fields = [one.get(key, NO_POSTINGS) for one in fields]
+        in_bodies = [one.get(key, NO_POSTINGS) for one in bodies]
+        described, mentioned = sum(len(one.rows) for one in in_fields), sum(len(one.rows) for one in in_bodies)
         if described or mentioned:
             frequency = max(described, mentioned)
             found.append(_SearchTerm(key, in_fields, in_bodies, frequency, described + mentioned))

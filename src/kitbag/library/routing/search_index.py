@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kitbag.library.index import MIN_INDEXED_SKILLS, index_path
 from kitbag.library.names import slugify
 from kitbag.library.registry import Registry
-from kitbag.library.routing.postings import body_levels, field_levels
+from kitbag.library.routing.postings import Postings, count_body, count_fields
 from kitbag.library.routing.skill_text import (
     SkillProfile,
     read_profile,
@@ -63,17 +63,18 @@ class IndexedRoot(NamedTuple):
     store: TextStore
     positions: list[int]
     """Positions in the index by row; -1 for rows of changed or deleted skills."""
-
     rows: dict[int, int]
     """The other way round."""
+    dead: list[int]
+    """The rows of changed or deleted skills."""
 
-    def find_in_fields(self, terms: Sequence[str]) -> dict[str, list[int]]:
+    def find_in_fields(self, terms: Sequence[str]) -> dict[str, Postings]:
         """The postings of each term that occurs, for rows in `positions`."""
         with _ignoring_store_errors():
             return self.store.find_in_fields(terms, len(self.positions))
         return {}
 
-    def find_in_bodies(self, terms: Sequence[str]) -> dict[str, list[int]]:
+    def find_in_bodies(self, terms: Sequence[str]) -> dict[str, Postings]:
         with _ignoring_store_errors():
             return self.store.find_in_bodies(terms, len(self.positions))
         return {}
@@ -316,7 +317,7 @@ def _fill_bodies(
                 for row, position, skill in missing[start : start + _CHUNK]:
                     text = read_skill_text(skill)
                     lines = keyword_lines(text.tags, text.triggers, text.paths)
-                    texts.append(BodyTexts(row, body_levels(counter, text.body, text.headings), lines))
+                    texts.append(BodyTexts(row, count_body(counter, text.body, text.headings), lines))
                     if lines:
                         keywords.add(position, lines.splitlines())
                 one.store.add_bodies(texts)
@@ -332,7 +333,8 @@ def _sync_fields(store: TextStore, skills: list[tuple[int, Skill]]) -> IndexedRo
     by_row = [-1] * (max(positions, default=0) + 1)
     for row, position in positions.items():
         by_row[row] = position
-    return IndexedRoot(store, by_row, {position: row for row, position in positions.items()})
+    dead = [row for row, position in enumerate(by_row) if position < 0]
+    return IndexedRoot(store, by_row, {position: row for row, position in positions.items()}, dead)
 
 
 def _compare(
@@ -369,5 +371,5 @@ def _field_texts(skill: Skill, is_shared: bool) -> FieldTexts:
         location=_location(skill, is_shared),
         name=_storable(skill.full_name),
         stamp=skill.stamp,
-        levels=field_levels(names, summary_without_exclusions(skill)),
+        text=count_fields(names, summary_without_exclusions(skill)),
     )

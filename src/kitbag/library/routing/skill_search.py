@@ -106,7 +106,7 @@ class RankedCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCandidate]:
     models = load_models()
-    model = (models.semantic if retrieval.has_vectors else models.lexical).choose(retrieval.message.text)
+    model = (models.semantic if retrieval.has_vectors else models.lexical).choose(len(retrieval.message.terms))
     weighed = weigh_message(retrieval.message, retrieval.weights, term_weight("", len(index.skills), 0))
     found: list[tuple[Skill, float, SkillFeatures, MatchDetails]] = []
     for candidate in retrieval.candidates:
@@ -122,11 +122,9 @@ def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCand
         )
         found.append((skill, model.rank(features), features, details))
     found.sort(key=lambda one: (-one[1], one[0].full_name.lower()))
-    best, second, *_ = *(score for _, score, _, _ in found), 0.0, 0.0
     ranked: list[RankedCandidate] = []
     for number, (skill, score, features, details) in enumerate(found):
-        margin = (score - (best if number else second)) / (best or 1.0)
-        probability = model.estimate(features, score, margin)
+        probability = model.estimate(features, score, is_best=not number)
         ranked.append(
             RankedCandidate(
                 skill=skill,

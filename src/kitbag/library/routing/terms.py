@@ -17,17 +17,14 @@ UNSPACED_LETTERS: Final = "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U
 _UNSPACED_RUN = re.compile(f"({UNSPACED_LETTERS}+)")
 _RAW_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-+#") | set(range(128, 256))
 _SEPARATE = bytes(byte if byte in _RAW_BYTES else 32 for byte in range(256))
-_LOWER = bytes(ord(chr(byte).lower()) if chr(byte).isalnum() or byte > 127 else 32 for byte in range(128)) + bytes(
-    range(128, 256)
-)
-_CAMEL_CASE = re.compile(r"[a-z][A-Z]")
+_LETTERS = bytes(byte if byte > 127 or chr(byte).isalnum() else 32 for byte in range(256))
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _LETTERS_AND_DIGITS = re.compile(r"[A-Za-z0-9]+")
 _LANGUAGES: Final = {"c++": "cplusplus", "c#": "csharp", "f#": "fsharp"}
 _WORD = re.compile(r"[^\W_]+")
 _MAX_RAW, _MAX_DIGITS, _MAX_PARTS = 48, 4, 8
 _MAX_CACHED: Final = 30_000
-_MAX_BODY_WORDS, _MAX_BODY_WORD = 50_000, 72
+_MAX_BODY_WORDS, _MAX_BODY_WORD = 100_000, 72
 STOP_WORDS: Final = frozenset(
     (
         "a", "about", "above", "after", "again", "all", "also", "am", "an", "and", "any", "anyone", "anything", "are",
@@ -83,26 +80,28 @@ class _BodyWords(dict[bytes, str]):
         self.several: dict[str, tuple[str, ...]] = {}
 
     def __missing__(self, raw: bytes) -> str:
-        keys = [term.key for term in _analyze(raw)] if len(raw) <= _MAX_BODY_WORD else []
-        name = keys[0] if len(keys) == 1 else ""
-        if len(keys) > 1:
-            name = f"\0{raw.hex()}"
-            self.several[name] = tuple(keys)
+        if raw[:1].isupper() and raw.isalpha() and (raw[1:].islower() or raw.isupper()):
+            name = self[raw.lower()]
+        else:
+            keys = [term.key for term in _analyze(raw)] if len(raw) <= _MAX_BODY_WORD else []
+            name = keys[0] if len(keys) == 1 else ""
+            if len(keys) > 1:
+                name = f"\0{raw.hex()}"
+                self.several[name] = tuple(keys)
         if len(self) < _MAX_BODY_WORDS:
             self[raw] = name
         return name
 
 
 class BodyTermCounter:
-    """Counts the terms of many long texts, much faster than `count_terms`: identifiers count by their parts, those in
-    camelCase also whole."""
+    """Counts the terms of many long texts, much faster than `count_terms`: identifiers with `_`, `-` or `.` count by
+    their parts, others also whole."""
 
     def __init__(self) -> None:
         self._words = _BodyWords()
 
     def count(self, text: str) -> dict[str, int]:
-        words = text.encode("utf-8", "replace").translate(_LOWER).split()
-        words += [part.lower().encode() for part in _camel_case_parts(text)]
+        words = text.encode("utf-8", "replace").translate(_LETTERS).split()
         counts = Counter(map(self._words.__getitem__, words))
         counts.pop("", None)
         several = self._words.several
@@ -180,17 +179,3 @@ def strip_accents(text: str) -> str:
 
 def _bigrams(run: str) -> Iterable[str]:
     return [run[start : start + 2] for start in range(max(1, len(run) - 1))]
-
-
-def _camel_case_parts(text: str) -> Iterator[str]:
-    """The humps are found first, and then the words around them: most text has few."""
-    hump = _CAMEL_CASE.search(text)
-    while hump:
-        start, end = hump.span()
-        while start > 0 and text[start - 1].isalnum():
-            start -= 1
-        while end < len(text) and text[end].isalnum():
-            end += 1
-        if end - start <= _MAX_RAW:
-            yield from _PART.findall(text[start:end])
-        hump = _CAMEL_CASE.search(text, end)

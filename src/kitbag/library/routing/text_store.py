@@ -12,9 +12,9 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from kitbag.library.routing.postings import MAX_ROW, PostingsBuilder, unpack_postings
+from kitbag.library.routing.postings import MAX_ROW, CountedText, Postings, PostingsBuilder, unpack_postings
 
-STORE_FORMAT: Final = 2
+STORE_FORMAT: Final = 3
 _APPLICATION_ID: Final = 0x6B726F75
 _BUSY_MILLISECONDS: Final = 200
 _MAX_LOOKED_UP: Final = 400
@@ -23,10 +23,10 @@ _SCHEMA: Final = (
     "CREATE TABLE documents(id INTEGER PRIMARY KEY AUTOINCREMENT, location TEXT NOT NULL, name TEXT NOT NULL,"
     " stamp INTEGER NOT NULL, has_body INTEGER NOT NULL DEFAULT 0, keywords TEXT NOT NULL DEFAULT '',"
     " UNIQUE(location, name))",
-    "CREATE TABLE state(dead INTEGER NOT NULL)",
-    "INSERT INTO state VALUES (0)",
-    "CREATE TABLE fields(term TEXT PRIMARY KEY, postings BLOB NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE bodies(term TEXT PRIMARY KEY, postings BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE state(dead INTEGER NOT NULL, last_body INTEGER NOT NULL, is_ordered INTEGER NOT NULL)",
+    "INSERT INTO state VALUES (0, 0, 1)",
+    "CREATE TABLE fields(term TEXT PRIMARY KEY, rows BLOB NOT NULL, levels BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE bodies(term TEXT PRIMARY KEY, rows BLOB NOT NULL, levels BLOB NOT NULL) WITHOUT ROWID",
 )
 
 
@@ -54,13 +54,12 @@ class FieldTexts(NamedTuple):
     name: str
     """The full name."""
     stamp: int
-    levels: dict[str, int]
-    """How much each term counts, by key (postings)."""
+    text: CountedText
 
 
 class BodyTexts(NamedTuple):
     id: int
-    levels: dict[str, int]
+    text: CountedText
     keywords: str
     """The tags and triggers, one per line, as `keyword_lines` writes them."""
 
@@ -150,7 +149,7 @@ class TextStore:
                 row = run("INSERT INTO documents(location, name, stamp) VALUES (?, ?, ?)", (*key, text.stamp)).lastrowid
                 if row is None or row > MAX_ROW:
                     raise ForeignStoreError(self.path)
-                builder.add(row, text.levels)
+                builder.add(row, text.text)
             self._add_postings("fields", builder)
             run("UPDATE state SET dead = dead + ?", (dead,))
 
@@ -158,36 +157,48 @@ class TextStore:
         with self._lock, self._write():
             run = self._connection.execute
             lacking = {row[0] for row in run("SELECT id FROM documents WHERE NOT has_body")}
+            added = sorted((text for text in texts if text.id in lacking), key=lambda text: text.id)
+            if not added:  # deleted, or added by another process
+                return
             builder = PostingsBuilder()
-            for text in texts:
-                if text.id in lacking:  # not deleted, or added by another process
-                    builder.add(text.id, text.levels)
-                    run("UPDATE documents SET has_body = 1, keywords = ? WHERE id = ?", (text.keywords, text.id))
+            for text in added:
+                builder.add(text.id, text.text)
+            self._connection.executemany(
+                "UPDATE documents SET has_body = 1, keywords = ? WHERE id = ?",
+                [(text.keywords, text.id) for text in added],
+            )
             self._add_postings("bodies", builder)
+            run(
+                "UPDATE state SET is_ordered = is_ordered AND last_body < ?, last_body = max(last_body, ?)",
+                (added[0].id, added[-1].id),
+            )
 
     def _add_postings(self, table: str, builder: PostingsBuilder) -> None:
         self._connection.executemany(
-            f"INSERT INTO {table} VALUES (?, ?)"  # noqa: S608
-            " ON CONFLICT(term) DO UPDATE SET postings = CAST(postings || excluded.postings AS BLOB)",
+            f"INSERT INTO {table} VALUES (?, ?, ?)"  # noqa: S608
+            " ON CONFLICT(term) DO UPDATE SET rows = CAST(rows || excluded.rows AS BLOB),"
+            " levels = CAST(levels || excluded.levels AS BLOB)",
             builder.packed(),
         )
 
-    def find_in_fields(self, terms: Sequence[str], rows: int) -> dict[str, list[int]]:
-        """The postings of each term that occurs, of the first `rows` rows."""
-        return self._find("fields", terms, rows)
-
-    def find_in_bodies(self, terms: Sequence[str], rows: int) -> dict[str, list[int]]:
-        return self._find("bodies", terms, rows)
-
-    def _find(self, table: str, terms: Sequence[str], rows: int) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
+    def find_in_fields(self, terms: Sequence[str], limit: int) -> dict[str, Postings]:
+        """The postings of each term that occurs, of the first `limit` rows."""
         with self._lock:
-            for start in range(0, len(terms), _MAX_LOOKED_UP):
-                some = terms[start : start + _MAX_LOOKED_UP]
-                marks = ",".join("?" * len(some))
-                sql = f"SELECT term, postings FROM {table} WHERE term IN ({marks})"  # noqa: S608
-                for term, postings in self._connection.execute(sql, some):
-                    found[term] = unpack_postings(postings, rows)
+            return self._find("fields", terms, limit, is_ordered=True)
+
+    def find_in_bodies(self, terms: Sequence[str], limit: int) -> dict[str, Postings]:
+        with self._lock:
+            is_ordered = bool(self._connection.execute("SELECT is_ordered FROM state").fetchone()[0])
+            return self._find("bodies", terms, limit, is_ordered=is_ordered)
+
+    def _find(self, table: str, terms: Sequence[str], limit: int, *, is_ordered: bool) -> dict[str, Postings]:
+        found: dict[str, Postings] = {}
+        for start in range(0, len(terms), _MAX_LOOKED_UP):
+            some = terms[start : start + _MAX_LOOKED_UP]
+            marks = ",".join("?" * len(some))
+            sql = f"SELECT term, rows, levels FROM {table} WHERE term IN ({marks})"  # noqa: S608
+            for term, rows, levels in self._connection.execute(sql, some):
+                found[term] = unpack_postings(rows, levels, limit, is_ordered=is_ordered)
         return found
 
     def find_prefix(self, prefix: str, limit: int) -> list[str]:
