@@ -58,6 +58,7 @@ def test_a_worker_leaves_alone_what_belongs_to_another_machine_or_needs_a_direct
 
 def test_status_shows_workers_and_queues_and_drained_workers_finish_and_leave(fleet: Fleet) -> None:
     workshop = fleet.workshop
+    fleet.set_lease(60.0)  # nobody dies here, however busy the machine is
     effects = workshop.world.workspace / "effects"
     workshop.script(
         call("Bash", "b1", command="echo x >> effects; while [ ! -e go ]; do sleep 0.02; done"), {"text": "Done."}
