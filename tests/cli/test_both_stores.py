@@ -66,7 +66,8 @@ COMPARED: Final[tuple[tuple[str, ...], ...]] = (
 WITHOUT_JSON: Final = (("tasks", "list", "--svg", "-"), ("store", "check"))
 NOT_COMPARED: Final = {
     "writes": "init new skills.disable skills.enable skills.set agents.disable agents.enable agents.run plugins.disable"
-    " plugins.enable plugins.install plugins.remove sessions.delete tasks.send tasks.stop fleet.drain fleet.retry setup"
+    " plugins.enable plugins.install plugins.remove sessions.delete tasks.send tasks.stop tasks.apply fleet.drain fleet.retry"
+    " setup"
     " permissions.answer permissions.run trust.add trust.remove quarantine.delete quarantine.restore config.set"
     " config.unset store.acknowledge store.copy skills.index lock",
     "runs on": "tasks.watch web worker mcp",

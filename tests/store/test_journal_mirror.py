@@ -213,9 +213,9 @@ def test_announcements_of_workers_that_are_gone_are_pruned(machine: Open, tmp_pa
     gone = Owner(machine=this_process().machine, boot="before", pid=1, started="1")
 
     async def announce() -> None:
-        await announce_worker(one, gone, ["build"], 1)
+        await announce_worker(one, gone, queues=["build"], concurrency=1)
         await drain(Board(one), [])
-        await announce_worker(one, this_process(), ["build"], 1)
+        await announce_worker(one, this_process(), queues=["build"], concurrency=1)
         await drain(Board(one), [])
         await announce_exit(one, gone)
 

@@ -231,7 +231,7 @@ def _denied_fix(denied: list[str]) -> str:
         return _DENIED_FIX
     rules = ", ".join(f'"{use}"' for use in agents)
     fix = f"to start agents, add {rules} to permissions.allow in your settings"
-    fix += f', or run with --allowed-tools "{",".join(agents)},..." and the tools they need, such as Read,Glob,Grep'
+    fix += f', or run with --allowed-tools "{",".join((*agents, "Read", "Glob", "Grep"))}", naming the tools they need'
     return f"{fix}; {_DENIED_FIX}" if len(agents) < len(set(denied)) else fix
 
 

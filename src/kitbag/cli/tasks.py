@@ -247,7 +247,13 @@ def send(task_id: str, text: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("task_id", metavar="ID")
-@click.option("--output", "file", type=click.Path(dir_okay=False), help="Write the patch to this file instead.")
+@click.option(
+    "--output",
+    "file",
+    type=click.Path(dir_okay=False),
+    help="Write the patch to this file instead.",
+    show_default="apply it",
+)
 @json_option
 def apply(task_id: str, file: str | None, as_json: bool) -> Any:
     """Apply the changes of an agent that worked in a clone to the current directory's repository.
