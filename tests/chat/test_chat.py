@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from conftest import World
+from kitbag.agent.session import STREAM_PREFIX
+from kitbag.agent.session_list import newest_session
+from kitbag.assembly.open_store import open_store
+from kitbag.store.redaction import Redactor
 from kitbag.testing import ModelServer, Rule, Script, Step
 from support.driving import Driven, chat
 from support.headless import point, reads, script
@@ -177,12 +181,19 @@ def test_background_work_ends_and_the_model_is_told(world: World) -> None:
             assert "task-notification" in said_to(server)
 
 
+def recorded(world: World) -> str:
+    with open_store(str(world.home / ".kitbag"), Redactor([])) as journal:
+        session = newest_session(journal, str(world.workspace))
+        return str([record.body for record in journal.read(STREAM_PREFIX + session)])
+
+
 def test_a_conversation_goes_on_after_kill_9(world: World) -> None:
     with ModelServer(script("The first answer.", "The second answer.")) as server:
         point(world, server)
         with chat(world) as driven:
             driven.say("first question")
             driven.until_seen("The first answer.")
+            driven.until(lambda: "The first answer." in recorded(world))  # it is on the screen before its end arrives
             os.kill(driven.process.pid, signal.SIGKILL)
             driven.process.wait()
         with chat(world, "--continue") as driven:
