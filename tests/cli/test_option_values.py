@@ -115,8 +115,6 @@ def test_every_option_takes_exactly_its_text_and_nothing_else_changes(
     before, needed = place.parsed(*place.needed()), place.needed(option)
     for text, name in itertools.product(TEXTS, option.opts):
         for form in _forms(name, text):
-            if option._flag_needs_value and len(form) > 1 and text.startswith("-"):
-                continue  # an optional value: what starts with a dash is the next option
             found = _outcome(place, (*form, *needed))
             if isinstance(found, click.BadParameter):  # of a number or of one of a few words: what was given is named
                 assert not isinstance(option.type, click.types.StringParamType), form

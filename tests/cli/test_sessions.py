@@ -92,7 +92,7 @@ def test_resume_takes_the_start_of_an_id(two_places: World) -> None:
 
 def test_without_an_id_resume_asks_in_a_terminal_and_says_what_to_do_elsewhere(two_places: World) -> None:
     world = two_places
-    for words in (("--resume",), ("-p", "x", "--resume"), ("--plain", "-r"), ("--resume", "--model", "offline")):
+    for words in (("--resume",), ("-p", "x", "--resume"), ("--plain", "-r")):
         done = world.run(*words)
         assert (done.returncode, "kitbag sessions list" in done.stderr) == (2, True)
     world.env["KITBAG_MODEL"] = "offline"

@@ -83,6 +83,8 @@ Exit codes:
 
 _COMMAND_COLUMN = max(map(len, _COMMANDS))
 _PRINT_FLAGS = ("-p", "--print")
+_IMPLIED_VALUES = {**dict.fromkeys(_PRINT_FLAGS, "-"), **dict.fromkeys(("-r", "--resume"), CHOOSE_SESSION)}
+"""Of options that may stand last without a value."""
 _MESSAGE = "kitbag.cli.root.message"
 _COMMON_COMMANDS = {
     "help": "--help", "version": "--version", "chat": "", "resume": "--resume", "continue": "--continue",
@@ -97,11 +99,12 @@ class _Root(CommandGroup):
         try:
             return super().parse_args(ctx, args)
         except click.BadOptionUsage as error:
-            if error.option_name not in _PRINT_FLAGS:
+            implied = _IMPLIED_VALUES.get(error.option_name)
+            if implied is None:
                 raise
-            # The last argument is -p without a value. A click option with an optional value would not accept text that
-            # starts with a dash, and would parse it as options.
-            return super().parse_args(ctx, [*written, "-"])
+            # The last argument is -p or -r without a value. A click option with an optional value would not accept text
+            # that starts with a dash, and would parse it as options.
+            return super().parse_args(ctx, [*written, implied])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -312,10 +315,8 @@ def _session_options() -> list[_Option[Any]]:
             "-r",
             "--resume",
             default="",
-            is_flag=False,
-            flag_value=CHOOSE_SESSION,
             metavar="[ID]",
-            help="Resume this session, by its ID or the start of it. Without ID, choose one.",
+            help="Resume this session, by its ID or the start of it. Without ID (as the last option), choose one.",
             show_default="start a new one",
         ),
         click.option("--fork", is_flag=True, help="Resume a copy of the session and leave the original unchanged."),
