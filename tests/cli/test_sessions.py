@@ -95,6 +95,8 @@ def test_without_an_id_resume_asks_in_a_terminal_and_says_what_to_do_elsewhere(t
     for words in (("--resume",), ("-p", "x", "--resume"), ("--plain", "-r")):
         done = world.run(*words)
         assert (done.returncode, "kitbag sessions list" in done.stderr) == (2, True)
+    done = world.run("--resume", "--model", "offline")
+    assert (done.returncode, "write --resume last" in done.stderr) == (2, True)
     world.env["KITBAG_MODEL"] = "offline"
     with Driven(world, "--resume") as driven:
         driven.until_seen("Resume which session?")

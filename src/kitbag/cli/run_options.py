@@ -24,6 +24,9 @@ def check_options(options: dict[str, Any]) -> None:
         raise UsageError("--continue and --resume can't be combined", "remove one of them")
     if options["fork"] and not (options["continue_newest"] or options["resume"]):
         raise UsageError("--fork needs a session", "add --resume ID or --continue")
+    if options["resume"].startswith("-"):  # not parsed as an option: an ID from elsewhere must not become one
+        problem = f"{options['resume'][:80]!r} was read as the session ID of --resume"
+        raise UsageError(problem, "to choose from a list, write --resume last; else add the ID")
     if options["resume"] == CHOOSE_SESSION and options["fork"]:
         raise UsageError("--fork needs a session", "add the ID: --resume ID --fork")
     if options["resume"] == CHOOSE_SESSION and (options["prompt"] is not None or not is_interactive()):
