@@ -107,8 +107,8 @@ def test_a_server_that_goes_away_costs_no_typed_text(world: World, chromium: "Ch
     with browsing(world, chromium, partial, as_installed=True) as window:
         tab = window.tab()
         tab.say("begin")
-        tab.page.locator(".block-user", has_text="begin").wait_for()
         tab.page.get_by_role("button", name="Stop").wait_for()
+        tab.until_seen("Partial")  # the message was recorded before it was sent
         tab.page.get_by_role("combobox", name="Message").fill("half a thought")
         tab.program.process.kill()
         tab.until_seen("reconnecting")
