@@ -172,6 +172,15 @@ def test_a_tab_is_read_as_spaces_and_the_fix_says_so(tmp_path: Path, lines: tupl
     assert [(note.line, note.fix) for note in head.problems] == [(5, "indent with spaces, not tabs")]
 
 
+@pytest.mark.parametrize("indent", ["\t", "  ", " \t"])
+def test_an_indented_field_after_a_complete_one_is_a_field(tmp_path: Path, indent: str) -> None:
+    head = head_of(tmp_path, fenced("name: a", f"{indent}description: b", f"{indent}tools: Read"))
+    assert head.metadata == {"name": "a", "description": "b", "tools": "Read"}
+    assert [note.problem for note in head.problems] == ["not valid YAML: `description` is indented; read as a field"]
+    prose = head_of(tmp_path, fenced("name: a: b", "description: Do this.", f"{indent}tools: are needed"))
+    assert set(prose.metadata) == {"name", "description"}
+
+
 def test_unknown_fields_survive_a_head_that_has_to_be_recovered(tmp_path: Path) -> None:
     head = head_of(
         tmp_path,
@@ -362,7 +371,8 @@ def test_a_head_that_is_never_closed_ends_where_the_fields_end(tmp_path: Path) -
 )
 def test_a_malformed_closing_fence_costs_no_line_of_the_body(tmp_path: Path, closing: str, start: str | None) -> None:
     after = "Step one.\n\n- a\n\n---\n\nStep two: go on.\n\n```yaml\nkey: x\n```\n"
-    for rest in (after, after.replace("---\n", "\n"), after.replace("Step one.\n\n", ""), "One.\n---\n" + "x " * 5_000):
+    others = (after.replace("---\n", "\n"), after.replace("Step one.\n\n", ""), "One.\n---\n" + "x " * 5_000)
+    for rest in (after, *others, "\n" + after, "\n## More\n\n" + after):
         for text in (rest, rest.replace("\n", "\r\n")):
             head = head_of(tmp_path, f"---\nname: a\ndescription: b\n{closing}\n{text}")
             assert head.metadata == {"name": "a", "description": "b"}

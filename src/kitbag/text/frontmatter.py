@@ -179,13 +179,13 @@ def _find_end(lines: list[str], truncated: bool, skipped: int, problems: list[Fi
         start, what = _find_body_prose(lines, close), "text"
     if start is not None and _is_mapping(lines[1:close]):
         return close or 0, None
-    if start is not None:
+    unclosed_end = _find_unclosed_end(lines) if close is None else 0
+    lookalike = _find_closing_lookalike(lines, close, unclosed_end)
+    if start is not None and (lookalike is None or start < lookalike[0]):
         problem = f"the frontmatter is not closed; the {what} on line {skipped + start + 1} is read as body"
         fix = f"add `---` after line {skipped + start}"
         problems.append(FileProblem("warning", "head-unclosed", skipped + 1, problem, fix))
         return start, 0
-    unclosed_end = _find_unclosed_end(lines) if close is None else 0
-    lookalike = _find_closing_lookalike(lines, close, unclosed_end)
     if lookalike is not None:
         at, body = lookalike
         problem = (
@@ -379,13 +379,42 @@ def _repair_spacing(text: str, first_line: int, known_fields: frozenset[str], pr
             problem = f"no space after `{line[: squeezed.end()]}`; read as the field `{squeezed[1]}`"
             fix = f"write `{squeezed[1]}: ` with a space"
             problems.append(FileProblem("warning", "yaml-recovered", first_line + at, problem, fix))
-    tab = re.search(_TAB_INDENT, text)
+    _dedent_fields(lines, first_line, known_fields, problems)
+    tab = re.search(_TAB_INDENT, "\n".join(lines))
     if tab:
         lines = [re.sub(_TAB_INDENT, lambda indent: indent[0].replace("\t", "  "), line) for line in lines]
         line = first_line + text.count("\n", 0, tab.start())
         problem = "not valid YAML: indented with a tab; read as spaces"
         problems.append(FileProblem("warning", "yaml-recovered", line, problem, "indent with spaces, not tabs"))
     return "\n".join(lines)
+
+
+def _dedent_fields(
+    lines: list[str], first_line: int, known_fields: frozenset[str], problems: list[FileProblem]
+) -> None:
+    """Moves indented known fields to the left where the field above is complete: its value is on its own line and is
+    no prose that could continue. Fields after it with the same indentation move as well."""
+    dedented = ""
+    for at in range(1, len(lines)):
+        field = lines[at].lstrip(" \t")
+        indent = lines[at][: len(lines[at]) - len(field)]
+        match = _KEY_LINE.match(field)
+        if not indent or not match or match[1] not in known_fields:
+            dedented = dedented if indent else ""
+            continue
+        key, _, value = lines[at - 1].partition(":")
+        is_complete = (
+            key in known_fields and key not in _PROSE_FIELDS and value.strip() and value.strip()[0] not in "|>"
+        )
+        if indent != dedented and not is_complete:
+            continue
+        if not dedented:
+            problem = f"not valid YAML: `{match[1]}` is indented; read as a field"
+            problems.append(
+                FileProblem("warning", "yaml-recovered", first_line + at, problem, "remove the indentation")
+            )
+        dedented = indent
+        lines[at] = field
 
 
 def _recover_fields(
