@@ -3,8 +3,8 @@
 `=== KIND/NAME: DESCRIPTION` starts an item and its SKILL.md, `@@@ PATH [ENCODING]` another file of it. Of each kind,
 every second item is held out: rules are tuned on the others only. The `fresh` files were written after the rules had
 been tuned on the first ones, the `late` files after tuning on those. Then came `classes`, known attacks in other words,
-`novel`, attacks of new kinds, and `wild` and `last`, attacks as incidents describe them. docs/audit.md has the rates at first sight. Malicious texts are inert and name
-reserved hosts.
+`novel`, attacks of new kinds, `wild` and `last`, attacks as incidents describe them, `gate`, and `round` to `fifth`, new
+kinds and languages again. docs/audit.md has the rates at first sight. Malicious texts are inert and name reserved hosts.
 """
 
 import io
@@ -15,7 +15,24 @@ from typing import Final, Literal, NamedTuple
 
 FOLDER: Final = Path(__file__).parents[1] / "audit" / "evaluation"
 Label = Literal["benign", "malicious"]
-Half = Literal["tuning", "held-out", "fresh tuning", "fresh held-out", "late", "classes", "novel", "wild", "last"]
+Half = Literal[
+    "tuning",
+    "held-out",
+    "fresh tuning",
+    "fresh held-out",
+    "late",
+    "classes",
+    "novel",
+    "wild",
+    "last",
+    "gate tuning",
+    "gate held-out",
+    "round",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+]
 HALVES: Final[tuple[Half, ...]] = (
     "tuning",
     "held-out",
@@ -26,6 +43,13 @@ HALVES: Final[tuple[Half, ...]] = (
     "novel",
     "wild",
     "last",
+    "gate tuning",
+    "gate held-out",
+    "round",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
 )
 _PNG: Final = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -61,6 +85,13 @@ def read_evaluation_set() -> list[EvaluationItem]:
         *_read("novel-malicious.txt", "malicious", "novel", "novel"),
         *_read("wild-malicious.txt", "malicious", "wild", "wild"),
         *_read("last-malicious.txt", "malicious", "last", "last"),
+        *_read("gate-malicious.txt", "malicious", "gate tuning", "gate held-out"),
+        *_read("round-malicious.txt", "malicious", "round", "round"),
+        *_read("second-malicious.txt", "malicious", "second", "second"),
+        *_read("third-benign.txt", "benign", "third", "third"),
+        *_read("third-malicious.txt", "malicious", "third", "third"),
+        *_read("fourth-malicious.txt", "malicious", "fourth", "fourth"),
+        *_read("fifth-malicious.txt", "malicious", "fifth", "fifth"),
     ]
 
 

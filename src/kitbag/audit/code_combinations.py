@@ -9,14 +9,16 @@ from typing import Final
 from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.findings import cap_severity
 from kitbag.audit.patterns import LineMatch, LineMatches, RuleHit, ScanResult
-from kitbag.audit.regions import AuditedText
+from kitbag.audit.regions import RUNNING_ROLES, AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
 from kitbag.audit.urls import foreign_hosts
+from kitbag.audit.warning_context import instructs_to_act
 
 _MAX_MATCHES: Final = 100
 _LONG_LINE: Final = 1_000
-_NEAR_IN_LONG_LINE: Final = 150
-"""A bundle has everything on one line; only neighbors belong together."""
+_LONG_PROGRAM: Final = 40_000
+_NEAR_IN_BUNDLE: Final = 150
+"""A large program does everything somewhere; only neighbors belong together."""
 _HOST_RANGE: Final = 3_000
 _CODE_ROLES: Final = frozenset(("command", "script", "shell", "code", "config", "inline"))
 
@@ -47,7 +49,8 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
     """At most one hit: where the last part is closest to the others."""
     *others, sinks = parts
     for sink in sinks:
-        near = min(combination.near, _NEAR_IN_LONG_LINE) if _in_long_line(source, sink.start) else combination.near
+        is_bundled = len(source.text) > _LONG_PROGRAM or _in_long_line(source, sink.start)
+        near = min(combination.near, _NEAR_IN_BUNDLE) if is_bundled else combination.near
         block = source.region_at(sink.start)
         closest = [
             next(
@@ -63,14 +66,15 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
             continue
         if any(load_expression(f"code.{name}").search(around) for name in combination.without):
             continue
-        role = source.role_at(sink.start)[0]
-        runs = role in ("command", "script")
+        context = source.context_at(sink.start)
+        runs = context.role in RUNNING_ROLES
+        is_step = context.role == "shell" or (context.role == "inline" and instructs_to_act(context))
         return [
             RuleHit(
                 rule=combination.rule,
                 start=sink.start,
                 end=sink.end,
-                severity=combination.severity if runs else cap_severity(combination.severity, "medium"),
+                severity=combination.severity if runs or is_step else cap_severity(combination.severity, "medium"),
                 note=combination.note,
                 is_compound=True,
                 is_final=runs,

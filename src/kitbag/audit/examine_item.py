@@ -5,7 +5,6 @@ Used by run. Only reads; never runs anything, connects anywhere or follows links
 
 import hashlib
 import os
-import re
 from typing import Final
 
 import msgspec
@@ -40,9 +39,17 @@ from kitbag.audit.findings import (
 )
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import load_rules
-from kitbag.audit.severity import ALONE, RatedFinding, rate_hit
+from kitbag.audit.severity import ALONE, TEXT_RULES, RatedFinding, rate_hit
 from kitbag.audit.suppressions import apply_suppressions, find_suppressions
-from kitbag.audit.urls import RESERVED_DOMAINS, FoundUrl, check_urls, find_urls, foreign_hosts, is_ordinary_host
+from kitbag.audit.urls import (
+    MAIL_ADDRESS,
+    FoundUrl,
+    check_urls,
+    find_urls,
+    foreign_hosts,
+    is_ordinary_host,
+)
+from kitbag.audit.vendors import is_own_host, name_words, names_above
 from kitbag.audit.warning_context import instructs_to_act
 from kitbag.library.plugins.fingerprint import active_content
 from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
@@ -55,6 +62,8 @@ _FEW_FILES: Final = 12
 _MAX_HITS: Final = 600
 _FIXTURES = load_expression("examine_item.fixtures")
 _WORTH_HIDING: Final = frozenset(load_words("examine_item.worth_hiding"))
+_HIDES: Final = frozenset(("concealment", "instruction-override"))
+_DARES: Final = _HIDES | {"unasked-action"}
 _FETCHING_RULES: Final = frozenset(("pipe-to-shell", "download-and-run", "remote-instructions"))
 _DOCUMENTS = load_expression("examine_item.documents")
 _CONTACTS = load_expression("examine_item.contacts")
@@ -274,20 +283,28 @@ class _Examination:
             reason = f"too many matches to examine for {', '.join(sorted(exhausted_rules))}"
             self.unread.append(UnreadPath(self._location(relative), reason))
         self._rate_hits(source, hits)
-        if any(source.has(name.lower()) for name in self.fixtures):
+        if any(name.lower() in source.lower for name in self.fixtures):
             started = (match["name"] for match in _RUNS_FILE.finditer(source.text))
             self.started_files[relative] = self.fixtures.intersection(started)
 
     def _note_foreign_host(self, source: AuditedText, addresses: list[FoundUrl]) -> None:
         """The first host that is neither local nor well known, if it is contacted, not only linked to."""
-        for address in addresses if self.contact is None else ():
-            if is_ordinary_host(address.host):
+        if self.contact is not None:
+            return
+        relative = source.content.entry.relative
+        is_main = relative == self.item.main_file
+        named = [(address.start, address.host) for address in addresses]
+        if is_main and "@" in source.text:
+            named += [(mail.start(), mail[1].lower()) for mail in MAIL_ADDRESS.finditer(source.text)]
+        for start, host in named:
+            if is_ordinary_host(host):
                 continue
-            role, _ = source.role_at(address.start)
-            row = source.line_text_at(address.start)[1]
-            if role in ("command", "script", "config", "shell") or _CONTACTS.search(row):
-                remark = FileRemark(rule="foreign-host", severity=None, excerpt=row[:MAX_EXCERPT], note=address.host)
-                self.contact = source.content.entry.relative, source.line_at(address.start), remark
+            role, _ = source.role_at(start)
+            row = source.line_text_at(start)[1]
+            is_link = source.text[max(0, start - 2) : start] in ("](", "]<")
+            if role in ("command", "script", "config", "shell") or _CONTACTS.search(row) or (is_main and not is_link):
+                remark = FileRemark(rule="foreign-host", severity=None, excerpt=row[:MAX_EXCERPT], note=host)
+                self.contact = relative, source.line_at(start), remark
                 return
 
     def _add_signs(self, source: AuditedText, signs: list[exfiltration.ExfiltrationSign]) -> None:
@@ -329,13 +346,12 @@ class _Examination:
             self.findings += [finding.finding] if finding else []
 
     def _is_own_host(self, finding: AuditFinding) -> bool:
-        """Whether what is fetched comes from the host that the item is named after, such as `wix.com` of `wix-docs`."""
+        """Whether what is fetched comes from the host that the item or its package is named after."""
         hosts = foreign_hosts(finding.excerpt)
-        names = set(re.split(r"[^a-z0-9]+", self.declared.name.lower()))
-        return bool(hosts) and all(
-            len(parts := host.split(".")) > 1 and parts[-2] in names and parts[-1] not in RESERVED_DOMAINS
-            for host in hosts
-        )
+        if not hosts:
+            return False
+        names = name_words(self.declared.name) | names_above(self.item.folder, self.root)
+        return all(is_own_host(host, names) for host in hosts)
 
     def _adjust_for_example(self, rated: RatedFinding) -> AuditFinding:
         """Security guides and references quote commands; unless the text says to run one, that is not a use of it."""
@@ -344,7 +360,9 @@ class _Examination:
             return msgspec.structs.replace(
                 finding, severity="medium", confidence="low", note=finding.note or "from the host of its own name"
             )
-        is_quotable = context.role in ("shell", "code", "inline", "prose", "table")
+        is_quotable = context.role in ("shell", "code", "inline", "prose", "table") or (
+            context.role == "config" and finding.rule in TEXT_RULES
+        )
         is_example = context.role in ("shell", "code", "inline", "table")
         relative = self._relative(finding.file)
         if (
@@ -438,16 +456,16 @@ class _Examination:
             and (f.confidence != "low" or f.note.endswith(ALONE))
             and not self._is_inert(self._relative(f.file))
         ]
-        acts = {f.rule for f in active if f.rule in _WORTH_HIDING and not f.note.endswith(ALONE)}
-        attacks = {f.rule for f in active if f.rule in acts and f.severity == "high"}
-        hides = {f.rule for f in active if f.rule in ("concealment", "instruction-override")}
-        dares = {f.rule for f in active if f.rule == "unasked-action"}
+        is_small = len(self.item.files) <= _FEW_FILES
 
         def reason(finding: AuditFinding) -> str:
+            # Files of a large item, such as a plugin, need not have to do with each other.
+            beside = [f for f in active if is_small or f.file == finding.file]
+            acts = {f.rule for f in beside if f.rule in _WORTH_HIDING and not f.note.endswith(ALONE)}
             if finding.note.endswith(ALONE):
-                others = attacks | hides | dares
+                others = {f.rule for f in beside if f.rule in _DARES or (f.rule in acts and f.severity == "high")}
             else:
-                others = acts if finding.rule in hides else set[str]()
+                others = acts if finding.rule in _HIDES else set[str]()
             return min(others - {finding.rule}, default="")
 
         return [

@@ -13,7 +13,7 @@ from kitbag.audit.expressions import load_expression, load_word_table, load_word
 from kitbag.audit.patterns import LineMatches, RuleHit, command_window
 from kitbag.audit.regions import PROSE_ROLES, AuditedText, RegionRole
 from kitbag.audit.secret_places import secret_place_expression, secret_place_words
-from kitbag.audit.urls import FoundUrl, find_hosts, is_local_host, is_ordinary_host
+from kitbag.audit.urls import FoundUrl, find_hosts, find_urls, is_local_host, is_ordinary_host
 from kitbag.audit.warning_context import is_warned_about
 
 SignStrength = Literal["strong", "weak"]
@@ -32,6 +32,9 @@ _DUMP_CODE_WORDS: Final = ("environ", "process.env", "env.", "env::vars", "geten
 _USES = load_expression("exfiltration.uses")
 _SEND = load_expression("exfiltration.send")
 _SEND_WORDS: Final = load_words("exfiltration.send_words")
+_SEND_CALL = load_expression("exfiltration.send_call")
+_SEND_CALL_WORDS: Final = load_words("exfiltration.send_call")
+_HOME_SECRET = load_expression("exfiltration.home_secret")
 _UPLOADS = load_expression("exfiltration.uploads")
 _PIPED = load_expression("exfiltration.piped")
 _READS = load_expression("exfiltration.reads")
@@ -51,14 +54,18 @@ _EXCLUDES = re.compile(
     re.IGNORECASE,
 )
 """A list of what is left alone."""
+_SHOWS = re.compile(r"\b(?:print\w*|echo|puts|log\w*|warn\w*|error|raise|throw|help|usage|die|exit)\b", re.IGNORECASE)
 _PUBLISHES = re.compile(r"\bgh\s+(?:repo|gist)\s+create\b[^\n]{0,80}--public\b")
 _IS_CONTENT = re.compile(r"tojson|credentials\b|trufflehog|gitleaks", re.IGNORECASE)
 """Not a path, but what would be read there."""
 _AUTHENTICATES = re.compile(r"authori[sz]ation|bearer|api[-_]?key|dotenv|x-\w+-token|split\(|parse", re.IGNORECASE)
-_ABROAD_WITHOUT_URL = re.compile(
+_TOOLS_ABROAD = re.compile(
     r"\b(?:nc|ncat|netcat)\s|@[\w.-]+:|\bgist\s+create\b|\bs3://|\b(?:dig|nslookup|host)\s|gethostbyname|create_connection"
-    r"|[\w.+-]+@[\w-]+\.\w|dns\.|--mirror|HTTPS?Connection|\bftp_|-connect\s|TCPSocket|\bping\s|\bgit\s+commit\b|\brsync://|--public\b|\bhttp\.server\b|\.sendall|\.request\("
+    r"|[\w.+-]+@[\w-]+\.\w|dns\.|--mirror|\bftp_|-connect\s|TCPSocket|\bping\W|\bgit\s+commit\b|\brsync://|--public\b|\bhttp\.server\b"
 )
+_ABROAD_WITHOUT_URL = re.compile(rf"{_TOOLS_ABROAD.pattern}|HTTPS?Connection|\.sendall|\.request\(")
+"""Without a host near it, a request of a long program can go anywhere."""
+_BARE_HOST = load_expression("code.bare_host")
 _CHAT_HOSTS: Final = frozenset(("discord.com", "discordapp.com", "hooks.slack.com", "api.telegram.org"))
 _PROVIDERS: Final = load_word_table("exfiltration.providers")
 
@@ -67,6 +74,7 @@ _PROVIDER_WORDS: Final = (*(prefix.lower() for prefix in _PROVIDERS), "auth toke
 _SECRETS: Final[tuple[tuple["re.Pattern[str]", tuple[str, ...], SignStrength], ...]] = (
     (_STRONG, _STRONG_WORDS, "strong"),
     (_PLACES, _PLACE_WORDS, "strong"),
+    (_HOME_SECRET, load_words("exfiltration.home_secret"), "strong"),
     (_WEAK, _WEAK_WORDS, "weak"),
     (_DUMP_SHELL, _DUMP_SHELL_WORDS, "strong"),
     (_DUMP_CODE, _DUMP_CODE_WORDS, "strong"),
@@ -111,12 +119,27 @@ def find_secrets(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
 def find_sends(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
     """Where code sends data; True if there were too many places to examine."""
     signs: list[ExfiltrationSign] = []
-    matches = LineMatches(source, _SEND, _SEND_WORDS)
-    for start, _, match in matches.found[:MAX_SIGNS]:
-        hosts = find_hosts(command_window(source, start)[1])
-        if not (hosts and all(is_local_host(host) for host in hosts)):
-            signs += _make_sign(source, "send", "strong", start, match[0])
-    return signs, matches.exhausted
+    exhausted = False
+    for regex, words in ((_SEND, _SEND_WORDS), (_SEND_CALL, _SEND_CALL_WORDS)):
+        matches = LineMatches(source, regex, words)
+        exhausted |= matches.exhausted
+        for start, _, match in matches.found[:MAX_SIGNS]:
+            hosts = find_hosts(command_window(source, start)[1])
+            if not (hosts and all(is_local_host(host) for host in hosts)):
+                signs += _make_sign(source, "send", "strong", start, match[0])
+    return signs or _find_addresses(source), exhausted
+
+
+def _find_addresses(source: AuditedText) -> list[ExfiltrationSign]:
+    """Strangers' addresses in a short script that has no known way to send: its language may be unknown."""
+    if source.content.kind != "script" or len(source.text) > _SHORT_SCRIPT or not _READS_RAW.search(source.text):
+        return []
+    return [
+        sign
+        for address in find_urls(source.text)[0]
+        if not is_ordinary_host(address.host) and not _SHOWS.search(source.line_text_at(address.start)[1])
+        for sign in _make_sign(source, "send", "strong", address.start, address.url)
+    ]
 
 
 def _is_shell(source: AuditedText, start: int) -> bool:
@@ -194,8 +217,11 @@ def _sends_abroad(source: AuditedText, start: int, role: RegionRole) -> bool:
     hosts = find_hosts(window)
     if not hosts and role in ("script", "config"):
         hosts = find_hosts(source.text) if len(source.text) <= _MAX_SCRIPT else ()
+    if not hosts and role == "script" and _BARE_HOST.search(source.text[max(0, start - _NEAR) : start + _NEAR]):
+        return True
     if not hosts:
-        return bool(_ABROAD_WITHOUT_URL.search(window))
+        is_long = role == "script" and len(source.text) > _MAX_SCRIPT
+        return bool((_TOOLS_ABROAD if is_long else _ABROAD_WITHOUT_URL).search(window))
     return any(not is_ordinary_host(host) or host in _CHAT_HOSTS for host in hosts)
 
 

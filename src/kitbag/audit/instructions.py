@@ -4,7 +4,10 @@ For example: a secret, a place to send it, a wish to hide. The combinations are 
 in prose_facts.toml. Used by examine_item; uses patterns for bounded windows and urls to tell whose host it is.
 """
 
+import functools
+import itertools
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from kitbag.audit.file_content import FileContent
@@ -15,23 +18,31 @@ from kitbag.audit.patterns import (
     RuleHit,
     ScanResult,
     is_instruction_role,
-    occurrences,
-    words_in,
 )
 from kitbag.audit.prose_facts import load_facts
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
-from kitbag.audit.urls import foreign_hosts, is_ordinary_host
+from kitbag.audit.urls import MAIL_ADDRESS, find_hosts, foreign_hosts, is_ordinary_host
+from kitbag.audit.word_index import find_cores
 
+_BULLET = re.compile(r"\n[ \t>]*[-*+•](?=\s)")
 _BLANK = re.compile(r"\n[ \t>]*\n")
-_MAIL = re.compile(r"(?<![\w.+/-])[\w.+-]{1,64}@([\w-]+(?:\.[\w-]+)+)")
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|。")
 _URL = re.compile(r"\w+://\S+|[\w.+-]+@[\w.-]+")
 _OTHER_LANGUAGES: Final = ("conceals_abroad", "obeys_abroad", "runs_abroad")
+_LINKS: Final = frozenset(("program_link", "bundle_link", "url_slot", "url_takes_text"))
+"""What they say is about one link: others in the paragraph do not count."""
+_ABOUT_PARAGRAPH: Final = frozenset(("explains", "manual"))
+"""What a paragraph is about; what makes a theft harmless has to be said of the theft."""
 _ENGLISH: Final = (" the ", " and ", " to ", " of ", " is ", " for ", " with ", " your ")
 _MIN_ENGLISH: Final = 4
+_DESCRIBED: Final = ("tools", "inputschema", "mcpservers", "command", "parameters")
+"""Keys beside descriptions that a model reads."""
 _MAX_JOINED: Final = 8_000
 _MAX_PART: Final = 2_000
 _MAX_FRAGMENT: Final = 300
+_MAX_FACT: Final = 300
+"""About how long a statement is."""
 _MAX_PLACES: Final = 8
 """How often one paragraph may state one fact."""
 
@@ -42,15 +53,58 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
     exhausted: list[str] = []
     if source.content.kind != "markdown" and not _describes_tools(source):
         return ScanResult(hits, exhausted)
-    has_hosts = "://" in source.text or "@" in source.text
-    paragraphs = _Paragraphs(source)
-    for combination in load_combinations():
-        if (has_hosts or not combination.foreign) and all(map(paragraphs.words, combination.parts)):
-            for paragraph in paragraphs.with_words(combination.parts[0]):
-                hits += _check(source, combination, paragraph)
-    if paragraphs.exhausted:
-        exhausted += sorted({combination.rule for combination in load_combinations()})
+    examined = 0
+    for begin, end in _paragraph_bounds(source.text):
+        lower = source.lower[begin:end]
+        cores = find_cores(lower, short=source.words.short_cores)
+        facts = _possible_facts(cores)
+        # Without an address no host can be foreign.
+        combinations = _combinations_by_parts("://" in lower or "@" in lower) if len(facts) > 0 else []
+        possible = [one for parts, one in combinations if parts <= facts]
+        if not possible:
+            continue
+        examined += end - begin + 64
+        if examined > 4 * MAX_EXAMINED:
+            exhausted += sorted({combination.rule for combination in load_combinations()})
+            break
+        paragraph = _Paragraph(source.plain[begin:end], begin, cores)
+        for combination in possible:
+            hits += _check(source, combination, paragraph)
     return ScanResult(hits, exhausted)
+
+
+def _paragraph_bounds(text: str) -> Iterator[tuple[int, int]]:
+    """The parts between blank lines; long ones as windows, each half of which is part of the next."""
+    begin = 0
+    for blank in itertools.chain(_BLANK.finditer(text), (None,)):
+        end = blank.start() if blank else len(text)
+        while end - begin > 2 * MAX_WINDOW:
+            yield begin, begin + 2 * MAX_WINDOW
+            begin += MAX_WINDOW
+        if end > begin:
+            yield begin, end
+        begin = blank.end() if blank else end
+
+
+@functools.cache
+def _combinations_by_parts(with_foreign: bool) -> list[tuple[frozenset[str], RuleCombination]]:
+    return [(frozenset(one.parts), one) for one in load_combinations() if with_foreign or not one.foreign]
+
+
+def _group_facts() -> dict[str, frozenset[str]]:
+    """For each core of a word, the facts that may be stated where it occurs."""
+    names: dict[str, set[str]] = {}
+    for fact in load_facts().values():
+        for core in fact.lines_by_core:
+            names.setdefault(core, set()).add(fact.name)
+    return {core: frozenset(facts) for core, facts in names.items()}
+
+
+_FACTS_BY_CORE: Final = _group_facts()
+
+
+def _possible_facts(cores: set[str]) -> set[str]:
+    return {name for core in cores & _FACTS_BY_CORE.keys() for name in _FACTS_BY_CORE[core]}
 
 
 def _describes_tools(source: AuditedText) -> bool:
@@ -58,80 +112,65 @@ def _describes_tools(source: AuditedText) -> bool:
     if len(source.text) > MAX_EXAMINED:
         return False
     if source.content.kind == "config":
-        return source.has('"description"') and (source.has('"tools"') or source.has('"inputschema"'))
+        return source.has('"description"') and any(source.has(f'"{key}"') for key in _DESCRIBED)
     return source.has("mcp") and source.has(".tool(")
 
 
 class _Paragraph:
     """Text between blank lines, and where it states which facts: several combinations ask for the same ones."""
 
-    __slots__ = ("_is_foreign", "_lower", "_places", "begin", "end", "text")
+    __slots__ = ("_cores", "_is_foreign", "_lower", "_places", "begin", "end", "text")
 
-    def __init__(self, text: str, begin: int = 0) -> None:
-        # Line breaks and emphasis do not end a sentence; offsets stay the same.
-        self.text = text.replace("\n", " ").replace("**", "  ")
+    def __init__(self, text: str, begin: int = 0, cores: set[str] | None = None) -> None:
+        # Bullets end a sentence, line breaks and emphasis do not; offsets stay the same.
+        self.text = _BULLET.sub(_end_sentence, text).replace("\n", " ").replace("**", "  ")
         self.begin = begin
         self.end = begin + len(text)
         self._lower = " ".join(self.text.lower().split())
-        self._places: dict[str, list[int]] = {name: [] for name in _OTHER_LANGUAGES} if _is_english(self.text) else {}
+        self._cores = find_cores(self._lower) if cores is None else cores
+        self._places: dict[str, list[int]] = {}
         self._is_foreign: bool | None = None
 
     @property
     def is_foreign(self) -> bool:
         """Whether it names a host or an address that is neither local nor well known."""
         if self._is_foreign is None:
-            self._is_foreign = ("://" in self.text and bool(foreign_hosts(self.text))) or _mails_abroad(self.text)
+            self._is_foreign = _names_stranger(self.text)
         return self._is_foreign
+
+    def is_foreign_near(self, at: int, near: int) -> bool:
+        """The same within a distance; a long list names hosts that have nothing to do with most of its items."""
+        low, high = max(0, at - near), at + near + _MAX_FACT
+        if low == 0 and high >= len(self.text):
+            return self.is_foreign
+        return _names_stranger(self.text[low:high])
+
+    def links_abroad(self, at: int) -> bool:
+        """Whether the next link, if there is one, is to such a host."""
+        hosts = find_hosts(self.text[at : at + _MAX_FACT])
+        return not hosts or not is_ordinary_host(hosts[0])
+
+    def sentences(self, first: int, last: int) -> str:
+        """The sentences from one place to another."""
+        end = _SENTENCE_END.search(self.text, last)
+        return self.text[self.sentence_start(first) : end.end() if end else len(self.text)]
+
+    def sentence_start(self, place: int) -> int:
+        start = max((end.end() for end in _SENTENCE_END.finditer(self.text, 0, place)), default=0)
+        return place - len(self.text[start:place].lstrip())
 
     def places(self, name: str) -> list[int]:
         """Where it states a fact; the first ones."""
         known = self._places.get(name)
         if known is None:
-            known = self._places[name] = load_facts()[name].find(self.text, self._lower, _MAX_PLACES)
+            is_abroad = name in _OTHER_LANGUAGES and _is_english(self.text)
+            known = [] if is_abroad else load_facts()[name].find(self.text, self._lower, self._cores, _MAX_PLACES)
+            self._places[name] = known
         return known
 
 
-class _Paragraphs:
-    """The paragraphs of a text, made as they are asked for."""
-
-    __slots__ = ("_by_anchor", "_by_begin", "_examined", "_words", "exhausted", "source")
-
-    def __init__(self, source: AuditedText) -> None:
-        self.source = source
-        self.exhausted = False
-        self._by_begin: dict[int, _Paragraph] = {}
-        self._by_anchor: dict[str, list[_Paragraph]] = {}
-        self._examined = 0
-        self._words: dict[str, list[str]] = {}
-
-    def words(self, name: str) -> list[str]:
-        """Those of the words of a fact that the text contains."""
-        known = self._words.get(name)
-        if known is None:
-            known = self._words[name] = words_in(self.source, load_facts()[name].words)
-        return known
-
-    def with_words(self, name: str) -> list[_Paragraph]:
-        """Those that contain one of the words of a fact."""
-        known = self._by_anchor.get(name)
-        if known is not None:
-            return known
-        found: list[_Paragraph] = []
-        after = -1
-        for offset in occurrences(self.source.lower, self.words(name)):
-            if offset < after:
-                continue
-            begin, after = _paragraph(self.source.text, offset)
-            paragraph = self._by_begin.get(begin)
-            if paragraph is None or paragraph.end != after:
-                self._examined += after - begin + 64
-                if self._examined > 4 * MAX_EXAMINED:
-                    self.exhausted = True
-                    break
-                paragraph = self._by_begin[begin] = _Paragraph(self.source.plain[begin:after], begin)
-            found.append(paragraph)
-        self._by_anchor[name] = found
-        return found
+def _end_sentence(bullet: "re.Match[str]") -> str:
+    return "." + " " * (len(bullet[0]) - 1)
 
 
 def _is_english(text: str) -> bool:
@@ -146,10 +185,11 @@ def _check(source: AuditedText, combination: RuleCombination, paragraph: _Paragr
     start += paragraph.begin
     role, language = source.role_at(start)
     if role == "inline":
-        start = source.line_text_at(start)[0]  # a path in a code span is not a quotation
+        # A path in a code span is not a quotation.
+        start = max(source.line_text_at(start)[0], paragraph.begin + paragraph.sentence_start(start - paragraph.begin))
     is_step = role != ("frontmatter" if combination.rule == "download-and-run" else "table")
     is_description = source.content.kind != "markdown"
-    if not (is_description or is_instruction_role(role, language)) or not is_step or role == "script-comment":
+    if not is_description and (role == "script-comment" or not is_step or not is_instruction_role(role, language)):
         return []
     return [
         RuleHit(
@@ -163,16 +203,6 @@ def _check(source: AuditedText, combination: RuleCombination, paragraph: _Paragr
     ]
 
 
-def _paragraph(text: str, offset: int) -> tuple[int, int]:
-    """The lines up to the blank lines around an offset, at most MAX_WINDOW characters on either side."""
-    low, high = max(0, offset - MAX_WINDOW), min(len(text), offset + MAX_WINDOW)
-    begin = low
-    for blank in _BLANK.finditer(text, low, offset):
-        begin = blank.end()
-    blank = _BLANK.search(text, offset, high)
-    return begin, blank.start() if blank else high
-
-
 def _matches(combination: RuleCombination, paragraph: _Paragraph) -> int | None:
     """Where the first part is; None if a part is missing or too far away."""
     near = combination.near
@@ -180,21 +210,37 @@ def _matches(combination: RuleCombination, paragraph: _Paragraph) -> int | None:
         return None
     found: list[list[int]] = []
     for name in combination.parts:
-        found.append(paragraph.places(name))
-        if not found[-1]:
+        places = paragraph.places(name)
+        if combination.foreign and name in _LINKS:
+            places = [at for at in places if paragraph.links_abroad(at)]
+        if not places:
             return None
+        found.append(places)
     first, *others = found
-    start = next((at for at in first if all(any(abs(at - to) <= near for to in other) for other in others)), None)
-    if start is not None and combination.without:
-        # `https://login.invalid` does not authenticate.
-        words = _URL.sub(" ", paragraph.text)
-        if any(load_facts()[name].regex.search(words) for name in combination.without):
-            return None
-    return start
+    for at in first:
+        closest = [min(other, key=lambda to: abs(at - to)) for other in others]
+        if any(abs(at - to) > near for to in closest):
+            continue
+        if combination.foreign and not paragraph.is_foreign_near(at, near):
+            continue
+        if not _is_excused(combination, paragraph, (at, *closest)):
+            return at
+    return None
 
 
-def _mails_abroad(text: str) -> bool:
-    return "@" in text and any(not is_ordinary_host(match[1].lower()) for match in _MAIL.finditer(text))
+def _is_excused(combination: RuleCombination, paragraph: _Paragraph, places: tuple[int, ...]) -> bool:
+    """Whether the sentences that state the facts also state what makes them harmless. Others prove nothing."""
+    for name in combination.without:
+        text = paragraph.text if name in _ABOUT_PARAGRAPH else paragraph.sentences(min(places), max(places))
+        if load_facts()[name].regex.search(_URL.sub(" ", text)):  # `https://login.invalid` does not authenticate
+            return True
+    return False
+
+
+def _names_stranger(text: str) -> bool:
+    return ("://" in text and bool(foreign_hosts(text))) or (
+        "@" in text and any(not is_ordinary_host(match[1].lower()) for match in MAIL_ADDRESS.finditer(text))
+    )
 
 
 def find_split_instructions(sources: list[tuple[FileContent, str]]) -> list[tuple[str, RuleHit, str]]:

@@ -15,8 +15,10 @@ from kitbag.audit.regions import AuditedText
 _MAX_JOINS: Final = 500
 _MAX_TEXT: Final = 200_000
 _DANGEROUS = load_expression("joined_strings.dangerous")
-_STRING: Final = r"""(?:"[^"\\\n]{0,80}"|'[^'\\\n]{0,80}')"""
+_ESCAPE: Final = r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"
+_STRING: Final = rf"""(?:"(?:[^"\\\n]|{_ESCAPE}){{0,80}}"|'(?:[^'\\\n]|{_ESCAPE}){{0,80}}')"""
 _FRAGMENT = re.compile(_STRING)
+_ESCAPED = re.compile(_ESCAPE)
 _ADDED = re.compile(rf"{_STRING}(?:\s{{0,4}}\+\s{{0,4}}{_STRING})++")
 _LISTED = re.compile(rf"\[\s*{_STRING}(?:\s*,\s*{_STRING})++\s*,?\s*\]")
 _CODES = re.compile(r"[\[(]\s*(\d{2,3}(?:\s*,\s*\d{2,3}){3,400}+)\s*,?\s*[\])]")
@@ -56,6 +58,10 @@ def find_joined_code(source: AuditedText) -> ScanResult:
 
 def _all_joined(source: AuditedText) -> Iterator[_Joined]:
     text = source.text
+    if "\\x" in text or "\\u" in text:
+        for match in _FRAGMENT.finditer(text):
+            if _ESCAPED.search(match[0]):
+                yield _Joined(match.start(), match.end(), [match[0]], _unescape(match[0][1:-1]))
     if "+" in text:
         for match in _ADDED.finditer(text):
             yield _from_strings(match.start(), match.end(), match[0])
@@ -82,7 +88,11 @@ def _all_joined(source: AuditedText) -> Iterator[_Joined]:
 
 def _from_strings(start: int, end: int, code: str) -> _Joined:
     fragments = [fragment[1:-1] for fragment in _FRAGMENT.findall(code)]
-    return _Joined(start, end, fragments, "".join(fragments))
+    return _Joined(start, end, fragments, _unescape("".join(fragments)))
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda escape: chr(int(escape[0][2:], 16)), text)
 
 
 def _from_variables(text: str) -> Iterator[_Joined]:

@@ -17,6 +17,8 @@ _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 
 def find_imitated_packages(source: AuditedText) -> list[RuleHit]:
     hits: list[RuleHit] = []
+    lines: dict[int, int] = {}
+    """How many imitations a line installs; one may be a slip of the pen."""
     for start, end, tool, name in find_installed_packages(source):
         package = name.rstrip(".")
         if tool.split()[0] in ("go", "cargo", "gem") or not package.replace("-", "").replace(".", "").isalnum():
@@ -24,7 +26,19 @@ def find_imitated_packages(source: AuditedText) -> list[RuleHit]:
         popular = _imitated("python" if "pip" in tool or tool.startswith("uv") else "node", package.lower())
         if popular:
             note = f"{package} looks like {popular}"
-            hits.append(RuleHit(rule="look-alike-package", start=start, end=end, note=note))
+            line = source.line_at(start)
+            lines[line] = lines.get(line, 0) + 1
+            severity = "high" if lines[line] > 1 else None
+            hits.append(
+                RuleHit(
+                    rule="look-alike-package",
+                    start=start,
+                    end=end,
+                    severity=severity,
+                    note=note,
+                    is_final=bool(severity),
+                )
+            )
     return hits
 
 

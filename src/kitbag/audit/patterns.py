@@ -6,7 +6,6 @@ amount of text and reports if it reached the limit. Used by examine_item; uses r
 
 import functools
 import re
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -23,7 +22,7 @@ MAX_EXAMINED: Final = 60_000
 MAX_WINDOW: Final = 2000
 _CONTINUED = re.compile(r"(?:\\|\||&&)[ \t]*\n")
 _DISGUISE = re.compile(r"''|\"\"|\\(?=[a-z])|\$\{IFS\}|\$IFS(?![A-Z_])|\$@|(?<=[a-z])\$\{[A-Za-z_]\w?\}(?=[a-z])")
-_QUOTE_MARK = re.compile(r"\n[ \t]*(?:>[ \t]?|[#*/-]{1,2}[ \t])?")
+_QUOTE_MARK = re.compile(r"\n[ \t]*(?:>[ \t]?|[#/]{1,2}[ \t]|(?P<bullet>[*-]{1,2}[ \t]))?")
 _TEXT_CODE: Final[frozenset[str]] = frozenset(("", "text", "txt", "md", "markdown", "prompt", "xml", "plaintext"))
 
 
@@ -71,10 +70,9 @@ def _search_pattern(source: AuditedText, pattern: RulePattern, words: list[str],
     """False if there was too much to examine."""
     examined = 0
     is_prose = pattern.where in ("text", "prose")
-    after = -1
-    for offset in occurrences(source.lower, words):
-        if offset < after:
-            continue
+    offset = -1
+    after = 0
+    while (offset := find_any(source.lower, words, max(after, offset + 1))) >= 0:
         begin, window = text_window(source, offset) if is_prose else command_window(source, offset)
         after = begin + len(window)
         examined += len(window) + 64
@@ -104,16 +102,12 @@ def _search_pattern(source: AuditedText, pattern: RulePattern, words: list[str],
     return True
 
 
-def occurrences(text: str, words: list[str]) -> Iterator[int]:
-    """Offsets of any of the words, from left to right."""
+def find_any(text: str, words: list[str], start: int) -> int:
+    """The offset of the next of the words; -1 if there is none."""
     if len(words) == 1:
-        word, at = words[0], text.find(words[0])
-        while at >= 0:
-            yield at
-            at = text.find(word, at + len(word))
-        return
-    for match in _either(tuple(words)).finditer(text):
-        yield match.start()
+        return text.find(words[0], start)
+    match = _either(tuple(words)).search(text, start)
+    return match.start() if match else -1
 
 
 @functools.lru_cache(maxsize=4096)
@@ -138,10 +132,8 @@ class LineMatches:
         """In order."""
         self.exhausted = False
         present = words_in(source, words)
-        examined, after = 0, -1
-        for offset in occurrences(source.lower, present) if present else ():
-            if offset < after:
-                continue
+        examined, after, offset = 0, 0, -1
+        while present and (offset := find_any(source.lower, present, max(after, offset + 1))) >= 0:
             begin, row = source.line_text_at(offset)
             after = begin + len(row)
             examined += len(row) + 64
@@ -212,7 +204,7 @@ def text_window(source: AuditedText, offset: int) -> tuple[int, str]:
     newline = text.find("\n", end + 1, end + 400)
     end = newline if newline >= 0 else min(len(text), end + 400)
     window = text[begin : min(end, begin + 2 * MAX_WINDOW)]
-    window = _QUOTE_MARK.sub(lambda match: " " * len(match[0]), window)
+    window = _QUOTE_MARK.sub(lambda match: ("\n" if match["bullet"] else " ").ljust(len(match[0])), window)
     return begin, window.replace("**", "  ").replace("__", "  ")
 
 

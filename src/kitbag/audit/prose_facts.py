@@ -4,28 +4,42 @@ Used by instructions, which finds the combinations of rules.toml.
 """
 
 import functools
-import importlib
 import itertools
 import re
 import tomllib
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-_parser: Any = importlib.import_module("re._parser")
-sre: Any = importlib.import_module("re._constants")
-"""Every supported Python has them; they tell which letters an expression needs."""
+from kitbag.audit.expressions import load_words
+from kitbag.audit.word_index import index_words, word_core
+
 _SHORTHANDS: Final = {
-    "NOT": r"(?:do not|\w+n[’']t|dont|never|must not|should not|need not|avoid|refrain from)",
+    "NOT": (
+        r"(?:(?<!\bwe\s)(?<!\bthey\s)(?<!\bI\s)(?<!\busers\s)"
+        r"(?:(?:do|must|should|need|shall) ?n[’']?[o’']?t|never|avoid|refrain from))"
+    ),
     "USER": (
         r"(?:users?|human|operator|owner|developer|person|customer|colleague|reviewer|employees|anyone|anybody|them)"
     ),
     "…": r"(?:(?:[^.!?。]|[.!?](?=\S)){0,80}?)",
 }
 _MIN_WORD: Final = 2
-_SPACE: Final = list(_parser.parse(r"\s"))
 _SPACED: Final = "\u0530"
+_TOKEN: Final = re.compile(
+    r"""(?P<look>\(\?<?[=!])|(?P<open>\((?:\?[a-z-]*:)?)|(?P<close>\))|(?P<or>\|)|(?P<edge>\\[bB]|[$^])|(?P<space>\\s)
+    |\\x(?P<code>[0-9a-f]{2})|(?P<any>\\[wWdDS]|\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\\?(?P<letter>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_REPEAT: Final = re.compile(r"(?:(?P<optional>[?*]|\{0?,\d*\})|\+|\{\d+(?:,\d*)?\})[?+]?")
+
+
+class FactLine(NamedTuple):
+    words: tuple[str, ...]
+    """A text that matches contains one of these, and one of `others` if there are any."""
+    others: tuple[str, ...]
+    regex: "re.Pattern[str]"
 
 
 class ProseFact(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,39 +47,77 @@ class ProseFact(msgspec.Struct, frozen=True, kw_only=True):
     regex: "re.Pattern[str]"
     words: tuple[str, ...]
     """Lower case; every text that states the fact contains one of them."""
-    lines: tuple[tuple[tuple[str, ...], "re.Pattern[str]"], ...]
+    lines: tuple["FactLine", ...]
     """Each way to say it, with words of its own: most texts contain those of few."""
+    lines_by_core: dict[str, tuple[int, ...]]
+    """For each core of a word, which of them a text with it may contain."""
 
-    def find(self, text: str, lower: str, limit: int) -> list[int]:
-        """Where a text states it: the first places of each way to say it."""
+    def find(self, text: str, lower: str, cores: set[str], limit: int) -> list[int]:
+        """Where a text with these cores states it: the first places of each way to say it."""
         places: list[int] = []
-        for words, regex in self.lines:
-            for word in words:
-                if word in lower:
-                    places += [match.start() for match in itertools.islice(regex.finditer(text), limit)]
-                    break
+        by_core = self.lines_by_core
+        for at in {line for core in cores & by_core.keys() for line in by_core[core]}:
+            line = self.lines[at]
+            if _has_any(lower, line.words) and (not line.others or _has_any(lower, line.others)):
+                places += [match.start() for match in itertools.islice(line.regex.finditer(text), limit)]
         return sorted(places)
+
+
+def _has_any(lower: str, words: tuple[str, ...]) -> bool:
+    for word in words:  # noqa: SIM110 (a generator costs more than the search)
+        if word in lower:
+            return True
+    return False
 
 
 @functools.cache
 def load_facts() -> dict[str, ProseFact]:
     document = tomllib.loads(files("kitbag.audit").joinpath("prose_facts.toml").read_text("utf-8"))
-    return {name: _compile(name, entry["any"]) for name, entry in document.items()}
+    return {name: _compile(name, _lines(document, name)) for name in document}
+
+
+def _lines(document: dict[str, dict[str, list[str]]], name: str) -> list[str]:
+    """The ways to say it, and those of the facts that it includes."""
+    entry = document[name]
+    included = [line for other in entry.get("includes", []) for line in _lines(document, other)]
+    return included + entry["any"] + (_secret_places() if name == "key_file" else [])
+
+
+def _secret_places() -> list[str]:
+    """Paths and commands that code reads secrets with; names of products are ordinary in prose."""
+    paths = [path for path in load_words("secret_places.paths") if path.startswith(".") or "/" in path]
+    either = [
+        "|".join(re.escape(place).replace("\\ ", " ") for place in places)
+        for places in (paths, load_words("secret_places.commands"))
+    ]
+    return [rf"(?<![\w.])(?:{either[0]})(?![\w-])", rf"\b(?:{either[1]})"]
 
 
 def _compile(name: str, lines: list[str]) -> ProseFact:
     patterns = [to_regex(line) for line in lines]
-    ways = tuple((required_words(pattern), re.compile(pattern, re.IGNORECASE)) for pattern in patterns)
+    ways = tuple(FactLine(*required_words(pattern), re.compile(pattern, re.IGNORECASE)) for pattern in patterns)
     # In a text, a line may end between two words.
-    words = {max(word.split(), key=len) for needed, _ in ways for word in needed}
+    words = {max(word.split(), key=len) for way in ways for word in way.words}
     shortest = {word for word in words if not any(other != word and other in word for other in words)}
     regex = re.compile("|".join(patterns), re.IGNORECASE)
-    return ProseFact(name=name, regex=regex, words=tuple(sorted(shortest)), lines=ways)
+    index_words(tuple(sorted(shortest)))  # texts are read later
+    by_core: dict[str, list[int]] = {}
+    for at, way in enumerate(ways):
+        parts = [max(word.split(), key=len) for word in way.words]
+        for core in {word_core(word) for word in shortest if any(word in part for part in parts)}:
+            by_core.setdefault(core, []).append(at)
+    return ProseFact(
+        name=name,
+        regex=regex,
+        words=tuple(sorted(shortest)),
+        lines=ways,
+        lines_by_core={core: tuple(lines) for core, lines in by_core.items()},
+    )
 
 
 def to_regex(line: str) -> str:
     # Words beside a gap end there: `to` is not the start of `tool`.
-    pattern = re.sub(r"(?<=[a-z)]) …", r"\\b …", line)
+    pattern = re.sub(r"(?<=[a-z)?]) …", r"\\b …", line)
     pattern = re.sub(r"… (?=(?:\((?:\?:)?)?[a-z])", r"… \\b", pattern)
     pattern = re.sub(r" ?… ?", "…", pattern)
     for shorthand, meaning in _SHORTHANDS.items():
@@ -73,52 +125,93 @@ def to_regex(line: str) -> str:
     pattern = re.sub(r" (?![?*+{])", r"\\s+", pattern.replace(" ?", r"\s*"))
     # Languages from Armenian on write words together, or end them otherwise.
     start = r"\b" if re.match(r"(?:\((?:\?[:i-]+)?)?[\w]", line) and line.lstrip("(?:i-")[0] < _SPACED else ""
-    end = r"\b" if re.search(r"\w\)?$|\ws\?$", line) and line.rstrip(")?")[-1] < _SPACED else ""
+    end = r"\b" if (last := re.search(r"(\w)\)?(?:s\?)?$", line)) and last[1] < _SPACED else ""
     return f"(?:{start}(?:{pattern}){end})"
 
 
-def required_words(pattern: str) -> tuple[str, ...]:
-    """Texts that match contain one of these; the choice that tells them apart best."""
-    words = _required(_parser.parse(pattern, re.IGNORECASE))
-    if not words or _worth(words) < _MIN_WORD:
+class _Choice(NamedTuple):
+    """Alternatives in an expression: the parts of each. A part is a letter, alternatives, or None for anything."""
+
+    branches: "list[list[str | _Choice | None]]"
+
+
+_Parts = list[str | _Choice | None]
+
+
+def required_words(pattern: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Texts that match contain one of the first and one of the second, which may be empty; those that tell most."""
+    best = _best_choices([_parse(pattern, 0)[0]])
+    words, *others = [choice for choice in best if _worth(choice) >= _MIN_WORD] or [()]
+    if not words:
         raise ValueError(f"no word tells texts apart that match {pattern!r}")
-    return words
+    apart = (choice for choice in others if not any(a in b or b in a for a in choice for b in words))
+    return words, next(apart, ())
 
 
-def _required(items: Any) -> tuple[str, ...]:
-    """The best choice of words in a parsed expression; a blank in a word stands for white space."""
+def _parse(pattern: str, at: int) -> tuple[_Choice, int]:
+    """Reads alternatives up to the parenthesis that closes them; letters are lower case, white space is a blank."""
+    branches: list[_Parts] = [[]]
+    while at < len(pattern):
+        token = _TOKEN.match(pattern, at)
+        if token is None:
+            raise ValueError(f"unreadable expression {pattern[at:]!r}")
+        at, kind = token.end(), token.lastgroup
+        if kind == "close":
+            break
+        part: str | _Choice | None = None
+        if kind in ("open", "look"):
+            part, at = _parse(pattern, at)
+        elif kind == "or":
+            branches.append([])
+        elif kind == "letter":
+            part = token["letter"].lower()
+        elif kind == "code":
+            part = chr(int(token["code"], 16))
+        elif kind == "space":
+            part = " "
+        repeat = _REPEAT.match(pattern, at)
+        at = repeat.end() if repeat else at
+        if kind in ("or", "edge", "look"):
+            continue  # they match no letter
+        is_certain = repeat is None or (not repeat["optional"] and (isinstance(part, _Choice) or part == " "))
+        branches[-1] += [part] if is_certain else [part, None] if repeat and not repeat["optional"] else [None]
+    return _Choice(branches), at
+
+
+def _best_choices(parts: _Parts) -> list[tuple[str, ...]]:
+    """All choices of words, the best first; a blank in a word stands for white space."""
     choices: list[tuple[str, ...]] = []
     run = ""
-    for kind, value in items:
-        if kind is sre.LITERAL:
-            run += chr(value).lower()
-        elif kind is sre.MAX_REPEAT and value[0] == 1 and list(value[2]) == _SPACE:
-            run += " "
-        else:
-            choices += [(run.strip(" "),), tuple((run + start).strip(" ") for start in _starts([(kind, value)]))]
-            run = ""
-            if kind is sre.SUBPATTERN:
-                choices.append(_required(value[-1]))
-            elif kind is sre.BRANCH:
-                branches = [_required(branch) for branch in value[1]]
-                choices.append(tuple(word for branch in branches for word in branch) if all(branches) else ())
-            elif kind in (sre.MAX_REPEAT, sre.MIN_REPEAT) and value[0] > 0:
-                choices.append(_required(value[2]))
+    for part in parts:
+        if isinstance(part, str):
+            run += part
+            continue
+        choices.append((run.strip(" "),))
+        if part is not None:
+            choices.append(tuple((run + start).strip(" ") for start in _starts(part)))
+            branches = [_best_choices(branch) for branch in part.branches]
+            if len(branches) == 1:
+                choices += branches[0]
+            elif all(branches):
+                choices.append(tuple(word for best, *_ in branches for word in best))
+        run = ""
     choices.append((run.strip(" "),))
-    return max((choice for choice in choices if choice and all(choice)), key=_worth, default=())
+    return sorted((choice for choice in choices if choice and all(choice)), key=_worth, reverse=True)
 
 
-def _starts(items: Any) -> tuple[str, ...]:
-    """The letters that a parsed expression can start with; empty if it can start with anything."""
-    starts: tuple[str, ...] = ("",)
-    for kind, value in items:
-        if kind is sre.LITERAL:
-            starts = tuple(start + chr(value).lower() for start in starts)
-        elif kind is sre.SUBPATTERN or kind is sre.BRANCH:
-            inner = _starts(value[-1]) if kind is sre.SUBPATTERN else tuple(s for b in value[1] for s in _starts(b))
-            return tuple(start + more for start in starts for more in inner)
-        else:
+def _starts(choice: _Choice) -> list[str]:
+    """The letters that alternatives can start with; empty for one that can start with anything."""
+    starts: list[str] = []
+    for branch in choice.branches:
+        known = [""]
+        for part in branch:
+            if isinstance(part, str):
+                known = [start + part for start in known]
+                continue
+            if part is not None:
+                known = [start + more for start in known for more in _starts(part)]
             break
+        starts += known
     return starts
 
 

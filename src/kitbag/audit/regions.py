@@ -53,7 +53,9 @@ MIXED_WORD = re.compile(
 _LOOK_ALIKES: Final = str.maketrans({letter: confusable_skeleton(letter) for letter in _CYRILLIC})
 _CYRILLIC_LETTER = re.compile(f"[{_CYRILLIC}]")
 _TICKS = re.compile(r"`+")
-_COMMENT_LINE = re.compile(r"[ \t]*(?:#(?!!)|//|--(?!\S)|/?\*|;|<!--|::|@?rem\b|\"\"\"|''')", re.IGNORECASE)
+_COMMENT_LINE = re.compile(
+    r"[ \t]*(?:#(?!!)|//(?!go:generate)|--(?!\S)|/?\*|;|<!--|::(?!\w)|@?rem\b|\"\"\"|''')", re.IGNORECASE
+)
 MAX_TOKENS: Final = 2000
 _MAX_HEADINGS: Final = 20_000
 _LINE_LIMIT: Final = 2000

@@ -82,9 +82,15 @@ _NEGATED = re.compile(
     r"\b(?:never|not|don'?t|don’t|cannot|can'?t|mustn'?t|shouldn'?t|refuse\w*|rather than|instead of)\b[^.!?]*$",
     re.IGNORECASE,
 )
+_DESCRIBED = re.compile(
+    r"\b(?:instructions?|prompts?|attempts?|texts?|contents?|comments?|messages?|requests?|phrases?|patterns?|anything|skills?|files?|attacks?|pages?|lines?)"
+    r"\s+(?:that|which|to|like|such\s+as|(?:asking|telling|instructing|trying|designed)\s+(?:\w+\s+){0,3}?to)\s+$",
+    re.IGNORECASE,
+)
+"""`Instructions that override …`: the text speaks of instructions, it gives none."""
 _STARTS_NEGATED = re.compile(r"do\s+not|don|never|must|avoid|refrain|no\s", re.IGNORECASE)
 _RUNS_ITSELF = re.compile(
-    r"\b(?:exec|eval)\s*\(|new\s+Function|\batob\(|vm\.run|\bfork\(|dup2|pty\.spawn|rmtree|b64decode|_0x"
+    r"\b(?:exec|eval)\s*\(|new\s+Function|\batob\(|vm\.run|\bfork\(|dup2|pty\.spawn|rmtree|b64decode|_0x|\b(?:source|include|dofile)\s*\("
 )
 _DATA_FORMATS: Final = frozenset(load_words("severity.data_formats"))
 _LISTED_AS_BAD = re.compile(
@@ -93,7 +99,10 @@ _LISTED_AS_BAD = re.compile(
     re.IGNORECASE,
 )
 _DENIED = re.compile(r"[\"'](?:deny|denied|blocked|forbidden)\w*[\"']\s*:\s*\[[^\]]*$", re.IGNORECASE)
-_PLACEHOLDER_URL = re.compile(r"https?://(?:[<{\[$]|(?:your|my)[-_.]?\w|[\w.-]*\byour[-_]?\w)", re.IGNORECASE)
+_PLACEHOLDER_URL = re.compile(
+    r"(?:https?://|\bcurl\s+)(?:[<{\[$]|(?:some|mystery|random|unknown|untrusted|sketchy|malicious)[-.]?\w*\.\w|(?:your|my)[-_.]?\w|[\w.-]*\byour[-_]?\w)",
+    re.IGNORECASE,
+)
 
 
 class RatedFinding(NamedTuple):
@@ -155,7 +164,11 @@ _ATTACK_RANGE: Final = 400
 
 def _is_attack(source: AuditedText, hit: RuleHit) -> bool:
     """Whether what is written, set or contacted there acts against the user."""
-    return _ATTACKS.search(source.text[max(0, hit.start - 250) : hit.end + _ATTACK_RANGE]) is not None
+    if hit.rule == "safety-off":
+        nearby = command_window(source, hit.start)[1]  # what else a program does is not done by that agent
+    else:
+        nearby = source.text[max(0, hit.start - 250) : hit.end + _ATTACK_RANGE]
+    return any(not names_only_known_hosts(found[0]) for found in _ATTACKS.finditer(nearby))
 
 
 _Mitigation = tuple[Severity, str] | Literal["", "none"]
@@ -167,6 +180,8 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
     if hit.rule in TEXT_RULES:
         if not _STARTS_NEGATED.match(source.text, hit.start) and _NEGATED.search(_same_clause(source, hit.start)):
             return ("low", "described as harmful") if hit.rule == "instruction-override" else "none"
+        if _DESCRIBED.search(_same_clause(source, hit.start)):
+            return "medium", "speaks of instructions"
         if context.role == "script-comment":
             return "medium", "in a script comment"
         if context.role not in ("comment", "config") and (_is_quoted(line[:column]) or context.role == "code"):
@@ -184,9 +199,13 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
     ):
         return "medium", "placeholder host"
     if hit.rule == "safety-off" and context.role in ("inline", "prose", "table", "frontmatter"):
-        return ("medium" if instructs_to_act(context) else "low"), "mentioned"
+        if instructs_to_act(context):
+            return "" if hit.is_compound or _is_attack(source, hit) else ("medium", "mentioned")
+        return "low", "mentioned"
     if hit.rule == "destructive-command" and context.role in ("inline", "prose", "table") and not hit.is_compound:
         return "medium", ALONE
+    if hit.rule == "miner" and context.role in ("inline", "prose", "table") and not instructs_to_act(context):
+        return "medium", "mentioned"
     if hit.rule == "agent-config-write" and context.role == "frontmatter":
         return "medium", "described"
     if hit.rule in _SHELL_RULES and _is_listed_as_bad(source, hit, line[:column]):

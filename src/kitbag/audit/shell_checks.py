@@ -166,10 +166,15 @@ _OUTPUT = re.compile(
     r"|>\s*[\"']?(?P<redirect>[^\s\"';|&>]+)",
     re.IGNORECASE,
 )
+_UNPACKED = re.compile(
+    r"\b(?:curl|wget)\s[^\n|]{0,200}https?://[^\n|]{0,200}\|\s*(?:sudo\s+)?tar\s[^\n]{0,60}?"
+    r"(?:-C|--directory)[ =]?[\"']?(?P<folder>[^\s\"';|&]+)"
+)
 _URL_NAME = load_expression("shell_checks.url_name")
 _CHECKED = load_expression("shell_checks.checked")
 _LOOKAHEAD = 1500
 _LONG_LINE: Final = 1000
+_LONG_PROGRAM: Final = 40_000
 _SAVE_WORDS: Final = (
     "curl",
     "wget",
@@ -200,8 +205,17 @@ def find_executed_downloads(source: AuditedText) -> ScanResult:
         if _runs_file(match["file"], source.text[end : end + _LOOKAHEAD]):
             note = f"decoded to {match['file']}, which runs below"
             hits.append(RuleHit(rule="decode-to-shell", start=start, end=end, note=note))
+    for start, end, match in LineMatches(source, _UNPACKED, ("tar",)).found[:_MAX_MATCHES]:
+        if foreign_hosts(match[0]) and _runs_from(match["folder"], source.text[end : end + _LOOKAHEAD]):
+            hits.append(RuleHit(rule="download-and-run", start=start, end=end, severity="high"))
     exhausted = matches.exhausted or decoded.exhausted or len(matches.found) > _MAX_MATCHES
     return ScanResult(hits + _find_program_drops(source), ["download-and-run"] if exhausted else [])
+
+
+def _runs_from(folder: str, after: str) -> bool:
+    """Whether a command starts a file of a directory."""
+    starts = rf"^[ \t]*(?:sudo\s+|exec\s+|nohup\s+)?[\"']?{re.escape(folder)}/"
+    return re.search(starts, after, re.MULTILINE) is not None
 
 
 def _runs_file(name: str, after: str) -> bool:
@@ -209,7 +223,7 @@ def _runs_file(name: str, after: str) -> bool:
     runs = re.compile(
         rf"(?:(?<![\w.-])(?:ba|z|da|k)?sh\s+(?:-\w+\s+)*|\bpython[\d.]*\s+|\bnode\s+|\bjava\s+-jar\s+|(?<!\S)\.\s+|\bsource\s+"
         rf"|\bchmod\s+\S+\s+|\bdpkg\s+-i\s+|\brpm\s+-\w+\s+|\binstaller\s+-pkg\s+|\bos\.system\(\s*|\bsubprocess\.\w+\(\s*\[?\s*"
-        rf"|\bos\.chmod\(\s*|\bstart-process\s+(?:-filepath\s+)?|\binvoke-item\s+|\bmsiexec\b[^\n]{{0,20}}\s|(?:^|\s)[&.]\s+|\bopen\s+(?:-\w\s+)?|\bxdg-open\s+|\bstart\s+|\./)[\"']?(?:[\w.~$/{{}}-]{{0,80}}/)?{base}(?![\w-])|(?:^|[;&|]\s*)(?:sudo\s+)?[\"']?[~/.$][\w.~$/{{}}-]{{0,80}}/{base}(?![\w-])",
+        rf"|\bos\.chmod\(\s*|\bstart-process\s+(?:-filepath\s+)?|\binvoke-item\s+|\bmsiexec\b[^\n]{{0,20}}\s|(?:^|\s)[&.]\s+|\bopen\s+(?:-\w\s+)?|\bxdg-open\s+|\bstart\s+|(?<![\w./])\./)[\"']?(?:[\w.~$/{{}}-]{{0,80}}/)?{base}(?![\w-])|(?:^|[;&|]\s*)(?:sudo\s+)?[\"']?[~/.$][\w.~$/{{}}-]{{0,80}}/{base}(?![\w-])",
         re.MULTILINE | re.IGNORECASE,
     )
     return runs.search(after) is not None
@@ -238,6 +252,11 @@ _DOWNLOAD_WORDS: Final = (
     "iwr ",
     "invoke-webrequest",
     "start-bitstransfer",
+    "curl",
+    "wget",
+    "openstream",
+    "getstore",
+    "copy(",
 )
 _START_WORDS: Final = (
     "os.system",
@@ -253,8 +272,25 @@ _START_WORDS: Final = (
     "invoke-item",
     "kernel.",
     "& $",
+    "command::new",
+    "process",
+    "system",
 )
-_EXECUTABLE_WORDS: Final = ("s_iexec", "s_ixusr", "s_irwxu", "chmod", "mode:", ".exe", ".msi", ".bat", ".cmd", ".scr")
+_EXECUTABLE_WORDS: Final = (
+    "s_iexec",
+    "s_ixusr",
+    "s_irwxu",
+    "chmod",
+    "mode:",
+    "+x",
+    "setexecutable",
+    "perm",
+    ".exe",
+    ".msi",
+    ".bat",
+    ".cmd",
+    ".scr",
+)
 _WRITE_WORDS: Final = ("writefile", "open(", "writestream", "file.write", "path(")
 
 
@@ -280,7 +316,7 @@ def _find_program_drops(source: AuditedText) -> list[RuleHit]:
 def _first_near(source: AuditedText, matches: list[LineMatch], others: list[LineMatch]) -> LineMatch | None:
     """The first match with one of the others close to it; in a large or bundled program most things are unrelated."""
     for one in matches:
-        is_bundled = len(source.line_text_at(one.start)[1]) > _LONG_LINE
+        is_bundled = len(source.text) > _LONG_PROGRAM or len(source.line_text_at(one.start)[1]) > _LONG_LINE
         near = _LOOKAHEAD // 10 if is_bundled else _LOOKAHEAD
         if any(abs(one.start - other.start) <= near for other in others):
             return one

@@ -19,6 +19,7 @@ from kitbag.library.names import confusable_skeleton
 
 RESERVED_DOMAINS: Final = frozenset(("invalid", "test", "example", "localhost"))
 """For documentation and tests; nobody owns them."""
+MAIL_ADDRESS: Final = re.compile(r"(?<![\w.+/-])[\w.+-]{1,64}@((?:[\w-]+\.)+[a-zA-Z]{2,})\b")
 MAX_URLS: Final = 2000
 _URL = load_expression("urls.url")
 _SCHEME = re.compile(r"\b(?:https?|ftp|wss?|stratum\+tcp|tcp)\Z", re.IGNORECASE)
@@ -26,7 +27,7 @@ _MAX_SCHEME: Final = 12
 _TRAILING = ".,;:!?)*_"
 _PLACEHOLDER = re.compile(r"\.\.\.|…|<|\$|\{|your|xxx|example|placeholder|token", re.IGNORECASE)
 _PLACEHOLDER_HOST = re.compile(
-    r"(?:^|[.-])(?:your|my)[-_]?\w|^(?:domain|host|server|company|mysite|mydomain)\.\w+$|^(?:www\.|api\.)?example\.(?:com|org|net)$|(?:^|[.-])example-\w"
+    r"(?:^|[.-])(?:your|my)[-_]?\w|^(?:domain|host|server|company|mysite|mydomain)\.\w+$|^(?:(?:www|api|app|admin|auth|login|staging|dev|test|docs|blog|shop|mail|log-server|cdn|portal|dashboard)\.)?example\.(?:com|org|net)$|(?:^|[.-])example-\w"
 )
 _WEBHOOK = re.compile(
     r"/api/(?:v\d+/)?webhooks/\d{5,}/[\w-]{8,}|/services/T\w{6,}/B\w{6,}/\w{8,}|/bot\d{6,}:[\w-]{20,}"

@@ -15,6 +15,8 @@ ORDERS = load_expression("warning_context.orders")
 _FORBIDS = load_expression("warning_context.forbids")
 _SPEAKS_OF = load_expression("warning_context.speaks_of")
 _TELLS = load_expression("warning_context.tells")
+_COMMANDS = load_expression("warning_context.commands")
+"""A sentence that begins with what to do does not describe it, whatever adjectives it has."""
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+(?=\S)")
 
 
@@ -54,7 +56,7 @@ def _warns(text: str) -> bool:
     plain = ORDERS.sub(" ", text)
     if _FORBIDS.search(plain):
         return True
-    return _SPEAKS_OF.search(plain) is not None and _TELLS.search(plain) is None
+    return _SPEAKS_OF.search(plain) is not None and not (_TELLS.search(plain) or _COMMANDS.match(plain))
 
 
 def _last_sentence(text: str) -> str:

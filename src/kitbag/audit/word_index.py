@@ -22,6 +22,7 @@ _SHORT_WORD: Final = re.compile(r"([a-z]{2,4}) ")
 _by_start: dict[str, list[str]] = {}
 """Cores by their first letters."""
 _short: set[str] = set()
+_short_ascii: set[str] = set()
 _seen: set[str] = set()
 """Words of texts that were searched for cores; most occur in many texts."""
 _cores_in: dict[str, tuple[str, ...]] = {}
@@ -34,6 +35,8 @@ class WordGroup(NamedTuple):
     words: frozenset[str]
     last: int
     """The highest number of a word: texts that were indexed later know all of them."""
+    cores: frozenset[str]
+    """A text that contains one of the words contains one of these."""
 
 
 def index_words(words: tuple[str, ...]) -> WordGroup:
@@ -44,12 +47,22 @@ def index_words(words: tuple[str, ...]) -> WordGroup:
             if short := _SHORT_WORD.fullmatch(word):
                 _by_token.setdefault(short[1], []).append(word)
                 continue
-            core, *others = sorted(word.translate(_PUNCTUATION).split() or [""], key=len, reverse=True)
+            core, *others = _parts(word)
             needed = tuple(part for part in others if len(part) >= _START)
             for part in (core, *needed):
                 _add_core(part)
             _by_core[core].append((word, needed))
-    return WordGroup(frozenset(words), max((_numbers[word] for word in words), default=-1))
+    last = max((_numbers[word] for word in words), default=-1)
+    return WordGroup(frozenset(words), last, frozenset(map(word_core, words)))
+
+
+def _parts(word: str) -> list[str]:
+    """Its parts without punctuation; the first is its core."""
+    return sorted(word.translate(_PUNCTUATION).split() or [""], key=len, reverse=True)
+
+
+def word_core(word: str) -> str:
+    return _parts(word)[0]
 
 
 def _add_core(core: str) -> None:
@@ -60,6 +73,8 @@ def _add_core(core: str) -> None:
     _seen.clear()
     if len(core) < _START:
         _short.add(core)
+        if core.isascii():
+            _short_ascii.add(core)
     else:
         _by_start.setdefault(core[:_START], []).append(core)
 
@@ -67,40 +82,58 @@ def _add_core(core: str) -> None:
 class TextWords:
     """The indexed words of one lowercase text."""
 
-    __slots__ = ("_lower", "_maybe", "_size", "_sure")
+    __slots__ = ("_lower", "_maybe", "_possible", "_size", "_sure", "short_cores")
 
     def __init__(self, lower: str) -> None:
         self._lower = lower
         self._size = len(_numbers)
         tokens = set(lower.translate(_PUNCTUATION).split())
-        cores = _find_cores(lower, tokens)
+        cores = find_cores(lower, tokens)
+        self.short_cores = cores & _short
+        """No part of the text has others."""
         self._maybe = {
             word for core in cores for word, needed in _by_core[core] if not needed or cores.issuperset(needed)
         }
-        """Words whose parts occur."""
+        """Words whose parts occur; not yet searched for."""
         self._maybe.update(word for token in tokens & _by_token.keys() for word in _by_token[token])
-        self._sure: dict[str, bool] = {}
+        self._possible = frozenset(self._maybe)
+        """All words that may occur; most detectors search for none of them."""
+        self._sure = self._maybe & cores
+        """Words that occur: one without punctuation is its own core."""
+        self._maybe -= cores
 
     def has(self, word: str) -> bool:
         number = _numbers.get(word)
         if number is None:
             index_words((word,))
-        elif number < self._size and word not in self._maybe:
+        if word in self._sure:
+            return True
+        if number is not None and number < self._size and word not in self._maybe:
             return False
-        known = self._sure.get(word)
-        if known is None:
-            known = self._sure[word] = word in self._lower
-        return known
+        self._maybe.discard(word)
+        if word in self._lower:
+            self._sure.add(word)
+            return True
+        return False
 
     def of_group(self, group: WordGroup) -> list[str]:
         """Those of the words that the text contains, in a stable order."""
-        words = group.words & self._maybe if group.last < self._size else group.words
-        return sorted(word for word in words if self.has(word)) if words else []
+        if group.last >= self._size:
+            return sorted(word for word in group.words if self.has(word))
+        if group.words.isdisjoint(self._possible):
+            return []
+        for word in group.words & self._maybe:
+            self.has(word)
+        return sorted(group.words & self._sure)
 
 
-def _find_cores(lower: str, tokens: set[str]) -> set[str]:
-    """The indexed cores that a lowercase text with these tokens contains."""
-    present = {core for core in _short if core in lower}
+def find_cores(lower: str, tokens: set[str] | None = None, short: set[str] | None = None) -> set[str]:
+    """The indexed cores that a lowercase text, with these tokens and at most these short cores, contains."""
+    if tokens is None:
+        tokens = set(lower.translate(_PUNCTUATION).split())
+    if short is None:
+        short = _short_ascii if lower.isascii() else _short
+    present = {core for core in short if core in lower}
     for token in tokens - _seen:
         found = _find_in_token(token)
         if len(token) > _MAX_TOKEN or len(_seen) >= _MAX_CACHED:
