@@ -8,7 +8,7 @@ scripts/train_ranking reports them cross-validated): the first skill is a needed
 (Hit@5), suggestions contain some or all needed skills, and how many messages that need none get suggestions. Beside an
 alphabetical cut, a cut by usage and textbook BM25. Then CPU time for a message and memory with 6,726 and 10,000
 generated skills. `--model`: a sentence encoder, for a row with vectors. `--skills`: a folder of real skills, for the
-tasks in bench/data/routing/tasks_check.txt, on which nothing was trained.
+tasks in bench/data/routing/tasks_check.txt: no weight was fitted on them, but features were chosen with them in sight.
 """
 
 import argparse

@@ -30,7 +30,7 @@ def test_what_the_words_speak_for_is_suggested(library: World) -> None:
     assert block.splitlines()[:2] == ["<suggested-skills>", "Keyword matches for this message:"]
     assert (
         block.splitlines()[2]
-        == f"- postgres-tuning: {SKILLS['postgres-tuning']} [matches postgres, slow, query, index]"
+        == f"- postgres-tuning: {SKILLS['postgres-tuning']} [matches postgres, slow, index, query]"
     )
     assert block.endswith("\n</suggested-skills>")
 

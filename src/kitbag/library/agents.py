@@ -149,24 +149,8 @@ def can_write_files(agent: "AgentFile") -> bool:
 
 def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic]]:
     """Never raises for content. None without an error means the file is documentation."""
-    if os.path.basename(path) in _DOCUMENTATION:
-        return None, []
-    document, diagnostics = read_document(path, root.boundary)
+    document, diagnostics = _read_agent_document(path, root)
     if document is None:
-        return None, diagnostics
-    if not document.has_frontmatter:
-        problem = "no frontmatter (`---`); treated as documentation"
-        fix = "add frontmatter with `name:` and `description:` to make it an agent"
-        document.add_diagnostic("info", "not-an-agent", "", problem, fix)
-        return None, diagnostics
-    if document.is_data and not any(document.take(field).key for field in _IDENTIFYING_FIELDS):
-        if not any(diagnostic.severity == "error" for diagnostic in diagnostics):
-            document.add_diagnostic("warning", "not-an-agent", "", "no name, description or prompt", "add them")
-        return None, diagnostics
-    if root.scope == "extra" and not _is_plainly_an_agent(document, root):
-        return None, diagnostics
-    if document.is_remote_list():
-        document.add_diagnostic("info", *_REMOTE_DIAGNOSTIC)
         return None, diagnostics
     is_remote = document.is_remote()
     if is_remote:
@@ -210,6 +194,30 @@ def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic
         persona=persona,
     )
     return agent, diagnostics
+
+
+def _read_agent_document(path: str, root: Root) -> tuple[AgentDocument | None, list[Diagnostic]]:
+    """None if the file is not one local agent."""
+    if os.path.basename(path) in _DOCUMENTATION:
+        return None, []
+    document, diagnostics = read_document(path, root.boundary)
+    if document is None:
+        return None, diagnostics
+    if not document.has_frontmatter:
+        problem = "no frontmatter (`---`); treated as documentation"
+        fix = "add frontmatter with `name:` and `description:` to make it an agent"
+        document.add_diagnostic("info", "not-an-agent", "", problem, fix)
+        return None, diagnostics
+    if document.is_data and not any(document.take(field).key for field in _IDENTIFYING_FIELDS):
+        if not any(diagnostic.severity == "error" for diagnostic in diagnostics):
+            document.add_diagnostic("warning", "not-an-agent", "", "no name, description or prompt", "add them")
+        return None, diagnostics
+    if root.scope == "extra" and not _is_plainly_an_agent(document, root):
+        return None, diagnostics
+    if document.is_remote_list():
+        document.add_diagnostic("info", *_REMOTE_DIAGNOSTIC)
+        return None, diagnostics
+    return document, diagnostics
 
 
 def _is_plainly_an_agent(document: AgentDocument, root: Root) -> bool:

@@ -51,23 +51,7 @@ def find_agent_files(
         if depth and root.refusal(real):
             diagnostics.append(_link_diagnostic(root, directory))
             continue
-        try:
-            with os.scandir(directory) as listing:
-                entries = sorted(listing, key=lambda entry: entry.name)
-        except OSError as error:
-            reason = (error.strerror or "").lower()
-            fix = "make it readable: chmod u+rx"
-            diagnostics.append(
-                Diagnostic(
-                    severity="error",
-                    code="unreadable",
-                    file=directory,
-                    line=0,
-                    problem=f"cannot list directory: {reason}",
-                    fix=fix,
-                )
-            )
-            continue
+        entries = _list_entries(directory, diagnostics)
         if depth and any(entry.name == "SKILL.md" for entry in entries):
             continue
         for entry in entries:
@@ -81,6 +65,19 @@ def find_agent_files(
             elif entry.name.endswith(suffixes):
                 files.append(entry.path)
     return files
+
+
+def _list_entries(directory: str, diagnostics: list[Diagnostic]) -> list[os.DirEntry[str]]:
+    """Sorted by name; none if it can't be listed."""
+    try:
+        with os.scandir(directory) as listing:
+            return sorted(listing, key=lambda entry: entry.name)
+    except OSError as error:
+        problem, fix = f"cannot list directory: {(error.strerror or '').lower()}", "make it readable: chmod u+rx"
+        diagnostics.append(
+            Diagnostic(severity="error", code="unreadable", file=directory, line=0, problem=problem, fix=fix)
+        )
+        return []
 
 
 def _is_searched(entry: "os.DirEntry[str]", parent: str) -> bool:

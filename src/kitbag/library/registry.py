@@ -79,7 +79,7 @@ class Registry:
         self.extra = tuple(os.path.abspath(directory) for directory in extra)
         for directory in self.extra:
             check_path_links(directory, self.places.project)
-        self.settings = settings or load_settings(self._active_places.kitbag_home, self._active_places.project_dirs)
+        self.settings = settings or self._load_settings()
         self.precedence: str = self.settings.get("precedence")
         self._use_index = use_index
         self._make_budget = budget
@@ -95,6 +95,10 @@ class Registry:
         self._named_by_skills: frozenset[str] | None = None
         self._unreported: LibrarySnapshot | None = None
         """The snapshot from when changes were last reported, if there was a rescan since."""
+
+    def _load_settings(self) -> Settings:
+        places = self._active_places
+        return load_settings(places.kitbag_home, places.project_dirs, places.snapshot)
 
     # -- items -----------------------------------------------------------------------------------
 
@@ -137,11 +141,11 @@ class Registry:
     # -- loading ---------------------------------------------------------------------------------
 
     def _plugin_roots(self, kinds: tuple[ItemKind, ...]) -> tuple[list[Root], list[Diagnostic]]:
-        if not os.path.isdir(os.path.join(self.places.kitbag_home, "plugins")):
+        if not os.path.isdir(os.path.join(self.places.library_kitbag_home, "plugins")):
             return [], []
         from kitbag.library.plugins.installed import load_installed, plugin_roots
 
-        plugins, diagnostics = load_installed(self.places.kitbag_home)
+        plugins, diagnostics = load_installed(self.places.library_kitbag_home)
         roots = [
             root
             for position, plugin in enumerate(plugins)
@@ -537,7 +541,7 @@ class Registry:
     def rescan(self) -> None:
         """Rescans the disk at any time; the next `refresh` reports the changes."""
         if self._skills is None:
-            self.settings = load_settings(self._active_places.kitbag_home, self._active_places.project_dirs)
+            self.settings = self._load_settings()
             return
         if self._unreported is None:
             self._unreported = self.take_snapshot()
@@ -570,7 +574,7 @@ class Registry:
         return items
 
     def _reload(self) -> None:
-        self.settings = load_settings(self._active_places.kitbag_home, self._active_places.project_dirs)
+        self.settings = self._load_settings()
         had_agents, had_personas = self._agents is not None, self._personas is not None
         self._skills = self._agents = self._personas = self._named_by_skills = None
         self._budget = self._make_budget()

@@ -105,6 +105,18 @@ class Places(NamedTuple):
     kitbag_home: str
     project_dirs: tuple[str, ...]
     """The working directory and its parents up to the git root, closest first."""
+    snapshot: str = ""
+    """A copy of another machine's user library (tasks/library_snapshot), used instead of this user's; empty: none."""
+
+    @property
+    def library_home(self) -> str:
+        """The home directory whose skills and agents are used."""
+        return os.path.join(self.snapshot, "home") if self.snapshot else self.user_home
+
+    @property
+    def library_kitbag_home(self) -> str:
+        """The Kitbag home whose skills, agents, personas and plugins are used."""
+        return os.path.join(self.snapshot, "kitbag") if self.snapshot else self.kitbag_home
 
     @property
     def project(self) -> str:
@@ -168,11 +180,11 @@ def project_boundary(places: Places) -> PathBoundary:
 
 def user_boundary(places: Places, directory: str, link_targets: tuple[str, ...] = ()) -> PathBoundary:
     """The user's folders may link to folders next to the tools' folders and to `library.link_targets`."""
-    home, kitbag_home = os.path.realpath(places.user_home), os.path.realpath(places.kitbag_home)
-    if with_trailing_slash(directory).startswith(with_trailing_slash(places.kitbag_home)):
-        own = kitbag_home + directory[len(places.kitbag_home) :]
+    home, kitbag_home = os.path.realpath(places.library_home), os.path.realpath(places.library_kitbag_home)
+    if with_trailing_slash(directory).startswith(with_trailing_slash(places.library_kitbag_home)):
+        own = kitbag_home + directory[len(places.library_kitbag_home) :]
     else:
-        own = home + directory[len(places.user_home) :]
+        own = home + directory[len(places.library_home) :]
     named = (os.path.realpath(os.path.expanduser(target)) for target in link_targets)
     beside = dict.fromkeys(map(with_trailing_slash, (home, os.path.dirname(kitbag_home))))
     beside.pop("/", None)
@@ -264,13 +276,15 @@ def find_roots(
                 candidates.append(
                     Root(path=path, kind=kind, scope="project", dialect=dialect, rank=rank, boundary=boundary)
                 )
-    own_path = os.path.join(places.kitbag_home, kind)
+    own_path = os.path.join(places.library_kitbag_home, kind)
     candidates.append(Root(path=own_path, kind=kind, scope="user", dialect="kitbag", rank=(order[2], 0)))
     for position, (folder, folder_kind, dialect) in enumerate(_HOME_ROOT_FOLDERS):
         if folder_kind == kind:
             rank = (order[4], position)
             candidates.append(
-                Root(path=os.path.join(places.user_home, folder), kind=kind, scope="user", dialect=dialect, rank=rank)
+                Root(
+                    path=os.path.join(places.library_home, folder), kind=kind, scope="user", dialect=dialect, rank=rank
+                )
             )
     if builtin:
         builtin_path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builtin", kind)

@@ -29,7 +29,7 @@ _MAX_CHARACTERS: Final = 3_200
 SEARCHED_MATCHES: Final = 40
 _OPENING: Final = "<suggested-skills>"
 _CLOSING: Final = "</suggested-skills>"
-_MIN_SCORE_SHARE, _MIN_SCORE_SHARE_OF_MANY = 0.3, 0.2
+_MIN_SCORE_SHARE, _MIN_SCORE_SHARE_OF_MANY = 0.45, 0.27
 """A skill is suggested if its score is at least this share of the best one; the second is for long messages."""
 _REPEATED_SHARE: Final = 0.8
 """What the score of a skill counts if skills before it match all that it matches."""

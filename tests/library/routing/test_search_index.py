@@ -9,10 +9,18 @@ import pytest
 
 from conftest import World
 from kitbag.library.routing import search_index
-from kitbag.library.routing.postings import MAX_ROW, count_body, count_fields, find_level
+from kitbag.library.routing.postings import (
+    MAX_ROW,
+    CountedText,
+    PostingsBuilder,
+    count_body,
+    count_fields,
+    find_level,
+    unpack_postings,
+)
 from kitbag.library.routing.skill_search import get_search_index, search_skills
 from kitbag.library.routing.stemming import porter_stem
-from kitbag.library.routing.terms import BodyTermCounter, term_keys
+from kitbag.library.routing.terms import BodyTermCounter, join_form, list_terms, term_keys
 from kitbag.library.routing.text_store import BodyTexts, FieldTexts, TextStore
 from support.cost import processor_limit
 from support.waiting import TEST_TIMEOUT
@@ -74,6 +82,22 @@ def test_stems_are_those_of_the_tokenizer_of_sqlite() -> None:
 )  # fmt: skip
 def test_identifiers_are_found_whole_and_by_their_parts(written: str, asked: str) -> None:
     assert set(term_keys(written)) & set(term_keys(asked))
+
+
+@pytest.mark.parametrize("word", [*WORDS.split(), "the", "The", "PDF", "Deploys", "parseJsonFile", "HTTPServer2",
+    "python3", "2024", "45951", "3d", "x", "GPLv3", "bc7b7a21", "naïve", "設定ファイル", "a" * 60, "aB" * 9])  # fmt: skip
+def test_words_of_bodies_have_the_terms_of_words_in_messages(word: str) -> None:
+    assert sorted(BodyTermCounter().count(word)) == sorted({join_form(term) for term in list_terms(word)})
+
+
+@pytest.mark.parametrize("rows", [[1], [1, 300], [5, 70_000, MAX_ROW]])
+def test_postings_are_read_as_they_were_written(rows: list[int]) -> None:
+    builder = PostingsBuilder()
+    for level, row in enumerate(rows, 253):
+        builder.add(row, CountedText({"term": 1}, {1: level}))
+    [(term, form, data, levels)] = builder.packed()
+    found = unpack_postings(data, levels, MAX_ROW + 1, is_ordered=True)
+    assert (term, form, list(found.rows), list(found.levels)) == ("term", "", rows, [253, 254, 255][: len(rows)])
 
 
 def test_bodies_are_searched_with_their_headings(world: World) -> None:
@@ -181,10 +205,11 @@ def test_bodies_that_are_added_in_any_order_are_found(library: World) -> None:
         number = int(document.name.removeprefix("part-"))
         store.add_bodies([BodyTexts(document.id, count_body(counter, f"{gizmo(number)} shared", ""), "")])
     found = store.find_in_bodies(["share", gizmo(3)], MAX_ROW)
-    assert list(found["share"].rows) == sorted(document.id for document in documents)
-    [row] = found[gizmo(3)].rows
+    shared = found["share"]["shared"]
+    assert list(shared.rows) == sorted(document.id for document in documents)
+    [row] = next(iter(found[gizmo(3)].values())).rows
     assert {one.id: one.name for one in documents}[row] == "part-3"
-    assert find_level(found["share"], row) == found["share"].levels[0]
+    assert find_level(shared, row) == shared.levels[0]
     store.close()
 
 

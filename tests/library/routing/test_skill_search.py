@@ -29,6 +29,13 @@ def test_names_count_most_then_descriptions(world: World) -> None:
     assert found(world, "make a release") == ["release", "changelog"]
 
 
+def test_in_instructions_the_form_that_the_message_has_counts_more(world: World) -> None:
+    world.skill(".kitbag/skills", "alpha", description="First.", body="Covers sliding.")
+    world.skill(".kitbag/skills", "beta", description="Second.", body="Covers slides.")
+    assert found(world, "slides") == ["beta", "alpha"]
+    assert found(world, "sliding") == ["alpha", "beta"]
+
+
 def test_the_name_itself_comes_first(world: World) -> None:
     world.skill(".kitbag/skills", "review", description="Reads.")
     world.skill(".kitbag/skills", "review-review-notes", description="Review the review of a review.")

@@ -18,21 +18,19 @@ _SATURATION: Final = 1.2
 _LENGTH_SHARE: Final = 0.5
 _USUAL_LENGTH: Final = 30
 """Terms in a usual description."""
-_SHORT_SUMMARY: Final = 10
-"""A shorter description gets no bonus: it would beat a name."""
+_NAME_COUNT: Final = 1
+"""A term of the name counts as if the description had it once more."""
+_SHORT_SUMMARY: Final = 20
+"""A shorter description gets no bonus: it would beat better matches of longer ones."""
 _MAX_SLUG: Final = 20_000
 _REPEATED_SHARE: Final = 0.3
-_MIN_BODY_SHARE, _FULL_BODY_TERMS = 0.15, 60
-_BODY_SHARE: Final = 0.1
-_USUAL_WEIGHT: Final = 0.75
-"""The weight of a description's terms that the message does not have, as a share of the highest possible one."""
 _SHORT_MESSAGE: Final = 12
 """Number of terms: in a longer message, a trigger may be there by chance."""
 
 
 class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
     summary: float
-    """BM25 of description and when to use, as a share of the message's weight."""
+    """BM25 of name, description and when to use, as a share of the message's weight."""
     body: float
     """The same for body and headings."""
     name: float
@@ -45,14 +43,14 @@ class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """Which share of the message's weight is in name, description or keywords."""
     body_coverage: float
     """The same with the body."""
-    focus: float
-    """Which share of the description's weight is in the message."""
     rarest: float
     """The highest weight of a term in name, description or keywords, as a share of the highest possible one."""
     body_rarest: float
     """As `rarest`, for terms that only the body has."""
     name_share: float
     """Which share of the name is in the message."""
+    passage: float
+    """The highest BM25 of a passage, as a share of the message's weight."""
     is_called: float
     """1 if the message has the whole name, 3 if it is the name."""
     trigger: float
@@ -69,6 +67,13 @@ class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """1 divided by the number of terms."""
     similarity: float
     """The cosine of message and skill as vectors; 0 without vectors."""
+
+
+class BodyMatch(NamedTuple):
+    frequency: float
+    """How often a term occurs in a body, as BM25 counts."""
+    exactness: float
+    """1 if it occurs in the form that the message has."""
 
 
 class MatchDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +110,7 @@ def weigh_message(message: AnalyzedMessage, weights: Mapping[str, float], limit:
 def compute_features(
     profile: SkillProfile,
     weighed: MessageWeights,
-    bodies: Mapping[str, float],
+    bodies: Mapping[str, BodyMatch],
     keywords: "set[str] | None",
     *,
     trigger: float,
@@ -115,17 +120,16 @@ def compute_features(
     message, weights, total = weighed.message, weighed.weights, weighed.total
     terms = message.terms
     norm = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * max(profile.length, _SHORT_SUMMARY) / _USUAL_LENGTH)
-    summary = described = name = body = keyword = 0.0
+    summary = name = body = keyword = 0.0
+    parts: dict[str, float] = {}
     field_weights: dict[str, float] = {}
     body_weights: dict[str, float] = {}
-    matched = 0
-    for key, count in profile.summary.items():  # in an order that no hash changes, so that sums are the same
+    counts = profile.summary | {key: profile.summary.get(key, 0) + _NAME_COUNT for key in profile.name_keys}
+    for key, count in counts.items():  # in an order that no hash changes, so that sums are the same
         if key in terms:
             weight = field_weights[key] = weights.get(key, 0.0)
-            summary += weight * repeated_weight(terms[key].count) * count * (_SATURATION + 1) / (count + norm)
-            described += weight
-            matched += 1
-    others = (len(profile.summary) - matched) * _USUAL_WEIGHT * weighed.limit
+            parts[key] = weight * repeated_weight(terms[key].count) * count * (_SATURATION + 1) / (count + norm)
+            summary += parts[key]
     matched_name = 0
     for key in profile.name_keys:
         if key in terms:
@@ -136,12 +140,15 @@ def compute_features(
         if key in terms:
             weight = field_weights[key] = weights.get(key, 0.0)
             keyword += weight
-    for key, frequency in bodies.items():
+            parts[key] = parts.get(key, 0.0) + weight
+    for key, (frequency, exactness) in bodies.items():
         weight = weights.get(key, 0.0)
-        body += weight * frequency * repeated_weight(terms[key].count)
+        part = weight * frequency * repeated_weight(terms[key].count)
+        body += part
+        parts[key] = parts.get(key, 0.0) + part
         if key not in field_weights:
-            body_weights[key] = weight
-    body *= body_share(len(terms))
+            body_weights[key] = weight * exactness
+    passage, best = _best_passage(message, parts)
     covered = sum(field_weights.values())
     features = SkillFeatures(
         summary=summary / total,
@@ -151,10 +158,10 @@ def compute_features(
         keywords=keyword / total,
         coverage=covered / total,
         body_coverage=(covered + sum(body_weights.values())) / total,
-        focus=described / ((described + others) or 1.0),
         rarest=max(field_weights.values(), default=0.0) / weighed.limit,
         body_rarest=max(body_weights.values(), default=0.0) / weighed.limit,
         name_share=matched_name / max(len(profile.name_keys), 1),
+        passage=best / total,
         is_called=_is_called(profile, weighed.slug),
         trigger=trigger * min(1.0, _SHORT_MESSAGE / max(len(terms), 1)),
         path=float(has_path),
@@ -167,14 +174,8 @@ def compute_features(
     return features, MatchDetails(
         words=_words(terms, field_weights),
         body_words=_words(terms, body_weights),
-        passage=_best_passage(message, field_weights, body_weights),
+        passage=passage,
     )
-
-
-def body_share(terms: int) -> float:
-    """What words in a body count for a message of so many terms: a body mentions many things, so that for a short
-    message it proves little."""
-    return min(_MIN_BODY_SHARE + (1.0 - _MIN_BODY_SHARE) * terms / _FULL_BODY_TERMS, 1.0)
 
 
 def repeated_weight(count: int) -> float:
@@ -198,14 +199,13 @@ def _words(terms: Mapping[str, MessageTerm], weights: Mapping[str, float]) -> di
     return {terms[key].word: round(weights[key], 3) for key in ordered}
 
 
-def _best_passage(
-    message: AnalyzedMessage, field_weights: Mapping[str, float], body_weights: Mapping[str, float]
-) -> str:
+def _best_passage(message: AnalyzedMessage, parts: Mapping[str, float]) -> tuple[str, float]:
+    """The passage whose terms have the highest sum, and the sum."""
     if len(message.passages) <= 1:
-        return "".join(message.passages)
+        return "".join(message.passages), sum(parts.values())
     matched = [0.0] * len(message.passages)
-    for share, weights in ((1.0, field_weights), (_BODY_SHARE, body_weights)):
-        for key, weight in weights.items():
-            for number in message.terms[key].passages:
-                matched[number] += share * weight
-    return message.passages[max(range(len(matched)), key=matched.__getitem__)]
+    for key, part in parts.items():
+        for number in message.terms[key].passages:
+            matched[number] += part
+    best = max(range(len(matched)), key=matched.__getitem__)
+    return message.passages[best], matched[best]

@@ -19,12 +19,14 @@ _MAX_TERMS: Final = 600
 
 
 class MessageTerm:
-    __slots__ = ("count", "key", "passages", "word")
+    __slots__ = ("count", "forms", "key", "passages", "word")
 
     def __init__(self, key: str, word: str) -> None:
         self.key = key
         self.word = word
         self.count = 0
+        self.forms: set[str] = set()
+        """The forms that the message has; empty if all forms count the same."""
         self.passages: list[int] = []
         """The passages that contain it."""
 
@@ -41,13 +43,14 @@ def analyze_message(message: str) -> AnalyzedMessage:
     passages = split_passages(text)
     terms: dict[str, MessageTerm] = {}
     for number, passage in enumerate(passages):
-        for key, word in list_terms(passage):
-            term = terms.get(key)
+        for found in list_terms(passage):
+            term = terms.get(found.key)
             if term is None:
                 if len(terms) >= _MAX_TERMS:
                     continue
-                term = terms[key] = MessageTerm(key, word)
+                term = terms[found.key] = MessageTerm(*found)
             term.count += 1
+            term.forms.add(found.form)
             if not term.passages or term.passages[-1] != number:
                 term.passages.append(number)
     return AnalyzedMessage(text, passages, terms)

@@ -16,7 +16,7 @@ from kitbag.library.routing.terms import BodyTermCounter, count_terms
 MAX_ROW: Final = (1 << 24) - 1
 _MAX_LEVEL: Final = 255
 _SUMMARY_SATURATION, _SUMMARY_LENGTH_SHARE, _USUAL_SUMMARY = 1.2, 0.5, 30
-_BODY_SATURATION, _BODY_LENGTH_SHARE, _USUAL_BODY = 1.6, 0.6, 330
+_BODY_SATURATION, _BODY_LENGTH_SHARE, _USUAL_BODY = 1.6, 0.6, 800
 """The usual parameters of BM25, fitted on tasks; the usual number of terms in what is indexed of a text."""
 _NAME_LEVEL: Final = 140
 _HEADING_COUNT: Final = 2
@@ -25,7 +25,7 @@ _HEADING_COUNT: Final = 2
 
 class CountedText(NamedTuple):
     counts: Mapping[str, int]
-    """How often each term occurs, by key."""
+    """How often each term occurs, by key or `terms.join_form`."""
     levels: Mapping[int, int]
     """The level of each count."""
 
@@ -67,16 +67,24 @@ class PostingsBuilder:
         for key, count in text.counts.items():
             postings[key].append(packed[count])
 
-    def packed(self) -> Iterable[tuple[str, bytes, bytes]]:
-        """Terms, rows and levels, ordered by term, as it is stored fastest."""
-        return ((key, *_pack(self._postings[key])) for key in sorted(self._postings))
+    def packed(self) -> Iterable[tuple[str, str, bytes, bytes]]:
+        """Terms, forms ("" if it is the term), rows and levels, in the order in which they are stored fastest."""
+        for name in sorted(self._postings):
+            key, _, form = name.partition("\t")
+            yield key, form, *_pack(self._postings[name])
 
 
 def _pack(postings: list[int]) -> tuple[bytes, bytes]:
-    rows = array.array("I", [posting >> 8 for posting in postings])
+    """Rows as four bytes each, the lowest first, and levels as one."""
+    if len(postings) == 1:  # most terms occur in one text
+        return (postings[0] >> 8).to_bytes(4, "little"), bytes((postings[0] & _MAX_LEVEL,))
+    packed = array.array("I", postings)
     if sys.byteorder == "big":
-        rows.byteswap()
-    return rows.tobytes(), bytes([posting & _MAX_LEVEL for posting in postings])
+        packed.byteswap()
+    data = packed.tobytes()
+    rows = bytearray(len(data))
+    rows[0::4], rows[1::4], rows[2::4] = data[1::4], data[2::4], data[3::4]
+    return bytes(rows), data[0::4]
 
 
 class Postings(NamedTuple):

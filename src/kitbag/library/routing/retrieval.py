@@ -8,13 +8,13 @@ the time. Never raises: an index that can't be read finds nothing.
 import math
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
 from typing import Final, NamedTuple
 
 from kitbag.library.names import slugify
 from kitbag.library.routing.common_words import common_share
-from kitbag.library.routing.features import body_share, repeated_weight
+from kitbag.library.routing.features import BodyMatch, repeated_weight
 from kitbag.library.routing.message_terms import AnalyzedMessage, MessageTerm, analyze_message
 from kitbag.library.routing.postings import NO_POSTINGS, Postings, find_level
 from kitbag.library.routing.search_index import SearchIndex
@@ -24,22 +24,36 @@ from kitbag.library.routing.triggers import MAX_TRIGGER_TEXT
 MAX_CANDIDATES: Final = 24
 MAX_SIMILAR, _MIN_SIMILARITY = 16, 0.2
 _MIN_SCORE_SHARE: Final = 0.15
-_MAX_POSTINGS: Final = 40_000
+_MAX_POSTINGS: Final = 30_000
 """How many postings the terms of a message may have together: bounds the time."""
 _BACKGROUND: Final = 100
 """Skills without any of the message's words that each library is thought to have besides: so that a word that only
 one of three skills has is as telling as one that only one of a hundred has."""
+_FEW_BODIES: Final = 50
+"""In a library of so many skills, words in bodies count half: that few others have a word proves little there, and any
+long text has it."""
+_FEW_POSTINGS: Final = 8
+"""So many postings are read in the time in which one is searched."""
+_OTHER_FORM: Final = 0.5
+"""What another form of a message's word counts in a body."""
 _PATTERN_SECONDS: Final = 0.1
 """CPU time, so that load on the machine does not change the result."""
 _MAX_COMPLETED, _MIN_PREFIX = 8, 3
 _FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w.-]{0,80}[\w-]\.[A-Za-z]\w{0,7}(?![\w/-]|\.\w)")
 
 
+class _FormPostings(NamedTuple):
+    factor: float
+    """What the form counts, as a share of the term's weight: more than 1 for the form that the message has."""
+    postings: Postings
+
+
 class _SearchTerm(NamedTuple):
     key: str
     fields: list[Postings]
     """Its postings in names and descriptions, for each store."""
-    bodies: list[Postings]
+    bodies: list[list["_FormPostings"]]
+    """Its postings in bodies, for each store."""
     frequency: int
     """How many skills have it."""
     total: int
@@ -53,8 +67,8 @@ class Candidate:
 
     def __init__(self, position: int) -> None:
         self.position = position
-        self.bodies: dict[str, float] = {}
-        """How often a term occurs in the body, as BM25 counts, by key."""
+        self.bodies: dict[str, BodyMatch] = {}
+        """By key."""
         self.trigger = 0.0
         self.similarity = 0.0
         self.has_path = False
@@ -89,13 +103,22 @@ def retrieve_candidates(index: SearchIndex, text: str) -> Retrieval:
 
 def _add_bodies(index: SearchIndex, terms: Sequence[_SearchTerm], candidates: Mapping[int, Candidate]) -> None:
     for number, store in enumerate(index.stores):
-        some = [(row, candidate) for at, candidate in candidates.items() if (row := store.rows.get(at)) is not None]
+        by_row = {row: one for at, one in candidates.items() if (row := store.rows.get(at)) is not None}
         for one in terms:
-            postings = one.bodies[number]
-            if postings.rows:
-                for row, candidate in some:
-                    if level := find_level(postings, row):
-                        candidate.bodies[one.key] = level / 100.0
+            for factor, postings in one.bodies[number]:
+                for row, level in _levels_of(postings, by_row):
+                    match = BodyMatch(level * factor / 100.0, min(factor, 1.0))
+                    bodies = by_row[row].bodies
+                    known = bodies.get(one.key)
+                    if known is None or match > known:
+                        bodies[one.key] = match
+
+
+def _levels_of(postings: Postings, rows: Collection[int]) -> Iterable[tuple[int, int]]:
+    """The postings of some rows."""
+    if len(postings.rows) <= _FEW_POSTINGS * len(rows):
+        return [pair for pair in zip(*postings, strict=False) if pair[0] in rows]
+    return [(row, level) for row in rows if (level := find_level(postings, row))]
 
 
 def _add_similar(index: SearchIndex, message: AnalyzedMessage, candidates: dict[int, Candidate]) -> bool:
@@ -159,14 +182,14 @@ def _score(
     """The score of each row of a store."""
     store = index.stores[number]
     scores = [0.0] * len(store.positions)
-    in_bodies = body_share(len(counts))
     for one in terms:
         weight = weights[one.key] * repeated_weight(counts[one.key].count) / 100.0
         for row, level in zip(*one.fields[number], strict=False):
             scores[row] += weight * level
-        weight *= in_bodies
-        for row, level in zip(*one.bodies[number], strict=False):
-            scores[row] += weight * level
+        for factor, postings in one.bodies[number]:
+            part = weight * factor
+            for row, level in zip(*postings, strict=False):
+                scores[row] += part * level
     for key, term in counts.items():
         weight = weights[key] * repeated_weight(term.count)
         for position in index.keywords.words.get(key, ()):
@@ -181,7 +204,7 @@ def _score(
 def _look_up(index: SearchIndex, terms: dict[str, MessageTerm]) -> list[_SearchTerm]:
     """The terms that occur in the index. Of a short message, a word that occurs nowhere may be the start of one that
     does: `kube`."""
-    found = _find_terms(index, sorted(terms))
+    found = _find_terms(index, {key: terms[key] for key in sorted(terms)})
     if len(terms) <= _MAX_COMPLETED:
         known = {one.key for one in found}
         for term in [term for key, term in terms.items() if key not in known]:
@@ -190,18 +213,42 @@ def _look_up(index: SearchIndex, terms: dict[str, MessageTerm]) -> list[_SearchT
     return found
 
 
-def _find_terms(index: SearchIndex, keys: Sequence[str]) -> list[_SearchTerm]:
+def _find_terms(index: SearchIndex, terms: Mapping[str, MessageTerm]) -> list[_SearchTerm]:
+    keys = list(terms)
     fields = [store.find_in_fields(keys) for store in index.stores]
     bodies = [store.find_in_bodies(keys) for store in index.stores]
     found: list[_SearchTerm] = []
-    for key in keys:
+    for key, term in terms.items():
         in_fields = [one.get(key, NO_POSTINGS) for one in fields]
-        in_bodies = [one.get(key, NO_POSTINGS) for one in bodies]
-        described, mentioned = sum(len(one.rows) for one in in_fields), sum(len(one.rows) for one in in_bodies)
-        if described or mentioned:
-            frequency = max(described, mentioned)
-            found.append(_SearchTerm(key, in_fields, in_bodies, frequency, described + mentioned))
+        in_bodies = [one.get(key, {}) for one in bodies]
+        described = sum(len(one.rows) for one in in_fields)
+        if described or any(in_bodies):
+            found.append(_weigh_forms(term, len(index.skills), described, in_fields, in_bodies))
     return found
+
+
+def _weigh_forms(
+    term: MessageTerm,
+    skills: int,
+    described: int,
+    in_fields: list[Postings],
+    in_bodies: list[dict[str, Postings]],
+) -> _SearchTerm:
+    """The form that the message has is rarer than the term and counts by its own frequency, others count less: in
+    large libraries, forms tell skills apart (`slides` is not `sliding`)."""
+    counts: dict[str, int] = {}
+    for forms in in_bodies:
+        for form, postings in forms.items():
+            counts[form] = counts.get(form, 0) + len(postings.rows)
+    mentioned = sum(counts.values())
+    frequency = max(described, (mentioned + max(counts.values(), default=0)) // 2)  # a skill may have several forms
+    weight = term_weight(term.key, skills, frequency)
+    whole = skills / (skills + _FEW_BODIES)
+    factors = dict.fromkeys(counts, whole * _OTHER_FORM if term.forms else whole)
+    for form in term.forms & factors.keys():
+        factors[form] = whole * term_weight(term.key, skills, max(counts[form], described)) / weight
+    weighed = [[_FormPostings(factors[form], one) for form, one in forms.items()] for forms in in_bodies]
+    return _SearchTerm(term.key, in_fields, weighed, frequency, described + mentioned)
 
 
 def _complete(index: SearchIndex, term: MessageTerm, terms: dict[str, MessageTerm]) -> Iterable[_SearchTerm]:
@@ -209,7 +256,7 @@ def _complete(index: SearchIndex, term: MessageTerm, terms: dict[str, MessageTer
     for key in keys:
         completed = terms.setdefault(key, MessageTerm(key, key))
         completed.count, completed.passages = term.count, term.passages
-    return _find_terms(index, keys)
+    return _find_terms(index, {key: terms[key] for key in keys})
 
 
 def _select_rarest(terms: Sequence[_SearchTerm]) -> list[_SearchTerm]:

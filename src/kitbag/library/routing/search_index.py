@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 MAX_IMMEDIATE_BODIES: Final = 256
 """So many new bodies are indexed at once, in about 50 ms; more are left to a thread."""
-_CHUNK: Final = 4_096
-"""So many bodies are written at once: a store with many is extended slower than it is filled."""
+_CHUNK: Final = 1_024
+"""So many bodies are written at once. More need more memory; fewer are slower, as a filled store is extended slowly."""
 _MIN_FILE_AGE_NS: Final = 2_000_000_000
 """A younger file may change again without changing its stamp: it is indexed in memory only."""
 _MAX_DEAD_SHARE: Final = 0.3
@@ -74,7 +74,8 @@ class IndexedRoot(NamedTuple):
             return self.store.find_in_fields(terms, len(self.positions))
         return {}
 
-    def find_in_bodies(self, terms: Sequence[str]) -> dict[str, Postings]:
+    def find_in_bodies(self, terms: Sequence[str]) -> dict[str, dict[str, Postings]]:
+        """By term and form."""
         with _ignoring_store_errors():
             return self.store.find_in_bodies(terms, len(self.positions))
         return {}
@@ -317,6 +318,8 @@ def _fill_bodies(
                 for row, position, skill in missing[start : start + _CHUNK]:
                     text = read_skill_text(skill)
                     lines = keyword_lines(text.tags, text.triggers, text.paths)
+                    if skill.root.scope == "built-in":  # their bodies are about everything that a skill may be for
+                        text = text._replace(headings="", body="")
                     texts.append(BodyTexts(row, count_body(counter, text.body, text.headings), lines))
                     if lines:
                         keywords.add(position, lines.splitlines())

@@ -14,9 +14,8 @@ from kitbag.text.frontmatter import split_frontmatter
 from kitbag.text.source_files import SourceError, decode_text, read_bytes
 
 _MAX_BYTES: Final = 64 * 1024
-_MAX_BODY: Final = 3_000
-"""What comes later says more about details than about what the skill is for: on 62 tasks, the whole body found no
-more. All headings count."""
+_MAX_BODY: Final = 16_000
+"""Short messages often have one telling word, which may come late. All headings count."""
 _KEYWORD_FIELD = re.compile(r"\n(?:triggers?|tags|keywords|paths|globs)\b", re.IGNORECASE)
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+)$", re.MULTILINE)
 _EXCLUSION = re.compile(r"(?i)(?:(?<=[.;!?])\s+|^|\n)\W{0,4}(?:do not|don't|not for|never|avoid|skip)\b[^.;!?\n]*")

@@ -19,6 +19,7 @@ _RAW_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 _SEPARATE = bytes(byte if byte in _RAW_BYTES else 32 for byte in range(256))
 _LETTERS = bytes(byte if byte > 127 or chr(byte).isalnum() else 32 for byte in range(256))
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_RAW_PART = re.compile(_PART.pattern.encode())
 _LETTERS_AND_DIGITS = re.compile(r"[A-Za-z0-9]+")
 _LANGUAGES: Final = {"c++": "cplusplus", "c#": "csharp", "f#": "fsharp"}
 _WORD = re.compile(r"[^\W_]+")
@@ -50,6 +51,11 @@ class Term(NamedTuple):
     word: str
     """As written, in lower case: a word, or the parts of an identifier."""
 
+    @property
+    def form(self) -> str:
+        """What tells words with the same key apart: `tests` from `testing`. The key, for an identifier."""
+        return self.key if " " in self.word else self.word
+
 
 _cache: dict[bytes, tuple[Term, ...]] = {}
 
@@ -73,29 +79,56 @@ def count_terms(text: str) -> dict[str, int]:
 
 
 class _BodyWords(dict[bytes, str]):
-    """The key of each word: "" for a stop word, a name in `several` for a word with several keys, such as `python3`.
-    Not cleared when it is full: words that come early are the frequent ones."""
+    """Key and form of each word: "" for a stop word, a name in `several` for a word with several keys, such as
+    `python3`. Not cleared when it is full: words that come early are the frequent ones."""
 
     def __init__(self) -> None:
         self.several: dict[str, tuple[str, ...]] = {}
 
     def __missing__(self, raw: bytes) -> str:
-        if raw[:1].isupper() and raw.isalpha() and (raw[1:].islower() or raw.isupper()):
+        is_word = raw.isascii() and raw.isalpha()
+        if is_word and not raw.islower() and (raw[1:].islower() or raw.isupper()):
             name = self[raw.lower()]
+        elif is_word and raw.islower():
+            word = raw.decode()
+            name = "" if len(word) > _MAX_RAW or word in STOP_WORDS else join_form(Term(stem_word(word), word))
         else:
-            keys = [term.key for term in _analyze(raw)] if len(raw) <= _MAX_BODY_WORD else []
-            name = keys[0] if len(keys) == 1 else ""
-            if len(keys) > 1:
+            forms = self._split(raw)
+            name = forms[0] if len(forms) == 1 else ""
+            if len(forms) > 1:
                 name = f"\0{raw.hex()}"
-                self.several[name] = tuple(keys)
+                self.several[name] = forms
         if len(self) < _MAX_BODY_WORDS:
             self[raw] = name
         return name
 
+    def _split(self, raw: bytes) -> tuple[str, ...]:
+        """What `_analyze` returns, as forms. Parts of identifiers are words that are known already."""
+        if not raw.isascii():
+            return tuple(join_form(term) for term in _analyze(raw)) if len(raw) <= _MAX_BODY_WORD else ()
+        parts = _RAW_PART.findall(raw.lower() if raw.isupper() else raw) if len(raw) <= _MAX_RAW else []
+        if not parts or len(parts) > _MAX_PARTS:
+            return ()
+        forms = {
+            (part.decode() if part.isdigit() else self[part.lower()]): None
+            for part in parts
+            if (len(part) > 1 or len(parts) == 1) and not part[_MAX_DIGITS:].isdigit()
+        }
+        if len(parts) > 1 and not raw.isdigit():
+            whole = raw.decode().lower()
+            forms[join_form(Term(stem_word(whole), whole))] = None
+        forms.pop("", None)
+        return tuple(forms)
+
+
+def join_form(term: Term) -> str:
+    """Key and form in one, as bodies are indexed; sorts by key."""
+    return term.key if term.form == term.key else f"{term.key}\t{term.form}"
+
 
 class BodyTermCounter:
-    """Counts the terms of many long texts, much faster than `count_terms`: identifiers with `_`, `-` or `.` count by
-    their parts, others also whole."""
+    """Counts the terms of many long texts by key and form, much faster than `count_terms`: identifiers with `_`, `-` or
+    `.` count by their parts, others also whole."""
 
     def __init__(self) -> None:
         self._words = _BodyWords()

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from kitbag.library.routing.postings import MAX_ROW, CountedText, Postings, PostingsBuilder, unpack_postings
 
-STORE_FORMAT: Final = 3
+STORE_FORMAT: Final = 5
 _APPLICATION_ID: Final = 0x6B726F75
 _BUSY_MILLISECONDS: Final = 200
 _MAX_LOOKED_UP: Final = 400
@@ -25,8 +25,10 @@ _SCHEMA: Final = (
     " UNIQUE(location, name))",
     "CREATE TABLE state(dead INTEGER NOT NULL, last_body INTEGER NOT NULL, is_ordered INTEGER NOT NULL)",
     "INSERT INTO state VALUES (0, 0, 1)",
-    "CREATE TABLE fields(term TEXT PRIMARY KEY, rows BLOB NOT NULL, levels BLOB NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE bodies(term TEXT PRIMARY KEY, rows BLOB NOT NULL, levels BLOB NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE fields(term TEXT NOT NULL, form TEXT NOT NULL, rows BLOB NOT NULL, levels BLOB NOT NULL,"
+    " PRIMARY KEY(term, form)) WITHOUT ROWID",
+    "CREATE TABLE bodies(term TEXT NOT NULL, form TEXT NOT NULL, rows BLOB NOT NULL, levels BLOB NOT NULL,"
+    " PRIMARY KEY(term, form)) WITHOUT ROWID",
 )
 
 
@@ -175,8 +177,8 @@ class TextStore:
 
     def _add_postings(self, table: str, builder: PostingsBuilder) -> None:
         self._connection.executemany(
-            f"INSERT INTO {table} VALUES (?, ?, ?)"  # noqa: S608
-            " ON CONFLICT(term) DO UPDATE SET rows = CAST(rows || excluded.rows AS BLOB),"
+            f"INSERT INTO {table} VALUES (?, ?, ?, ?)"  # noqa: S608
+            " ON CONFLICT(term, form) DO UPDATE SET rows = CAST(rows || excluded.rows AS BLOB),"
             " levels = CAST(levels || excluded.levels AS BLOB)",
             builder.packed(),
         )
@@ -184,21 +186,26 @@ class TextStore:
     def find_in_fields(self, terms: Sequence[str], limit: int) -> dict[str, Postings]:
         """The postings of each term that occurs, of the first `limit` rows."""
         with self._lock:
-            return self._find("fields", terms, limit, is_ordered=True)
+            found = self._find("fields", terms, limit, is_ordered=True)
+        return {term: forms[term] for term, forms in found.items() if term in forms}
 
-    def find_in_bodies(self, terms: Sequence[str], limit: int) -> dict[str, Postings]:
+    def find_in_bodies(self, terms: Sequence[str], limit: int) -> dict[str, dict[str, Postings]]:
+        """The postings of each form of each term that occurs."""
         with self._lock:
             is_ordered = bool(self._connection.execute("SELECT is_ordered FROM state").fetchone()[0])
             return self._find("bodies", terms, limit, is_ordered=is_ordered)
 
-    def _find(self, table: str, terms: Sequence[str], limit: int, *, is_ordered: bool) -> dict[str, Postings]:
-        found: dict[str, Postings] = {}
+    def _find(
+        self, table: str, terms: Sequence[str], limit: int, *, is_ordered: bool
+    ) -> dict[str, dict[str, Postings]]:
+        found: dict[str, dict[str, Postings]] = {}
         for start in range(0, len(terms), _MAX_LOOKED_UP):
             some = terms[start : start + _MAX_LOOKED_UP]
             marks = ",".join("?" * len(some))
-            sql = f"SELECT term, rows, levels FROM {table} WHERE term IN ({marks})"  # noqa: S608
-            for term, rows, levels in self._connection.execute(sql, some):
-                found[term] = unpack_postings(rows, levels, limit, is_ordered=is_ordered)
+            sql = f"SELECT term, form, rows, levels FROM {table} WHERE term IN ({marks})"  # noqa: S608
+            for term, form, rows, levels in self._connection.execute(sql, some):
+                postings = unpack_postings(rows, levels, limit, is_ordered=is_ordered)
+                found.setdefault(term, {})[form or term] = postings
         return found
 
     def find_prefix(self, prefix: str, limit: int) -> list[str]:
