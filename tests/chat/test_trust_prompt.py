@@ -126,8 +126,7 @@ def test_a_server_that_is_started_later_is_still_the_one_that_was_seen(world: Wo
 
 
 def test_agents_in_the_background_are_held_to_it_too(world: World) -> None:
-    from kitbag.tasks.delegation import serialize_options
-    from kitbag.tasks.standalone_setup import parse_options
+    from kitbag.tasks.stored_options import parse_options, serialize_options
 
     bring(world)
     seen = asyncio.run(ask_for_trust(AnsweringFace("o"), world.places())).fingerprint

@@ -103,10 +103,34 @@ from kitbag.runtime.rewind import SessionRewind
 from kitbag.runtime.undo import SessionUndo
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
-root, session, journal = sys.argv[1:]
+root, session, journal, undo = sys.argv[1:]
 rewind = SessionRewind(SessionUndo(Journal.open(journal, Redactor(())), find_places(root), session))
-rewind.run(rewind.make_plan(2), "both")
+rewind.run(rewind.plan_undo() if undo else rewind.make_plan(2), "both")
 """
+
+
+def rewind_and_die(shop: Shop, *, undo: bool = False) -> None:
+    """Killed when the files are restored and the conversation is not."""
+    command = [sys.executable, "-c", _REWINDING, str(shop.root), "shop", shop.journal.path, "undo" if undo else ""]
+    killed = subprocess.run(command, env={**os.environ, VARIABLE: UNDO_POINTS[0]}, timeout=TEST_TIMEOUT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+
+
+def test_a_kill_while_a_rewind_is_undone_is_reported_at_the_next_start_and_finished_later(shop: Shop) -> None:
+    three_messages(shop)
+    before, conversation = shop.tree(), texts(shop.session)
+    assert rewind(shop, 2) == []
+    rewind_and_die(shop, undo=True)
+    assert shop.tree() == before, "the files were restored"
+    resumed = resume(shop.journal, "shop")
+    assert texts(resumed) == ["Message 1", "Answer 1"]
+    assert [warning for warning in resumed.warnings if "finish it with /rewind undo" in warning]
+    undo_rewind(shop)
+    resumed = resume(shop.journal, "shop")
+    assert (texts(resumed), shop.tree()) == (conversation, before)
+    assert not any("interrupted" in warning for warning in resumed.warnings)
+    assert rewind(shop, 2) == [], "which can be rewound again"
+    assert "b2" not in shop.tree()
 
 
 @pytest.mark.parametrize("changed_meanwhile", [False, True])
@@ -115,18 +139,17 @@ def test_a_kill_after_the_files_leaves_the_conversation_and_is_finished_later(
 ) -> None:
     three_messages(shop)
     before, conversation = shop.tree(), texts(shop.session)
-    command = [sys.executable, "-c", _REWINDING, str(shop.root), "shop", shop.journal.path]
-    killed = subprocess.run(command, env={**os.environ, VARIABLE: UNDO_POINTS[0]}, timeout=TEST_TIMEOUT, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    rewind_and_die(shop)
     assert "b2" not in shop.tree(), "the files were restored"
     assert texts(resume(shop.journal, "shop")) == conversation
-    assert rewind_of(shop).interrupted == [2], "which is reported"
+    warnings = resume(shop.journal, "shop").warnings
+    assert [warning for warning in warnings if "before message 2 was interrupted" in warning], "at the next start"
     if changed_meanwhile:  # as if the kill had come before this file
         (shop.root / "b3").write_bytes(b"3\n")
     assert rewind(shop, 2) == []
     assert texts(resume(shop.journal, "shop")) == ["Message 1", "Answer 1"]
     assert "b3" not in shop.tree()
-    assert rewind_of(shop).interrupted == []
+    assert not any("interrupted" in warning for warning in resume(shop.journal, "shop").warnings)
     undo_rewind(shop)
     assert shop.tree() == before
     assert texts(resume(shop.journal, "shop")) == conversation
@@ -193,7 +216,7 @@ def test_the_end_of_a_task_that_was_started_before_is_told_again(shop: Shop) -> 
         shop.run(board.claim(board.find(name)))
     for name in ("before", "after"):
         shop.run(board.finish(name, 1, TaskResult(status="completed", text=f"Found {name}.")))
-        shop.run(shop.session.add_note(render_notifications(shop.run(take_unnotified(board, "shop", "")))))
+        shop.run(shop.session.add_note(render_notifications(board, shop.run(take_unnotified(board, "shop", "")))))
     rewind(shop, 2)
     told = "".join(texts(resume(shop.journal, "shop")))
     assert "Found before." in told

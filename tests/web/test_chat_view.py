@@ -123,6 +123,58 @@ def test_a_server_that_goes_away_costs_no_typed_text(world: World, chromium: "Ch
             tab.page.locator(".block-user", has_text="begin").wait_for()
 
 
+_REFUSED_LATE = """async () => {
+  const { StreamClient } = await import("/static/js/stream_client.js");
+  const [sent, states] = [[], []];
+  const fetchOfPage = globalThis.fetch;
+  globalThis.fetch = (path, options) => ["Bearer old", "Bearer new"].includes(options?.headers?.authorization)
+    ? new Promise((answer) => sent.push({ answer, options })) : fetchOfPage(path, options);
+  const client = new StreamClient(() => {}, (state) => states.push(state));
+  client.start("old");
+  client.start("new");
+  sent[0].answer(new Response("", { status: 401 }));
+  for (let turn = 0; turn < 20 && sent.length < 2; turn += 1) await new Promise((resolve) => setTimeout(resolve, 100));
+  return [client.token, states.includes("denied"), sent.map((one) => one.options.headers.authorization)];
+}"""
+
+
+def test_a_late_refusal_of_the_old_token_does_not_drop_the_new_one(world: World, chromium: "Chromium") -> None:
+    with browsing(world, chromium) as window:
+        tab = window.tab()
+        assert tab.page.evaluate(_REFUSED_LATE) == ["new", False, ["Bearer old", "Bearer new"]]
+
+
+def test_a_rewind_in_one_tab_is_seen_in_the_other(world: World, chromium: "Chromium") -> None:
+    write = calls("Write", "c1", file_path="new.txt", content="new\n")
+    with browsing(world, chromium, "First answer.", write, "Written.", "Again.") as window:
+        first = window.tab()
+        first.say("begin")
+        first.until_seen("First answer.")
+        second = window.tab(first.page.evaluate("location.pathname"))
+        second.until_seen("First answer.")
+        second.say("write it")
+        first.page.locator("form.question button", has_text="allow once").first.click()
+        for tab in (first, second):
+            tab.until_seen("Written.")
+        first.say("/rewind 2")
+        for tab in (first, second):
+            tab.page.locator("form.question button", has_text="conversation and 1 file").wait_for()
+        second.say("/rewind 2")  # waits for the other one, and then there is nothing to rewind
+        second.page.locator("form.question button", has_text="conversation and 1 file").click()
+        for tab in (first, second):
+            tab.until_seen("undo this with /rewind undo")
+            tab.until_seen("message 2 is not part of the conversation")
+            assert tab.page.get_by_text("Written.").count() == 0
+            assert tab.page.get_by_text("First answer.").count() == 1
+            assert tab.page.locator("form.question").count() == 0
+        assert not (world.workspace / "new.txt").exists()
+        second.say("/rewind undo")
+        first.page.locator("form.question button", has_text="conversation and 1 file").click()
+        for tab in (first, second):
+            tab.page.locator("article", has_text="Written.").first.wait_for()
+        assert (world.workspace / "new.txt").read_text() == "new\n"
+
+
 def test_a_tab_that_was_offline_catches_up_and_opens_its_session_again(world: World, chromium: "Chromium") -> None:
     """Without SharedWorkers. First in the middle of a reply; then until the server has ended the idle chat."""
     changed = "import kitbag.web.hosted_chats as hosted\nhosted.IDLE_SECONDS = hosted._CHECK_SECONDS = 0.2"

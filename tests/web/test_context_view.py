@@ -105,3 +105,21 @@ def test_without_a_session_the_view_says_so(world: World, chromium: "Chromium") 
 
     with web_program(world) as program, browser_window(chromium, program) as window:
         window.tab("/context").until_seen("no sessions yet")
+
+
+def test_new_calls_appear_and_an_earlier_call_stays_chosen(world: World, session: str, chromium: "Chromium") -> None:
+    from support.browser import browser_window
+
+    with ModelServer(script("One.", "Two.", "Three.", "Four.", "Five.", "Six.")) as server:
+        point(world, server)
+        with web_program(world) as program, browser_window(chromium, program) as window:
+            tab = window.tab("/context")
+            _until_drawn(tab, "Call 3: what")
+            world.ok("--resume", session, "-p", "And now?", "--trust-workspace")
+            _until_drawn(tab, "Call 4: what")
+            tab.page.get_by_label("Call", exact=True).select_option("2")
+            _until_drawn(tab, "Call 2: what")
+            world.ok("--resume", session, "-p", "And then?", "--trust-workspace")
+            tab.until("document.querySelector('.context-picker').textContent.includes('Call 5 of 5')")
+            assert tab.page.get_by_label("Call", exact=True).input_value() == "2"
+            _until_drawn(tab, "Call 2: what")

@@ -139,9 +139,6 @@ async def compact_session(
     summary, usage, cost = await _summarize(
         model_request, [message for _, message in compacted], model_config, emit, retry_policy, budget
     )
-    text = f"<conversation-summary>\n{summary.strip().replace(_SUMMARY_END, '')}\n{_SUMMARY_END}"
-    if kept.last_prompt_start:
-        text += f"\n\nThe user's last message was too long to keep in full. It began:\n\n{kept.last_prompt_start}"
     kept_messages = [
         message
         for _, message in (
@@ -149,10 +146,7 @@ async def compact_session(
             *(recorded[index] for index in (kept.last_prompt_index,) if index >= 0),
         )
     ]
-    todos = render_last_todos(
-        session.calls, session.started_calls, {call.id for message in kept_messages for call in message.calls}
-    )
-    text += f"\n\n{todos}" if todos else ""
+    text = _replacement_text(summary, kept, session, kept_messages)
     max_each, max_all = (
         min(_MAX_TOKENS_PER_SKILL, conversation_budget // 4),
         min(_MAX_SKILLS_TOKENS, conversation_budget // 4),
@@ -183,6 +177,17 @@ async def compact_session(
         if skill.loaded is None:
             emit(SkillUnloaded(name=skill.name, reason="to free context"))
     return True
+
+
+def _replacement_text(summary: str, kept: _KeptMessages, session: Session, kept_messages: Sequence[Message]) -> str:
+    """What the model sees instead of the compacted messages."""
+    text = f"<conversation-summary>\n{summary.strip().replace(_SUMMARY_END, '')}\n{_SUMMARY_END}"
+    if kept.last_prompt_start:
+        text += f"\n\nThe user's last message was too long to keep in full. It began:\n\n{kept.last_prompt_start}"
+    todos = render_last_todos(
+        session.calls, session.started_calls, {call.id for message in kept_messages for call in message.calls}
+    )
+    return f"{text}\n\n{todos}" if todos else text
 
 
 def _choose_kept(

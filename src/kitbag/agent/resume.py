@@ -12,6 +12,7 @@ import msgspec
 
 from kitbag.agent.session import CONVERSATION_KINDS, REWOUND, STREAM_PREFIX, Session, new_session_id
 from kitbag.agent.session_records import SessionHeader, SessionTotals
+from kitbag.agent.undo.change_records import REDOING, REDONE, UNDOING, UNDONE
 from kitbag.errors import KitbagError, NotFoundError
 from kitbag.store.journal import Journal, JournalRecord
 from kitbag.store.private_files import StoreError
@@ -26,7 +27,7 @@ def _damage_warning(number: int, session_id: str) -> str:
 def resume(journal: Journal, session_id: str, until: int | None = None) -> Session:
     """Reads as many records as are readable. Raises NotFoundError, and StoreError if none is readable."""
     session = Session(journal, session_id)
-    count = 0
+    count, unfinished = 0, dict[int, str]()
     try:
         kept = _find_kept(journal, session_id, until)
         for record in _read_all_records(journal, session_id, until):
@@ -34,6 +35,7 @@ def resume(journal: Journal, session_id: str, until: int | None = None) -> Sessi
                 session.apply(record)
             else:
                 session.apply_dropped(record)
+            _note_undo(record, unfinished)
             count += 1
     except DAMAGE_ERRORS as error:
         if not count and isinstance(error, StoreError):
@@ -42,8 +44,23 @@ def resume(journal: Journal, session_id: str, until: int | None = None) -> Sessi
         count += 1
     if not count:
         raise NotFoundError(f"no session named {session_id!r}", "list sessions with `kitbag sessions list --all`")
+    session.warnings += [_unfinished_warning(number, kind) for number, kind in unfinished.items()]
     session.messages()
     return session
+
+
+def _note_undo(record: JournalRecord, unfinished: dict[int, str]) -> None:
+    """`unfinished`: by message, the undo or rewind that has begun to restore files and has not recorded its end."""
+    if record.kind in (UNDOING, REDOING):
+        unfinished[int(record.body["turn"])] = record.kind
+    elif record.kind in (UNDONE, REDONE):
+        unfinished.pop(int(record.body["turn"]), None)
+
+
+def _unfinished_warning(number: int, kind: str) -> str:
+    state = f"restoring files to before message {number}" if kind == UNDOING else f"re-applying message {number}"
+    fix = f"/rewind {number}" if kind == UNDOING else "/rewind undo"
+    return f"{state} was interrupted: the files may be changed, the conversation is not; see and finish it with {fix}"
 
 
 def read_totals(journal: Journal, session_id: str) -> SessionTotals:

@@ -474,11 +474,10 @@ class Chat:
 
     def _draw(self, live: LiveState) -> None:
         self._live = live
-        steering, queued = self.pending.shown(steering=True), self.pending.shown(steering=False)
-        self.ui.draw(
-            msgspec.structs.replace(live, steering=steering, queued=queued),
-            chat_status(self.agent, self.view.used_tokens, self.background),
-        )
+        if self.pending:
+            steering, queued = self.pending.shown(steering=True), self.pending.shown(steering=False)
+            live = msgspec.structs.replace(live, steering=steering, queued=queued)
+        self.ui.draw(live, chat_status(self.agent, self.view.used_tokens, self.background))
 
 
 def _parse_command(text: str) -> ChatCommand | None:

@@ -20,6 +20,8 @@ from kitbag.dialogs.asker import DialogAsker
 from kitbag.library.scopes import Places
 from kitbag.runtime.agent import Agent
 
+_IDLE_SECONDS: Final = 0.5
+"""After the prompt has appeared."""
 _MAX_EARLY_ACTIONS: Final = 100
 """Lines of piped input read before the chat starts."""
 
@@ -54,6 +56,7 @@ async def run_chat(
         early_actions = await _open_agent(agent, ui)
         if isinstance(early_actions, ExitRequested):
             return early_actions.exit_code
+        agent.import_ahead(_IDLE_SECONDS)
         chat = Chat(
             ui,
             agent,

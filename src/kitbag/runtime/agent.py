@@ -64,10 +64,14 @@ class Agent(BaseAgent):
         return self._background_switch.request()
 
     def _on_request(self) -> None:
-        """While the model's first reply is awaited, what an agent needs to start is imported."""
         super()._on_request()
+        self.import_ahead(_IDLE_SECONDS)
+
+    def import_ahead(self, seconds: float) -> None:
+        """Imports what starting an agent needs in a moment without work: in the chat while the user types, otherwise
+        while the model's first reply is awaited."""
         if self.delegation is not None and self._import_timer is None:
-            self._import_timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, import_for_start)
+            self._import_timer = asyncio.get_running_loop().call_later(seconds, import_for_start)
 
     async def _run_request(
         self, request: str, images: Sequence[Image], message: InboxMessage | None, first_later: int, emit: Emit

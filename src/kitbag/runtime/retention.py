@@ -30,7 +30,9 @@ from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.journal_prune import compact_file, delete_records, note_pruning
 from kitbag.tasks.board import TASK_STREAM_PREFIX, Board
 from kitbag.tasks.fleet import old_announcements
+from kitbag.tasks.library_snapshot import unused_snapshots
 from kitbag.tasks.output_file import OUTPUT_DIRECTORY
+from kitbag.tasks.queue_limits import old_claims
 from kitbag.tasks.reports import session_ids
 from kitbag.tasks.task import Task, pruned_body
 from kitbag.tasks.task_patches import PATCH_STREAM_PREFIX
@@ -86,8 +88,11 @@ def prune(journal: Journal, kitbag_home: str, days: float, *, dry_run: bool = Fa
     for start in range(0, len(groups), _MAX_GROUPS):
         _delete_groups(journal, kitbag_home, groups[start : start + _MAX_GROUPS], report)
     if not dry_run:
-        if old := old_announcements(Board(journal), before):
-            report.records += delete_records(journal, (), old, (), ())
+        board = Board(journal)
+        old = [*old_announcements(board, before), *old_claims(journal, before)]
+        snapshots = unused_snapshots(journal, {task.snapshot for task in board.all()}, before)
+        if old or snapshots:
+            report.records += delete_records(journal, snapshots, old, (), ())
         _delete_set_aside(kitbag_home, days, report)
         _delete_leftover_output(journal, kitbag_home, report)
         if report.records:

@@ -38,9 +38,10 @@ class RewindPlan(msgspec.Struct, frozen=True, kw_only=True):
     undoes_rewind: bool = False
 
     @property
-    def finishes_undo(self) -> bool:
+    def finishes_earlier(self) -> bool:
         """All files were restored when an earlier attempt was interrupted; only the conversation was not."""
-        return _is_interrupted(self.message) and not self.files.redo and not self.files.steps
+        is_interrupted = self.message.redoing if self.files.redo else _is_interrupted(self.message)
+        return is_interrupted and not self.files.steps
 
     @property
     def clean_steps(self) -> list[UndoStep]:
@@ -58,11 +59,6 @@ class SessionRewind:
         is_kept = is_in_conversation(undo.journal, undo.session_id)
         self.messages = [message for message in self._messages if message.seq and is_kept(message.seq)]
         """Messages of the conversation, in order."""
-
-    @property
-    def interrupted(self) -> list[int]:
-        """Numbers of the messages to which an undo or a rewind was interrupted while it restored files."""
-        return [message.number for message in self._messages if _is_interrupted(message)]
 
     # Planning
 
@@ -132,7 +128,7 @@ class SessionRewind:
             problem = next((one.problem for one in self._since(plan.message.number) if one.problem), "")
             if problem and not plan.files.redo:
                 raise InvalidError(f"the files can't be restored: {problem}", "rewind only the conversation")
-        if (scope != "conversation" and steps) or (scope != "files" and plan.finishes_undo):
+        if (scope != "conversation" and steps) or (scope != "files" and plan.finishes_earlier):
             result = self.undo.restore(
                 msgspec.structs.replace(plan.files, steps=steps),
                 tell_model=scope == "files",
@@ -148,7 +144,7 @@ class SessionRewind:
         """What rewinds the conversation."""
         if scope == "files":
             return []
-        is_restored = result.done or plan.finishes_undo
+        is_restored = result.done or plan.finishes_earlier
         files = "" if not is_restored else "redone" if plan.files.redo else "undone"
         is_left = scope == "conversation"
         left = [step.path for step in plan.files.steps] if is_left else [path for path, _ in result.skipped]

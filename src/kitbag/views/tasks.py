@@ -120,12 +120,13 @@ def task_fields(board: Board, task: Task, report: TaskReport) -> list[tuple[str,
         ("ended", format_time(task.ended)),
         ("directory", board.request(task.id).start_directory or task.directory),
         ("repository", task.repository),
+        ("snapshot", task.snapshot[:12]),
         ("branch", report.branch),
         ("changes", f"patch; apply it with `kitbag tasks apply {task.id}`" if report.patch else ""),
         ("session", task.session if is_agent else ""),
         ("started by", task.parent or task.root),
         ("runs", str(task.run) if task.run > 1 else ""),
-        *(("warning", warning) for warning in task.all_warnings),
+        *(("warning", warning) for warning in report.warnings),
     ]
 
 

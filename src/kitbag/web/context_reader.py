@@ -75,9 +75,12 @@ class ContextReader:
                 self._cached.popitem(last=False)
             return cached
 
-    def overview(self, session_id: str, width: int) -> dict[str, Any]:
-        """`width`: of the picture."""
+    def overview(self, session_id: str, width: int, seen: int = 0) -> dict[str, Any]:
+        """`width`: of the picture. `seen`: the `seq` of the overview that the page has; if that is the newest, nothing
+        else is in the result."""
         found = self.read(session_id)
+        if seen == found.last_seq:
+            return {"seq": seen}
         clean = _cleaner(found)
         check = found.check.to_json()
         for finding in check["findings"]:
@@ -85,6 +88,7 @@ class ContextReader:
         return {
             "session": found.session,
             "about": clean(found.about),
+            "seq": found.last_seq,
             **found.costs.to_json(),
             "check": {**check, "summary": list(summarize_check(found.check))},
             "chart": found.redact(

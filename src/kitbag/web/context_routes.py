@@ -47,7 +47,8 @@ def _width(request: Request) -> int:
 
 @handle_errors
 async def overview(request: Request) -> Response:
-    return answer_json(await asyncio.to_thread(_reader(request).overview, _session(request), _width(request)))
+    session, seen = _session(request), _number(request, "seen", -1)
+    return answer_json(await asyncio.to_thread(_reader(request).overview, session, _width(request), seen))
 
 
 @handle_errors

@@ -285,6 +285,27 @@ def test_words_after_an_answer_are_written_at_once() -> None:
     at_terminal(scene)
 
 
+def test_control_u_directly_after_a_key_clears_the_text_which_that_key_opens() -> None:
+    async def scene(shown: Seen) -> None:
+        async def both() -> FormAnswer | None:
+            await shown.terminal.ask(Form(prompt="First?", options=YES_NO))
+            return await shown.terminal.ask(Form(prompt="Rule?", free_text_hint="a rule", initial_text="Bash(old)"))
+
+        asking = asyncio.ensure_future(both())
+        await shown.until_seen("? First?")
+        await shown.until_keys_count()
+        shown.type("s", "\x15")
+        await shown.until_seen("? Rule?")
+        shown.type("Bash(new)", ENTER)
+        assert await asking == FormAnswer((), "Bash(new)")
+        again = asyncio.ensure_future(shown.terminal.ask(Form(prompt="Again?", initial_text="kept")))
+        await shown.until_seen("? Again?", "> kept")
+        shown.type(ENTER)
+        assert await again == FormAnswer((), "kept")
+
+    at_terminal(scene)
+
+
 def test_words_of_ones_own_are_opened_by_tab_or_by_typing_them() -> None:
     async def scene(shown: Seen) -> None:
         form = Form(prompt="May it?", options=YES_NO, free_text_hint="say why not")

@@ -15,6 +15,7 @@ from chat.seen_terminal import ENTER, Seen, seen, started
 from kitbag.chat.terminal.inline_screen import ReportedSize
 from kitbag.chat.ui import ChatStatus, LiveState, RunningCall, Submitted
 from kitbag.views.blocks import ReplyBlock, VerbatimBlock, text_block
+from support.matrix import sample
 from support.waiting import TEST_TIMEOUT
 
 
@@ -175,7 +176,7 @@ TERMINALS = {
 
 
 @pytest.mark.parametrize("above", [1, 30], ids=["top", "bottom"])  # tmux moves the uppermost rows to its scrollback
-@pytest.mark.parametrize("terminal", TERMINALS)
+@pytest.mark.parametrize("terminal", sample(TERMINALS, 4))
 def test_a_terminal_that_narrows_while_text_streams_shows_nothing_twice(terminal: str, above: int) -> None:
     kind, environment, name = TERMINALS[terminal]
     kept = [f"kept {at}" for at in range(above)]

@@ -14,6 +14,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 
 from chat.seen_terminal import DOWN, ENTER, ESCAPE, UP, Seen, seen, started
+from kitbag.chat.terminal.live_region import live_lines
 from kitbag.chat.ui import ChatStatus, ExitRequested, KeyPressed, LiveState, RunningCall, Submitted
 from kitbag.errors import InvalidError
 from kitbag.messages import Image
@@ -66,7 +67,9 @@ def test_vim_s_keys_edit_the_line_and_esc_interrupts_only_from_normal_mode() -> 
     async def scene(shown: Seen) -> None:
         shown.type("one two")
         await shown.until_seen("> one two")
+        assert "NORMAL" not in shown.text()
         await shown.press(ESCAPE)
+        await shown.until_seen("NORMAL · default")
         shown.type("0dw")
         await shown.until_seen("> two")
         shown.terminal.draw(LiveState(activity="working"), ChatStatus(model="model-x"))
@@ -76,6 +79,18 @@ def test_vim_s_keys_edit_the_line_and_esc_interrupts_only_from_normal_mode() -> 
         assert await shown.next() == Submitted(text="two")
         shown.type("xd", ENTER)  # the next line starts in insert mode
         assert await shown.next() == Submitted(text="xd")
+
+    at_terminal(scene, vim=True)
+
+
+def test_two_keys_of_a_vim_command_can_be_typed_slowly() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("one two")
+        await shown.until_seen("> one two")
+        await shown.press(ESCAPE, "c")
+        await shown.settle()
+        shown.type("c", "three")
+        await shown.until_seen("> three")
 
     at_terminal(scene, vim=True)
 
@@ -182,7 +197,7 @@ def test_enter_takes_the_marked_completion_or_the_only_one() -> None:
 def test_a_mention_that_matches_nothing_is_reported_before_the_message_is_sent() -> None:
     async def scene(shown: Seen) -> None:
         shown.type("see @cor", ENTER)
-        await shown.until_seen("no file or agent matches @cor; press Enter again", "> see @cor")
+        await shown.until_seen("no file or agent is named @cor; press Enter again", "> see @cor")
         shown.type("e.py")
         await shown.until_gone("press Enter again")
         shown.type(ENTER)
@@ -378,6 +393,26 @@ def test_a_paste_sends_nothing_by_itself() -> None:
     at_terminal(scene)
 
 
+@pytest.mark.parametrize("size", [0, 3_000])
+def test_pasted_text_that_contains_the_end_of_a_paste_types_nothing(size: int) -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("\x1b[200~" + "x" * size + "one\x1b[201~two\r!three\r" + "y" * size + "\x1b[201~")
+        await shown.until(lambda: shown.terminal._line.buffer.text.endswith("y" * size or "!three\n"))
+        assert shown.terminal._line.buffer.text == "x" * size + "onetwo\n!three\n" + "y" * size
+        shown.type("\x1b[Z")
+        assert await shown.next() == KeyPressed("mode")
+
+    at_terminal(scene)
+
+
+def test_keys_typed_after_a_paste_are_keys() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("\x1b[200~one\x1b[201~two\r")
+        assert await shown.next() == Submitted(text="onetwo")
+
+    at_terminal(scene)
+
+
 def test_what_is_shown_stands_above_in_order_and_survives_the_end() -> None:
     async def play() -> None:
         async with seen(rows=12) as shown:
@@ -411,6 +446,20 @@ def test_what_was_drawn_over_at_the_top_of_the_screen_is_not_kept_by_a_terminal_
         assert kept == []
 
     at_terminal(scene)
+
+
+@pytest.mark.parametrize(
+    ("height", "expected"),
+    [
+        (2, ["working", "1 of 4   pending: one"]),
+        (3, ["working", "  pending: one", "  … and 3 more"]),
+        (5, ["working", "  pending: one", "  pending: two", "  … and 2 more"]),
+    ],
+)
+def test_messages_that_wait_are_shown_or_counted_in_any_height(height: int, expected: list[str]) -> None:
+    live = LiveState(activity="working", steering=("one", "two"), queued=("three", "four"))
+    lines = live_lines(live, 80, height, 0.0, str, lambda *_: [], can_stop=False)
+    assert ["".join(text for _, text in line).removeprefix("⠋ ") for line in lines] == expected
 
 
 def test_the_live_region_shows_what_goes_on_and_goes_away() -> None:

@@ -311,6 +311,19 @@ def test_a_rule_that_can_t_be_kept_leaves_the_file_and_the_answer_as_they_are(
     assert Path(path).read_text() == before
 
 
+@pytest.mark.parametrize(
+    ("rule", "missing"),
+    [("Bash(echo two >> a.txt)", ""), ("Bash(echo:*)", "writes a.txt"), ("Read(./docs/**)", "writes a.txt")],
+)
+def test_the_user_learns_if_the_rule_they_wrote_does_not_cover_the_call(
+    permissions: Make, world: World, rule: str, missing: str
+) -> None:
+    answer = ApprovalAnswer(choice="allow", scope="rule", rule=rule)
+    approvals = Approvals(Person(answer), str(world.home / ".kitbag/settings.toml"))
+    found = permit(authorize(approvals, permissions(), "Bash", command="echo two >> a.txt"))
+    assert (missing in found.notice, "does not cover this call" in found.notice) == (True, bool(missing))
+
+
 def test_a_rule_that_is_none_is_told_and_the_answer_counts_once(permissions: Make, world: World) -> None:
     approvals = Approvals(
         Person(ApprovalAnswer(choice="allow", scope="rule", rule="Bash(git")), str(world.home / "settings.toml")

@@ -17,6 +17,8 @@ CHANGE: Final = "change"
 UNDOING: Final = "undoing"
 """Files are about to be restored; `undone` follows when all of them are."""
 UNDONE: Final = "undone"
+REDOING: Final = "redoing"
+"""What was undone is about to be re-applied; `redone` follows."""
 REDONE: Final = "redone"
 
 FileKind = Literal["file", "link", "folder"]

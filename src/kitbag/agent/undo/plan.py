@@ -18,6 +18,7 @@ from kitbag.agent.session import REWOUND, STREAM_PREFIX, Session, is_user_messag
 from kitbag.agent.undo.change_records import (
     CHANGE,
     NOT_STORED_PREFIX,
+    REDOING,
     REDONE,
     UNDOING,
     UNDONE,
@@ -69,6 +70,8 @@ class MessageChanges(msgspec.Struct, frozen=True, kw_only=True):
     """A rewind undid it together with this earlier message, which has the `undo_changes` of all."""
     undo_changes: tuple[PathChange, ...] = ()
     """What undoing changed; used to redo it."""
+    redoing: bool = False
+    """Re-applying it was interrupted."""
     problem: str = ""
 
 
@@ -156,7 +159,7 @@ class _TurnReader:
             self.message_of[str(body.get("call"))] = self.number
         elif kind == "result":
             self._apply_result(body)
-        elif kind in (CHANGE, UNDOING, UNDONE, REDONE):
+        elif kind in (CHANGE, UNDOING, UNDONE, REDOING, REDONE):
             self._apply_change(seq, at, kind, decode_change_record(body, self.content_store))
 
     def _apply_change(self, seq: int, at: str, kind: str, body: ChangeRecord) -> None:
@@ -180,9 +183,11 @@ class _TurnReader:
         elif kind == UNDONE:
             message = msgspec.structs.replace(message, undone=seq)
             self._mark_group(number, body.through, seq)
+        elif kind == REDOING:
+            message = msgspec.structs.replace(message, redoing=True)
         else:
             self._mark_group(number, 0, message.undone)
-            message = msgspec.structs.replace(message, undone=0, undo_changes=())
+            message = msgspec.structs.replace(message, undone=0, undo_changes=(), redoing=False)
         self.messages[number] = message
 
     def _apply_result(self, body: Any, agent: str = "") -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.agent.undo.change_records import (
+    REDOING,
     REDONE,
     UNDOING,
     UNDONE,
@@ -76,8 +77,8 @@ class Restorer:
         changes = tuple(
             PathChange(path=step.path, before=self._store_current(step), after=step.target) for step in possible
         )
-        if not redo:
-            self._append(UNDOING, ChangeRecord(files=changes, message=message))
+        begin = ChangeRecord(files=() if redo else changes, message=message)
+        self._append(REDOING if redo else UNDOING, begin)
         self._run_steps(possible)
         point("files-restored")
         result = RestoreResult(done=tuple(self._done), skipped=tuple(self._skipped), failed=tuple(self._failed))

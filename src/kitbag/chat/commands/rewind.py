@@ -33,8 +33,6 @@ async def rewind_command(chat: CommandContext, arguments: str) -> None:
     rewind = await asyncio.to_thread(_open, chat)
     if notice := rewind.undo.running_notice():
         chat.show(NoticeBlock("warning", notice))
-    if rewind.interrupted:
-        chat.show(NoticeBlock("warning", _interrupted_notice(rewind.interrupted)))
     if number is None and not is_undo:
         number = await _choose(chat, rewind)
         if number is None:
@@ -60,14 +58,6 @@ async def rewind_command(chat: CommandContext, arguments: str) -> None:
         raise error
     fix = "/undo redo" if scope == "files" else "/rewind undo"
     chat.show(text_block(f"undo this with {fix}", "dim"))
-
-
-def _interrupted_notice(numbers: list[int]) -> str:
-    named = ", ".join(map(str, numbers))
-    return (
-        f"restoring files to before message {named} was interrupted: some may be restored, the conversation is not; "
-        f"finish with /rewind {numbers[-1]}"
-    )
 
 
 def _parse(parts: list[str]) -> tuple[int | None, bool]:

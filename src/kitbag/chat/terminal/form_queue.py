@@ -48,6 +48,8 @@ class FormQueue:
         """The last form with a summary."""
         self._lone_key: tuple[str, FormResult, asyncio.TimerHandle] | None = None
         """A key that selects an option, unless another key follows at once."""
+        self._clears_next = False
+        """The next form starts without its initial text."""
 
     async def ask(self, form: Form) -> FormAnswer | None:
         async with self._lock:
@@ -73,7 +75,8 @@ class FormQueue:
     async def _run_form(self, form: Form) -> FormResult:
         self.state = state = FormState(form, self._clock)
         self._answer = asyncio.get_running_loop().create_future()
-        self.text_buffer.reset(Document(form.initial_text))
+        self.text_buffer.reset(Document("" if self._clears_next else form.initial_text))
+        self._clears_next = False
         opening = asyncio.ensure_future(self._wait_for_pause(state))
         try:
             return await self._answer
@@ -174,7 +177,8 @@ class FormQueue:
         self._changed()
 
     def delete(self, *, everything: bool = False) -> None:
-        """Backspace, Ctrl-U: in the search."""
+        """Backspace, Ctrl-U: in the search. Ctrl-U directly after an option's key is for the text that it opens."""
+        self._clears_next = everything and self._lone_key is not None
         if self.state is not None and self.state.search and not self._is_ignored():
             self.state.set_search("" if everything else self.state.search[:-1])
             self._changed()

@@ -16,6 +16,7 @@ from prompt_toolkit.data_structures import Point, Size
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import Layout
 from prompt_toolkit.output import ColorDepth, Output
 from prompt_toolkit.renderer import CPR_Support, Renderer
@@ -194,7 +195,17 @@ class InlineApplication(Application[None]):
         self.renderer = self.inline_renderer
         # A timeout distinguishes Esc from the start of an arrow key; it must be longer over a network.
         self.ttimeoutlen = 0.1 if is_remote(environment) else 0.05
-        self.timeoutlen = 0.05
+
+    @property
+    def timeoutlen(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride] - a variable in Application
+        """Seconds to wait for the rest of a key sequence: brief after Esc, which interrupts; Vim's default for its
+        commands of two keys, such as `dd`."""
+        keys = self.key_processor.key_buffer
+        return 0.05 if not keys or keys[0].key is Keys.Escape else 1.0
+
+    @timeoutlen.setter
+    def timeoutlen(self, seconds: float | None) -> None:
+        """Set by Application itself, only at the start."""
 
     @property
     def can_draw(self) -> bool:

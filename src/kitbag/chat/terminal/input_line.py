@@ -138,7 +138,7 @@ class InputLine:
             return True
         self._warned_text = typed
         self._hint(
-            f"no file or agent matches {', '.join(missing)}; press Enter again to send it as text", _NOTE_SECONDS
+            f"no file or agent is named {', '.join(missing)}; press Enter again to send it as text", _NOTE_SECONDS
         )
         return False
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import Completion
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import Condition, vi_navigation_mode
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.layout import (
     BufferControl,
@@ -272,7 +272,8 @@ class ChatLayout:
         if frame.hint or shell_command:
             return hint_line(frame.hint or _SHELL_HINT, columns)
         width = columns // 2 if self._is_near_top else columns - 1
-        return status_line(frame.status, width, self._cleaners.line)
+        editing = "NORMAL" if self.shows_line() and vi_navigation_mode() else ""
+        return status_line(frame.status, width, self._cleaners.line, editing)
 
     def _menu(self, columns: int, height: int) -> list[FragmentLine]:
         state = self._line.buffer.complete_state

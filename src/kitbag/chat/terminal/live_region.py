@@ -52,7 +52,7 @@ def live_lines(
     queued = _truncate(
         [[("dim", f"  {clean(text)}")] for text in waiting[: _MAX_QUEUED + 1]],
         len(waiting),
-        min(left, _MAX_QUEUED, max(1, height // 4)),
+        min(left, _MAX_QUEUED),
         "more",
     )
     left -= len(queued)
@@ -103,7 +103,7 @@ def _truncate(lines: list[FragmentLine], count: int, height: int, more: str) -> 
     if count <= height:
         return lines
     if height <= 1:
-        return lines[:height]
+        return [[("dim", f"1 of {count} "), *lines[0]]] if height == 1 else []
     return [*lines[: height - 1], [("dim", f"  … and {count - height + 1} {more}")]]
 
 

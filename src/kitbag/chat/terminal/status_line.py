@@ -34,8 +34,9 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.shorten_importance, self.importance) if len(self.texts) > 1 else self.importance
 
 
-def status_line(status: ChatStatus, width: int, clean: Callable[[str], str]) -> FragmentLine:
-    parts = [part for part in _parts(status, clean) if part.texts]
+def status_line(status: ChatStatus, width: int, clean: Callable[[str], str], editing: str = "") -> FragmentLine:
+    """`editing`: how keys edit the input line, if not as usual."""
+    parts = [part for part in (_Part(importance=10, texts=_distinct(editing)), *_parts(status, clean)) if part.texts]
     while parts and _width(parts) > width:
         at = min(range(len(parts)), key=lambda index: parts[index].priority)
         shorter = msgspec.structs.replace(parts[at], texts=parts[at].texts[1:], shorten_importance=99)

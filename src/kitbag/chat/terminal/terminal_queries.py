@@ -6,6 +6,7 @@ removed from the input before it is parsed as keys; keys pass unchanged and in o
 
 import asyncio
 import re
+import select
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -37,6 +38,7 @@ _DAMAGED: Final = re.compile(rf"\x1b(?:\]11;r?g?b?a?:?[0-9a-fA-F/]*|P>\|{_TEXT})
 """The part of an unfinished reply that is not typed text."""
 _SEQUENCE: Final = re.compile(r"\x1b{1,2}(?:\[\[?[0-?]*[ -/]*[@-~]|O[ -~])")
 _PASTE: Final = "\x1b[200~"
+_PASTE_END: Final = "\x1b[201~"
 
 
 def is_remote(environment: Mapping[str, str]) -> bool:
@@ -91,9 +93,15 @@ def _keep_keys(damaged: "re.Match[str]") -> str:
 
 
 class _FilteringParser(Vt100Parser):
-    def __init__(self, feed_key_callback: Callable[..., None], replies: ReplyFilter) -> None:
+    def __init__(
+        self, feed_key_callback: Callable[..., None], replies: ReplyFilter, has_input: Callable[[], bool]
+    ) -> None:
+        """`has_input`: more is waiting to be read."""
         self._replies = replies
+        self._has_input = has_input
         self._is_filtered = False
+        self._awaits_end = False
+        """An end of the paste was taken for a part of it."""
         super().__init__(feed_key_callback)
 
     def feed(self, data: str) -> None:
@@ -103,15 +111,26 @@ class _FilteringParser(Vt100Parser):
             self._feed_filtered(self._replies.feed(data))
 
     def flush(self) -> None:
-        self._feed_filtered(self._replies.flush())
+        self._feed_filtered(self._replies.flush() + (_PASTE_END if self._awaits_end else ""))
         super().flush()
 
     def _feed_filtered(self, keys: str) -> None:
+        keys = self._join_paste(keys)
         self._is_filtered = True
         try:
             super().feed(keys if self._in_bracketed_paste else self._without_unknown(keys))
         finally:
             self._is_filtered = False
+
+    def _join_paste(self, keys: str) -> str:
+        """Pasted text may contain the end of a paste, and tmux passes it on: the rest would be typed, Enter included.
+        So a paste ends at the last end, and not while more follows."""
+        start = 0 if self._in_bracketed_paste else keys.find(_PASTE)
+        pasted, end, typed = keys[max(start, 0) :].rpartition(_PASTE_END)
+        if start < 0 or not end:
+            return keys
+        self._awaits_end = bool(typed) and self._has_input()
+        return keys[:start] + pasted.replace(_PASTE_END, "") + ("" if self._awaits_end else end) + typed
 
     def _without_unknown(self, keys: str) -> str:
         """Without unknown sequences: Esc would interrupt the agent, and the rest would end up in the input line."""
@@ -126,6 +145,13 @@ class _FilteringParser(Vt100Parser):
             for end in range(start + 3, len(text) + 1)
         )
         return text if known else ""
+
+
+def _has_input(file: int) -> bool:
+    try:
+        return bool(select.select([file], [], [], 0)[0])
+    except (OSError, ValueError):  # closed
+        return False
 
 
 class TerminalQueries:
@@ -156,7 +182,8 @@ class TerminalQueries:
         self._replies = ReplyFilter(on_reply)
         self._can_ask = isinstance(input_, Vt100Input) and not environment.get("TERM", "").startswith(_SILENT_TERMS)
         if isinstance(input_, Vt100Input):
-            input_.vt100_parser = _FilteringParser(input_.vt100_parser.feed_key_callback, self._replies)
+            callback, file = input_.vt100_parser.feed_key_callback, input_.fileno()
+            input_.vt100_parser = _FilteringParser(callback, self._replies, lambda: _has_input(file))
 
     def ask(self) -> None:
         """Only in raw mode: otherwise the terminal would echo the replies."""

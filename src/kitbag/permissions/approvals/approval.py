@@ -271,7 +271,7 @@ class Approvals:
         if answer.choice != "allow":
             return Denial(_person_denial_reason(answer), "person")
         self._checks |= approvable_checks(request.decision)
-        notice = self._apply_rule(current, answer)
+        notice = self._apply_rule(current, answer) or _uncovered_notice(current, answer, request)
         if answer.scope == "session" and not answer.rule:
             self._approved.add((request.digest, _outcome(request.decision, request.facts), facts))
         return Permit(request, current, approved_by_person=True, notice=notice)
@@ -306,6 +306,20 @@ class Approvals:
         except KitbagError as error:
             return f"allowed once; the rule `{answer.rule}` could not be saved: {error.problem}"
         return ""
+
+
+def _uncovered_notice(current: Permissions, answer: ApprovalAnswer, request: ApprovalRequest) -> str:
+    """For a rule that the user wrote and that does not allow this call: it would be asked about again."""
+    if answer.scope != "rule":
+        return ""
+    rule = parse_rule(answer.rule, "allow", "", "user", current.workspace.kitbag_home)
+    arguments = json.loads(request.arguments)
+    if current.would_allow(rule, request.tool, arguments, request.directory, request.decision):
+        return ""
+    decision = current.with_rules((rule,)).decide(request.tool, arguments, request.directory)
+    asking = next((part for part in decision.parts if part.effect == "ask"), None)
+    why = f"{asking.what}: {asking.reason}" if asking is not None and asking.what else decision.reason
+    return f"allowed once; the rule `{answer.rule}` was added, but does not cover this call ({why})"
 
 
 def approvable_checks(decision: PermissionDecision) -> frozenset[str]:

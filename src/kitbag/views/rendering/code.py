@@ -12,6 +12,7 @@ from kitbag.views.rendering.styled_text import StyledRun
 
 if TYPE_CHECKING:
     from pygments.lexer import Lexer
+    from pygments.token import _TokenType as TokenType  # pyright: ignore[reportPrivateUsage]
 
 PLAIN: Final = "36"
 """Code in an unknown language."""
@@ -75,13 +76,18 @@ def _tokenize(lexer: "Lexer", code: str) -> list[CodeToken] | None:
         for position, kind, text in lexer.get_tokens_unprocessed(code):
             if position != end_position or time.monotonic() > deadline:
                 break
-            tokens.append(CodeToken(text, str(kind)))
+            tokens.append(CodeToken(text, _kind_name(kind)))
             end_position += len(text)
     except Exception:  # noqa: BLE001 - a lexer failed: the rest stays plain
         end_position = sum(len(token.text) for token in tokens)
     if code[:end_position] != "".join(token.text for token in tokens):
         return None
     return [*tokens, CodeToken(code[end_position:])]
+
+
+@cache
+def _kind_name(kind: "TokenType") -> str:
+    return str(kind)
 
 
 @cache

@@ -12,12 +12,15 @@ const TABS = [
   ["check", "Check"],
   ["skills", "Skills and savings"],
 ];
+const REFRESH_MILLISECONDS = 1000;
 const SIGNS = { added: "+", removed: "−", changed: "~" };
 
 export async function show(root, context) {
   await Promise.all([loadStyle("/static/css/pictures.css"), loadStyle("/static/css/context.css")]);
   const view = new ContextView(root, context);
   await view.load();
+  const timer = setInterval(() => void view.refresh(), REFRESH_MILLISECONDS);
+  return () => clearInterval(timer);
 }
 
 class ContextView {
@@ -40,18 +43,51 @@ class ContextView {
     const calls = this.found.calls;
     const wanted = Number(this.context.query.get("call"));
     this.number = this.context.query.has("call") && wanted <= calls.length ? wanted : calls.length;
+    this.path = `/api/context/${encodeURIComponent(this.found.session)}`;
     this.build();
     await this.showCall();
+  }
+
+  /** After new calls of the session. Who looks at the last one sees the new last one; who looks at an earlier one keeps it. */
+  async refresh() {
+    if (document.hidden || this.isRefreshing) return;
+    this.isRefreshing = true;
+    try {
+      const found = await getJson(`${this.path}?width=${this.width}&seen=${this.found.seq}`);
+      if (found.seq === this.found.seq) return;
+      const isAtEnd = this.number === 0 || this.number === this.found.calls.length;
+      const wasEmpty = !this.found.calls.length;
+      this.found = found;
+      if (isAtEnd && this.number) this.number = found.calls.length;
+      if (wasEmpty) {
+        this.number = found.calls.length;
+        this.build();
+      } else {
+        this.fillPicker();
+        setHtml(this.chart, found.chart);
+      }
+      if (isAtEnd || wasEmpty) await this.showCall();
+      else this.markCall();
+    } catch {
+      // The server is away, which the page shows, or the session was deleted; the next time tells.
+    } finally {
+      this.isRefreshing = false;
+    }
+  }
+
+  fillPicker() {
+    const calls = this.found.calls;
+    const options = calls.map((call) => {
+      const label = `Call ${call.number} of ${calls.length}${call.kind === "compaction" ? " (compaction)" : ""}, ${call.at.slice(11, 19)}`;
+      return element("option", { value: String(call.number) }, label);
+    });
+    this.picker.replaceChildren(...options, element("option", { value: "0" }, "What would be sent now"));
   }
 
   build() {
     const calls = this.found.calls;
     this.picker = element("select", { class: "field context-picker", "aria-label": "Call", onchange: () => this.choose(Number(this.picker.value)) });
-    for (const call of calls) {
-      const label = `Call ${call.number} of ${calls.length}${call.kind === "compaction" ? " (compaction)" : ""}, ${call.at.slice(11, 19)}`;
-      this.picker.append(element("option", { value: String(call.number) }, label));
-    }
-    this.picker.append(element("option", { value: "0" }, "What would be sent now"));
+    this.fillPicker();
     this.tabs = element("div", { class: "tabs", role: "tablist", "aria-label": "Parts" });
     this.panel = element("div", { role: "tabpanel", class: "context-panel", tabindex: "-1" });
     this.chart = element("section", { class: "card context-chart", "aria-label": "Tokens and cost by call", onclick: (event) => this.chooseBar(event) });
@@ -110,9 +146,13 @@ class ContextView {
     if (key) this.choose(Number(key));
   }
 
-  async showCall() {
+  markCall() {
     this.picker.value = String(this.number);
     for (const bar of this.chart.querySelectorAll("[data-key]")) bar.classList.toggle("is-selected", bar.dataset.key === String(this.number));
+  }
+
+  async showCall() {
+    this.markCall();
     const current = ++this.requests;
     try {
       const call = await getJson(`${this.path}/call?number=${this.number}&width=${this.width}`);

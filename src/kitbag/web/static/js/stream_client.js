@@ -69,17 +69,20 @@ export class StreamClient {
   async run() {
     this.isRunning = true;
     while (this.token) {
+      const { token } = this;
       this.onState(this.failures ? "disconnected" : "connecting");
       try {
         await this.connect();
       } catch (error) {
-        if (error.status === 401) {
-          this.onState("denied");
+        // A refusal of an earlier token says nothing about a new one.
+        if (error.status === 401 && token === this.token) {
           this.token = "";
+          this.onState("denied");
           break;
         }
       }
       this.stream = "";
+      if (token !== this.token) continue;
       this.onState("disconnected");
       const pause = RETRY_MILLISECONDS[Math.min(this.failures, RETRY_MILLISECONDS.length - 1)];
       this.failures += 1;
