@@ -32,8 +32,8 @@ from kitbag.assembly.open_journal import open_journal  # noqa: E402
 from kitbag.runtime.agent import Options  # noqa: E402
 from kitbag.store.journal import Journal  # noqa: E402
 from kitbag.tasks.board import Board  # noqa: E402
-from kitbag.tasks.delegation import serialize_options  # noqa: E402
 from kitbag.tasks.fleet import read_fleet  # noqa: E402
+from kitbag.tasks.stored_options import serialize_options  # noqa: E402
 from kitbag.tasks.task import TaskRequest  # noqa: E402
 from support.postgres import Server  # noqa: E402
 

@@ -38,7 +38,8 @@ from kitbag.store.journal_file import JournalFile
 from kitbag.store.journal_opening import open_journal_file
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.tasks.delegation import TaskDelegation, serialize_options
+from kitbag.tasks.delegation import TaskDelegation
+from kitbag.tasks.stored_options import serialize_options
 from kitbag.tasks.task import TaskRequest, TaskResult
 from kitbag.tasks.worker import Worker
 

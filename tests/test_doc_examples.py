@@ -13,8 +13,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from configparser import ConfigParser
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import click
 import pytest
@@ -25,6 +27,7 @@ from kitbag.chat.commands import COMMANDS
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.root import cli
 from kitbag.settings import SETTINGS, STATE_GROUPS
+from support.matrix import sample
 from support.waiting import TEST_TIMEOUT
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -121,7 +124,7 @@ def run_console(shop: World, text: str) -> None:
         assert re.fullmatch(pattern, printed.strip()), f"$ {command}\n{printed}"
 
 
-@pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if block.runs} - {"README.md"}))
+@pytest.mark.parametrize("page", sample(sorted({block.page for block in BLOCKS if block.runs} - {"README.md"}), 4))
 def test_the_examples_of_a_page_run_as_printed(page: str, shop: World) -> None:
     for block in BLOCKS:
         if block.page != page or not block.runs:
@@ -142,7 +145,14 @@ def test_the_examples_of_a_page_run_as_printed(page: str, shop: World) -> None:
 
 @pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS}))
 def test_every_block_has_a_known_kind_and_parses(page: str) -> None:
-    parsers = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load, "python": ast.parse}
+    unit = ConfigParser(interpolation=None)
+    parsers = {
+        "json": json.loads,
+        "toml": tomllib.loads,
+        "yaml": yaml.safe_load,
+        "ini": unit.read_string,
+        "python": ast.parse,
+    }
     for block in BLOCKS:
         if block.page == page:
             assert block.kind in (*parsers, "sh", "console", "text"), f"{block}: ```{block.kind}"
@@ -157,6 +167,23 @@ def test_the_settings_that_a_page_shows_are_valid(page: str, world: World) -> No
     assert world.json("doctor")["diagnostics"] == []
     assert world.json("permissions", "list")["diagnostics"] == []
     assert "wrong" not in [server["state"] for server in world.json("servers", "list")]
+
+
+def test_the_unit_and_the_compose_file_of_workers_start_what_exists() -> None:
+    blocks = [block for block in BLOCKS if block.page == "docs/fleet.md"]
+    [unit] = [block.text for block in blocks if block.kind == "ini"]
+    [compose] = [yaml.safe_load(block.text) for block in blocks if block.kind == "yaml"]
+    program, _, words = unit.partition("ExecStart=")[2].partition("\n")[0].partition(" ")
+    worker, database = compose["services"]["worker"], compose["services"]["db"]["environment"]
+    assert Path(program).name == "kitbag"
+    for command in (f"kitbag {words}", worker["command"]):
+        check_command(command)
+    url = urlsplit(worker["environment"]["KITBAG_DATABASE_URL"])
+    found = (url.hostname, url.username, url.password, url.path)
+    assert found == ("db", database["POSTGRES_USER"], database["POSTGRES_PASSWORD"], f"/{database['POSTGRES_DB']}")
+    extras = re.findall(r"kitbag\[([\w,]+)\]", worker["build"]["dockerfile_inline"])[0].split(",")
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(extras) <= set(declared)
 
 
 # Commands

@@ -328,6 +328,15 @@ SETTINGS: tuple[Setting, ...] = (
         ),
     ),
     Setting(
+        key="tasks.snapshot",
+        kind="on|off",
+        default="on",
+        description=(
+            "whether your skills, agents, personas and plugins travel with an agent of a named queue; "
+            "off: it uses those of the machine that runs it"
+        ),
+    ),
+    Setting(
         key="tasks.git_protocols",
         kind="names",
         default=["https", "ssh"],

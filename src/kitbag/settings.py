@@ -77,9 +77,14 @@ class Settings:
     """All settings files, read once. `diagnostics` lists what was ignored."""
 
     def __init__(
-        self, user_file: str, project_files: tuple[str, ...] = (), boundary: PathBoundary | None = None
+        self,
+        user_file: str,
+        project_files: tuple[str, ...] = (),
+        boundary: PathBoundary | None = None,
+        snapshot_file: str = "",
     ) -> None:
-        """`boundary`: links in project files must not lead out of it."""
+        """`boundary`: links in project files must not lead out of it. `snapshot_file`: what another machine's user
+        wants for a task (tasks/library_snapshot), after the user's own."""
         self.user_file = user_file
         self.project_files = project_files
         self._boundary = boundary
@@ -96,9 +101,10 @@ class Settings:
         """The stamp each file had when it was read; None if it did not exist."""
         self._is_settled = True
         """Whether all stamps were old enough to detect any later change."""
-        for path in (user_file, *reversed(project_files)):
+        user_files = (user_file, snapshot_file) if snapshot_file else (user_file,)
+        for path in (*user_files, *reversed(project_files)):
             if os.path.lexists(path) or not _is_missing(path):
-                self._read_file(path, is_user=path == user_file)
+                self._read_file(path, is_user=path in user_files)
             else:
                 self._stamps[path] = None
 
@@ -238,10 +244,12 @@ class Settings:
             self._states[group][key] = SourcedValue(value, path)
 
 
-def load_settings(kitbag_home: str, project_dirs: tuple[str, ...]) -> Settings:
+def load_settings(kitbag_home: str, project_dirs: tuple[str, ...], snapshot: str = "") -> Settings:
+    """`snapshot`: as in `Places`."""
     project_files = tuple(os.path.join(directory, ".kitbag", "settings.toml") for directory in project_dirs)
     boundary = directory_boundary(project_dirs[-1]) if project_dirs else None
-    return Settings(os.path.join(kitbag_home, "settings.toml"), project_files, boundary)
+    snapshot_file = os.path.join(snapshot, "kitbag", "settings.toml") if snapshot else ""
+    return Settings(os.path.join(kitbag_home, "settings.toml"), project_files, boundary, snapshot_file)
 
 
 def _stat_stamp(path: str) -> FileStamp | None:

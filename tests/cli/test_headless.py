@@ -25,6 +25,7 @@ from support.headless import (
     start,
     until,
 )
+from support.matrix import sample
 from support.waiting import TEST_TIMEOUT
 
 IDLE = Step(text="Hello, you over there. How are you?", fault=Fault(times=99, kind="idle", seconds=3_600))
@@ -78,18 +79,22 @@ class TestFormats:
     @pytest.mark.parametrize("form", ["json", "stream-json"])
     @pytest.mark.parametrize(
         ("arguments", "code"),
-        [
-            (("Hi", "--model", "nowhere/x"), 2),
-            (("Hi", "--model", "qwen3"), 2),
-            (("Hi", "--agent", "nobody"), 4),
-            (("Hi", "--resume", "nope"), 4),
-            (("Hi", "--continue"), 4),
-            (("Hi", "--cwd", "nowhere"), 2),
-            (("Hi", "--fork"), 2),
-            (("Hi", "--allowed-tools", " "), 2),
-            (("Hi", "--permission-mode", "yolo"), 2),
-            (("",), 2),
-        ],
+        sample(
+            [
+                (("Hi", "--model", "nowhere/x"), 2),
+                (("Hi", "--model", "qwen3"), 2),
+                (("Hi", "--agent", "nobody"), 4),
+                (("Hi", "--resume", "nope"), 4),
+                (("Hi", "--continue"), 4),
+                (("Hi", "--cwd", "nowhere"), 2),
+                (("Hi", "--fork"), 2),
+                (("Hi", "--allowed-tools", " "), 2),
+                (("Hi", "--permission-mode", "yolo"), 2),
+                (("",), 2),
+            ],
+            4,
+            unpack=True,
+        ),
     )
     def test_an_error_before_the_run_is_json_too(
         self, world: World, form: str, arguments: tuple[str, ...], code: int

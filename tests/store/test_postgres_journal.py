@@ -18,6 +18,7 @@ import pytest
 from conftest import World
 from kitbag.errors import InvalidError
 from kitbag.store import postgres
+from kitbag.store.fencing import fenced_by
 from kitbag.store.journal import Journal, JournalEntry
 from kitbag.store.postgres import Database, NewBatch, check_database, check_server_version
 from kitbag.store.postgres_journal import PostgresJournal
@@ -56,6 +57,17 @@ def bodies(journal: Journal, stream: str | None = None) -> list[object]:
 
 
 # Order and races
+
+
+def test_a_connection_that_began_with_an_empty_table_never_scans_it_for_a_key(machine: Open, schema: Schema) -> None:
+    """Its plans are made once; each commit would take longer than the one before."""
+    journal = machine()
+    with fenced_by("fence"):
+        for number in range(40):
+            journal.append_once(f"key {number}", "s", "k", number)
+    journal.close()  # only then the server counts
+    query = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'kitbag_records_key' AND schemaname = '{}'"
+    wait_until(lambda: schema.rows(query.format(schema.name))[0][0] >= 80)
 
 
 def test_machines_share_records_keys_and_waiting(machine: Open) -> None:
@@ -353,6 +365,9 @@ def test_a_user_without_rights_is_told_which_are_missing(machine: Open, schema: 
     machine("owner").append("s", "k", 1)
     with pytest.raises(StoreError, match="permission denied for table"):
         machine(url=url)
+    with pytest.raises(StoreError, match="no schema has been selected") as caught:
+        machine(url=postgres.url("missing_schema"))
+    assert "CREATE SCHEMA" in caught.value.fix
     postgres.run(f"DROP OWNED BY {schema.name}", f"DROP ROLE {schema.name}")
 
 
@@ -365,6 +380,10 @@ def test_a_newer_format_another_encoding_and_an_old_server_are_refused(
     )
     with pytest.raises(StoreError, match="written by a newer version of Kitbag"):
         machine()
+    for damage in ("UPDATE kitbag_facts SET value = 'x' WHERE name = 'format'", "DELETE FROM kitbag_facts"):
+        postgres.run(f"SET search_path = {schema.name}", damage)
+        with pytest.raises(StoreError, match="has damaged tables: no format in kitbag_facts"):
+            machine()
     postgres.run("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     with pytest.raises(StoreError, match="has the encoding LATIN1"):
         machine(url=postgres.url(database="latin"))

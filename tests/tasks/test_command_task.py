@@ -450,7 +450,7 @@ def test_it_outlives_the_one_who_began_it_and_goes_on_when_an_agent_that_began_i
     for pid in find_task_processes(command.id):
         os.kill(pid, signal.SIGKILL)
     ended(workshop, command)
-    told = render_notifications(asyncio.run(take_unnotified(workshop.board, "root", "")))
+    told = render_notifications(workshop.board, asyncio.run(take_unnotified(workshop.board, "root", "")))
     assert f'task-id="{command.id}" status="failed" agent="Bash"' in told, "the agent is gone, so its root is told"
     assert asyncio.run(take_unnotified(workshop.board, "root", "")) == []
 

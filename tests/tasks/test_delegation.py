@@ -27,7 +27,7 @@ from kitbag.tasks.send import send_to_task
 from kitbag.tasks.task import Task, TaskRequest, TaskResult
 from kitbag.tasks.worker import Worker
 from kitbag.tasks.worker_process import wait_until_finished
-from kitbag.testing import ModelServer, Rule, Script, Scripted, Step
+from kitbag.testing import Fault, ModelServer, Rule, Script, Scripted, Step
 from kitbag.tools.delegation import DelegationRequest, TaskReport
 from kitbag.tools.task import render_report
 from support.boards import all_tasks, opened_board
@@ -635,6 +635,29 @@ def test_a_message_that_is_sent_in_the_moment_an_agent_ends_is_delivered_or_take
     assert found.result.text in results(house)
     assert found.result.turns == (1 if taken_back else 2)
     assert any("Use tabs." in str(request.messages) for request in house.requests) != taken_back
+
+
+def test_a_message_that_a_failing_agent_never_got_is_reported_and_delivered_when_it_is_resumed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish, sent = Board.finish, list[InboxMessage]()
+
+    async def send_and_finish(board: Board, task_id: str, run: int, result: TaskResult) -> bool:
+        if not sent:
+            sent.append(await send_to_task(board, board.find(task_id), "Use tabs."))
+        return await finish(board, task_id, run, result)
+
+    monkeypatch.setattr(Board, "finish", send_and_finish)
+    house = House(world)
+    fails = Step(fault=Fault(status=400, times=9))
+    house.ask("Go.", steps=script([Step(calls=(task(),)), "Done."], [fails]))
+    [found] = all_tasks(world)
+    assert found.status == "failed"
+    assert "ended before it got your message 'Use tabs.'" in results(house)
+    assert "ended before it got your message 'Use tabs.'" in world.run("tasks", "show", found.id).stdout
+    house.ask("Again.", steps=script([Step(calls=(task(resume=found.id),)), "Done."], ["With tabs."]))
+    assert any("Use tabs." in str(request.messages) for request in house.requests)
+    assert "ended before it got" not in world.run("tasks", "show", found.id).stdout
 
 
 @pytest.mark.parametrize("resumed", [False, True])

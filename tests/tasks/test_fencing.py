@@ -109,6 +109,32 @@ def test_a_worker_that_was_frozen_and_revived_writes_nothing_and_its_step_is_rep
     assert workshop.task(task_id) == ended
 
 
+def test_nothing_is_killed_of_a_frozen_worker_s_task_before_somebody_else_owns_it(fleet: Fleet) -> None:
+    """The other worker has no room for it, so the frozen one goes on with it when it comes back."""
+    workshop = fleet.workshop
+    folder = workshop.world.workspace
+    hold = "touch {0}.begun; while [ ! -e {0}.go ]; do sleep 0.02; done; echo {0} >> effects"
+    replies = {
+        name: [call("Bash", "b1", command=hold.format(name)), {"text": "x"}] for name in ("busy", "gone", "kept")
+    }
+    workshop.script(**replies)
+    workshop.put("busy")
+    fleet.worker("two", at_once=1)
+    workshop.until((folder / "busy.begun").exists, "the second worker is not busy")
+    gone, kept = workshop.put("gone"), workshop.put("kept")
+    frozen = fleet.worker("one")
+    for name in ("gone", "kept"):
+        workshop.until((folder / f"{name}.begun").exists, "a command did not begin")
+    os.kill(frozen, signal.SIGSTOP)
+    asyncio.run(workshop.board.request_stop([workshop.task(gone)]))
+    workshop.until_status(gone, "cancelled")  # so the second worker has seen that the first one is lost
+    (folder / "kept.go").touch()
+    os.kill(frozen, signal.SIGCONT)
+    ended = workshop.until_status(kept, "completed", "interrupted")
+    assert (ended.status, ended.run) == ("completed", 1)
+    assert (folder / "effects").read_text() == "kept\n"
+
+
 def test_a_worker_that_is_cut_off_from_the_database_starts_nothing_more_and_writes_nothing_later(fleet: Fleet) -> None:
     workshop = fleet.workshop
     effects = workshop.world.workspace / "effects"

@@ -134,6 +134,29 @@ def test_what_never_gets_anywhere_is_not_tried_for_ever(workshop: Workshop) -> N
     assert "resume" in task.result.error
 
 
+@pytest.mark.parametrize(
+    "moments",
+    [
+        pytest.param(("request-sent",) * 3, id="the last run got on"),
+        pytest.param(("result-written", *("task-claimed",) * 3), id="the last run only began the step"),
+    ],
+)
+def test_a_step_with_an_unknown_outcome_is_reported_however_often_its_process_ended(
+    workshop: Workshop, moments: tuple[str, ...]
+) -> None:
+    read, run = call("Read", "r1", file_path="script.json"), call("Bash", "b1", command="echo one >> effects")
+    workshop.script({"calls": [*read["calls"], *run["calls"]]}, {"text": "Done."})
+    task_id = workshop.put()
+    for moment in (*moments, "intent-written"):
+        assert workshop.nursery.wait(workshop.worker(moment)) == -signal.SIGKILL
+    workshop.work()
+    task = workshop.task(task_id)
+    assert task.status == "interrupted"
+    assert task.result is not None
+    assert UNKNOWN in task.result.error
+    assert "Bash" in task.result.error
+
+
 def test_what_gets_on_a_little_each_time_is_tried_on(workshop: Workshop) -> None:
     workshop.script(*(call("Read", f"r{number}", file_path="script.json") for number in range(6)), {"text": "Done."})
     task_id = workshop.put()

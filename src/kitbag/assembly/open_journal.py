@@ -28,6 +28,7 @@ def open_journal(kitbag_home: str, sources: ModelSources | None = None) -> Journ
         settings = load_settings(kitbag_home, ())
         journal.queue = str(settings.get("tasks.queue")) or journal.home_queue
         journal.workspace_mode = str(settings.get("tasks.workspace"))
+        journal.takes_snapshots = settings.get("tasks.snapshot") == "on"
     return journal
 
 

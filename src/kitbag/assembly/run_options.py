@@ -40,6 +40,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The session to resume; `last` is the newest one of this directory."""
     workspace: WorkspaceIdentity | None = None
     """The workspace when the work was requested, if that was earlier: it runs only there."""
+    snapshot: str = ""
+    """The hash of the user library that the work was requested with (tasks/library_snapshot); empty: this machine's."""
     fork: bool = False
     """Continue in a copy of the session."""
 

@@ -4,6 +4,7 @@ Used by agent_setup; packing renders the sections. While its inputs are unchange
 byte for byte, even if files change.
 """
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -49,6 +50,7 @@ class SystemPrompt(msgspec.Struct, frozen=True, kw_only=True):
             "append": self.append,
             "trusted": self.environment.trust.can_load_items,
             "tools": list(self.tools),
+            **({"snapshot": os.path.basename(snapshot)} if (snapshot := self.environment.places.snapshot) else {}),
             **({"task": self.task, "skills": list(self.agent.skills)} if self.task and self.agent is not None else {}),
         }
 

@@ -16,13 +16,13 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from kitbag.store import journal_file
 from kitbag.store.deleted_records import delete_rows, stream_seqs
 from kitbag.store.derived_tables import DerivedTable, JournalRecord, apply_rows, build_step
 from kitbag.store.fault_points import point
-from kitbag.store.fencing import FencedError, StreamFencedError, current_fences
+from kitbag.store.journal_batch import Batch, CommitFailure, JournalEntry, check_name
 from kitbag.store.journal_file import JournalRecovery, store_error
 from kitbag.store.journal_integrity import checksum, last_used_seq, read_unchecked_until, row_problem
 from kitbag.store.journal_opening import open_journal_file
@@ -61,43 +61,9 @@ class NotFetchedError(StoreError):
     """Only briefs of the stream are on this machine. The rest is being fetched; the same may succeed soon."""
 
 
-class JournalEntry(NamedTuple):
-    """A record to be written."""
-
-    stream: str
-    kind: str
-    body: object
-    key: str | None = None
-    """Besides the first of several entries only if a fence makes sure that no record has it."""
-
-
 def journal_path(kitbag_home: str) -> str:
     """The journal of the current user on this machine."""
     return os.path.join(kitbag_home, "state", "journal.db")
-
-
-class Batch:
-    """The records of one caller, and the result of writing them."""
-
-    __slots__ = ("done", "error", "fences", "future", "has_stream_fence", "rows", "seqs")
-
-    def __init__(self, rows: list[tuple[str, str, str, str, str | None]], stream_fences: set[str]) -> None:
-        self.rows = rows
-        self.fences = (*current_fences(), *stream_fences)
-        self.has_stream_fence = bool(stream_fences)
-        self.seqs: list[int | None] = []
-        self.error: StoreError | None = None
-        self.done = False
-        self.future: asyncio.Future[None] | None = None
-
-    def fenced_error(self) -> StoreError:
-        return StreamFencedError() if self.has_stream_fence else FencedError()
-
-    def result(self) -> list[int | None]:
-        if self.error is not None:
-            # A new exception each time: the same failure is raised in several tasks.
-            raise type(self.error)(self.error.problem, self.error.fix) from self.error
-        return self.seqs
 
 
 class Journal:
@@ -111,6 +77,8 @@ class Journal:
     """The queue of background agents that are started through this journal."""
     workspace_mode = "path"
     """How those of a named queue name their workspace: the setting `tasks.workspace`."""
+    takes_snapshots = False
+    """Whether those of a named queue take the user library along: the setting `tasks.snapshot`."""
 
     def __init__(self, file: journal_file.JournalFile, redactor: Redactor) -> None:
         self._file = file
@@ -209,7 +177,7 @@ class Journal:
         at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         keys = itertools.chain([key], itertools.repeat(None))
         rows = [
-            (_check_name(one.stream), at, _check_name(one.kind), self._encode_body(one.body), row_key or one.key)
+            (check_name(one.stream), at, check_name(one.kind), self._encode_body(one.body), row_key or one.key)
             for one, row_key in zip(entries, keys, strict=False)
         ]
         fences = self._stream_fences
@@ -595,11 +563,6 @@ def _has_key(writer: sqlite3.Connection, key: str) -> bool:
     return writer.execute("SELECT 1 FROM records WHERE key = ?", (key,)).fetchone() is not None
 
 
-class CommitFailure(NamedTuple):
-    error: StoreError
-    busy: bool
-
-
 def _settle(futures: list["asyncio.Future[None]"]) -> None:
     for future in futures:
         if not future.done():  # not cancelled meanwhile
@@ -608,10 +571,3 @@ def _settle(futures: list["asyncio.Future[None]"]) -> None:
 
 def _written_seqs(seqs: list[int | None]) -> list[int]:
     return [seq for seq in seqs if seq is not None]
-
-
-def _check_name(text: str) -> str:
-    """Stream and kind names come from our own code."""
-    if not text or not text.isprintable():
-        raise ValueError(f"invalid stream or kind name {text!r}")
-    return text

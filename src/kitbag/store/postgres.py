@@ -86,6 +86,8 @@ _LOST_STATES: Final = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "53300
 """Starts of SQLSTATE codes after which the same statement may succeed later."""
 _READ_ONLY: Final = "25006"
 _WRITER_DAYS: Final = 30
+_STREAM_ROWS_AT_ONCE: Final = 100
+"""A row may have half a megabyte."""
 
 T = TypeVar("T")
 NewRow = tuple[str, str, str, str, str | None]
@@ -157,7 +159,9 @@ def database_error(url: str, error: psycopg.Error) -> StoreError:
         return StoreError(problem, "create the database, or fix its name in the database URL")
     if state in ("42501", "3F000"):
         grant = "GRANT USAGE, CREATE ON SCHEMA public TO the_user"
-        return StoreError(problem, f"give the user rights on the schema and Kitbag's tables, for example: {grant}")
+        create = "create the schema that the database URL names (CREATE SCHEMA), or " if state == "3F000" else ""
+        rights = f"give the user rights on the schema and Kitbag's tables, for example: {grant}"
+        return StoreError(problem, create + rights)
     if state == _READ_ONLY:
         return StoreError(problem, "the server is read-only, perhaps a standby; use the URL of the primary")
     if state == "53300" or "too many c" in text:
@@ -283,7 +287,7 @@ class Database:
         if encoding != "UTF8":
             raise StoreError(f"{self.name} has the encoding {encoding}", "create the database with ENCODING 'UTF8'")
         connection.execute(_SESSION_SETTINGS)
-        if _read_format(connection) != FORMAT:
+        if self._read_format(connection) != FORMAT:
             with connection.transaction():
                 self._migrate(connection)
         store_id = str(connection.execute("SELECT value FROM kitbag_facts WHERE name = 'store'").fetchall()[0][0])
@@ -291,10 +295,22 @@ class Database:
             raise StoreError(f"{self.name} is another store than before", "restart Kitbag")
         self.store_id = store_id
 
+    def _read_format(self, connection: "psycopg.Connection[Any]") -> int:
+        """0: no tables yet."""
+        # Not `to_regclass`, which may not see a table that another process has just created.
+        tables = "SELECT FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'kitbag_facts'"
+        if not connection.execute(tables).fetchall():
+            return 0
+        found = connection.execute("SELECT value FROM kitbag_facts WHERE name = 'format'").fetchall()
+        if not found or not str(found[0][0]).isdecimal():
+            problem = f"{self.name} has damaged tables: no format in kitbag_facts"
+            raise StoreError(problem, "restore the database from a backup, or use another schema")
+        return int(found[0][0])
+
     def _migrate(self, connection: "psycopg.Connection[Any]") -> None:
         """One process at a time; the others wait and find it done."""
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
-        found = _read_format(connection)
+        found = self._read_format(connection)
         if found > FORMAT:
             raise StoreError(f"{self.name} was written by a newer version of Kitbag (format {found})", "upgrade Kitbag")
         for statements in MIGRATIONS[found:]:
@@ -383,7 +399,8 @@ class Database:
     def rows_after(self, seq: int, *, brief: bool = False) -> Iterator[RecordRow]:
         """All records after this one, of one moment. `brief`: large ones as stubs. Raises StoreError."""
         with self._translated(), contextlib.closing(self._connected().cursor()) as cursor:
-            for found in cursor.stream(_BRIEF_ROWS if brief else _ROWS, (seq,)):
+            size = _STREAM_ROWS_AT_ONCE if psycopg.capabilities.has_stream_chunked() else 1
+            for found in cursor.stream(_BRIEF_ROWS if brief else _ROWS, (seq,), size=size):
                 yield self._checked(RecordRow(*found))
 
     def large_rows(self, stream: str, first: int, limit: int) -> list[RecordRow]:
@@ -450,16 +467,6 @@ def _columns(batches: Sequence[NewBatch]) -> tuple[list[Any], ...]:
     streams, times, kinds, bodies, keys = (list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 5
     briefs = [make_brief(stream, kind, body) for stream, _, kind, body, _ in rows]
     return starts, streams, times, kinds, bodies, keys, [row_checksum(*row) for row in rows], fences, briefs
-
-
-def _read_format(connection: "psycopg.Connection[Any]") -> int:
-    """0: no tables yet."""
-    # Not `to_regclass`, which may not see a table that another process has just created.
-    tables = "SELECT FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'kitbag_facts'"
-    if not connection.execute(tables).fetchall():
-        return 0
-    found = connection.execute("SELECT value FROM kitbag_facts WHERE name = 'format'").fetchall()
-    return int(found[0][0]) if found else 0
 
 
 def check_database(url: str) -> tuple[int, str]:

@@ -17,15 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from kitbag.store.briefs import STUB_CHECKSUM, has_briefs
-from kitbag.store.journal import (
-    PAGE_SIZE,
-    Batch,
-    CommitFailure,
-    Journal,
-    JournalEntry,
-    JournalRecord,
-    NotFetchedError,
-)
+from kitbag.store.journal import PAGE_SIZE, Journal, JournalRecord, NotFetchedError
+from kitbag.store.journal_batch import Batch, CommitFailure, JournalEntry
 from kitbag.store.journal_integrity import RecordRow, checksum
 from kitbag.store.journal_mirror import FIRST_STUB, JournalMirror
 from kitbag.store.postgres import EXISTS, FENCED, Database, Leases, NewBatch, UnreachableError, row_checksum

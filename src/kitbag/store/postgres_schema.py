@@ -39,12 +39,13 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
         " FOR EACH ROW EXECUTE FUNCTION kitbag_protect()",
         # One statement, so no lock is held while the server waits for a client. `starts` marks the first row of each
         # batch, whose key and fences (keys that must not exist, one per line) decide about the whole batch. Per row the
-        # result is its number, 0: the key exists, or -1: fenced. Sent again, it returns the first result.
+        # result is its number, 0: the key exists, or -1: fenced. Sent again, it returns the first result. A connection
+        # plans its queries once, perhaps while the table is small: they must not scan it when it has grown.
         """
         CREATE FUNCTION kitbag_append(
           writer text, owner text, number bigint, starts boolean[], streams text[], times text[], kinds text[],
           bodies text[], keys text[], checksums bigint[], fences text[], briefs text[]
-        ) RETURNS bigint[] LANGUAGE plpgsql AS $$
+        ) RETURNS bigint[] LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
         DECLARE
           latest bigint;
           written bigint[];

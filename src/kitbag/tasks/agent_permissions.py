@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
+from kitbag.assembly.mcp_servers import has_configured_servers
+from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import InvalidError
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS
 from kitbag.permissions.approvals.approval import PermitError, outcome_digest
-from kitbag.permissions.decisions.decide import Permissions
+from kitbag.permissions.decisions.decide import Permissions, child_mode
 from kitbag.permissions.model import PermissionDecision
 from kitbag.tasks.task import TaskRequest
 from kitbag.text.hidden_characters import collapse_whitespace
@@ -41,6 +43,26 @@ def describe_agent_tools(definition: AgentFile) -> str:
     text = f"{text}; not {', '.join(sorted(access.denied))}" if access.denied else text
     servers = ", ".join(map(collapse_whitespace, definition.inline_servers))
     return f"{text}; MCP servers: {servers}" if servers else text
+
+
+def check_not_denied(definition: AgentFile, permissions: Permissions) -> None:
+    """By the rules for its own names: the call may name it in another way. Raises InvalidError."""
+    for name in dict.fromkeys((definition.full_name, definition.name)):
+        decision = permissions.decide("Task", {"subagent_type": name})
+        denying = next((part for part in decision.parts if part.effect == "deny" and part.rule), None)
+        if denying is not None:
+            problem = f"the agent {definition.full_name} is not allowed: {denying.reason} (`{denying.rule}`)"
+            raise InvalidError(problem, "use another agent, or change the rule")
+
+
+def check_has_tools(definition: AgentFile, inherited: ParentContext) -> None:
+    """Before the user is asked. Tools of MCP servers are known only when the agent starts. Raises InvalidError."""
+    mode = child_mode(inherited.mode, definition.permission_mode)
+    if definition.tools.only_servers or has_built_in_tools(definition, inherited.permissions, mode):
+        return
+    may_have_servers = definition.inline_servers or has_configured_servers(inherited.environment)
+    if not may_have_servers or definition.tools.mode == "none":
+        raise no_tools_error(definition, inherited.permissions, mode)
 
 
 def has_built_in_tools(definition: AgentFile, permissions: Permissions, mode: "PermissionMode") -> bool:

@@ -7,12 +7,13 @@ and the chat.
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,6 +28,7 @@ from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.queue_counts import RUNNING_IN_QUEUE
 from kitbag.tasks.queue_limits import MAX_ATTEMPTS, begin_within_limit, check_room
 from kitbag.tasks.task import (
+    SNAPSHOT_KEY,
     SUBMITTED_RULES_KEY,
     TASK_REQUEST_FIELDS,
     TASK_RESULT_FIELDS,
@@ -36,11 +38,13 @@ from kitbag.tasks.task import (
     TaskRequest,
     TaskResult,
 )
-from kitbag.tasks.task_patches import patch_entries
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.task_table import TASK_TABLE, TASKS_STREAM, decode_tasks
 from kitbag.tasks.version import kitbag_version
 from kitbag.tools.delegation import QueueOptions
+
+if TYPE_CHECKING:
+    from kitbag.tasks.submission import Submissions
 
 TASK_STREAM_PREFIX: Final = "task/"
 """Per-task streams with the request and long answers: read only when needed."""
@@ -297,6 +301,12 @@ class Board:
 
     # Writing
 
+    @functools.cached_property
+    def _submissions(self) -> "Submissions":
+        from kitbag.tasks.submission import Submissions
+
+        return Submissions(self.journal)
+
     async def create(
         self,
         task_id: str,
@@ -318,7 +328,8 @@ class Board:
         if queue == self.journal.home_queue:
             request = _with_workspace(request)
         else:  # another machine has another directory there
-            request, entries = await asyncio.to_thread(self._with_repository, task_id, request, bool(parent))
+            origin = self._submissions.describe(task_id, request, is_child=bool(parent), is_background=background)
+            request, entries = await origin
         body: dict[str, Any] = {
             "id": task_id,
             "kind": kind,
@@ -334,27 +345,12 @@ class Board:
             "queue": queue,
             "repository": str(request.options.get("git", {}).get("url", "")),
         }
+        if snapshot := str(request.options.get(SNAPSHOT_KEY, "")):
+            body["snapshot"] = snapshot
         body |= self._queue_fields(queueing or QueueOptions(), starter) if background and kind == "agent" else {}
         existing = await self._create_once([*entries, _request_entry(task_id, request)], body, max_queued)
         point("task-created")
         return existing or self.find(task_id)
-
-    def _with_repository(
-        self, task_id: str, request: TaskRequest, has_parent: bool
-    ) -> tuple[TaskRequest, list[JournalEntry]]:
-        """Names the repository of the workspace, if it has one; the entries hold uncommitted changes. The tasks of a
-        task run on its machine, in its directory. Raises InvalidError."""
-        from kitbag.tasks.git_workspace import GIT_KEY, WorkspaceMode, describe_git_workspace
-
-        options = {name: value for name, value in request.options.items() if name not in (WORKSPACE_KEY, GIT_KEY)}
-        mode, entries = cast("WorkspaceMode", self.journal.workspace_mode), list[JournalEntry]()
-        if not has_parent and mode != "path" and request.directory and not request.command:
-            found = describe_git_workspace(request.directory, mode)
-            if found is not None:
-                workspace, patch = found
-                options[GIT_KEY] = workspace.to_record()
-                entries = patch_entries(task_id, "uncommitted", workspace.uncommitted, patch) if patch else []
-        return msgspec.structs.replace(request, options=options), entries
 
     def _choose_queue(self, kind: TaskKind, starter: Task | None) -> str:
         """A command runs where the agent that started it runs; an agent in the queue of its parent."""

@@ -26,8 +26,9 @@ from kitbag.sandbox.environment import scrub_environment
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.output_file import MAX_BYTES, OutputFile
-from kitbag.tasks.standalone_setup import load_user_environment, parse_options
+from kitbag.tasks.standalone_setup import load_user_environment
 from kitbag.tasks.stop_signals import StopSignals
+from kitbag.tasks.stored_options import parse_options
 from kitbag.tasks.task import Task, TaskRequest, TaskResult
 from kitbag.tasks.task_processes import kill_processes, terminate_processes
 from kitbag.tools.shell.command_run import AgentCommand, confinement_for, run_agent_command, run_in_own_thread

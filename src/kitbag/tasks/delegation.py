@@ -9,7 +9,7 @@ import contextlib
 import importlib
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,9 +18,7 @@ from kitbag.agent.session import new_session_id
 from kitbag.agent.shield import run_to_completion
 from kitbag.assembly.agent_checks import check_definition, check_persona, check_preloads
 from kitbag.assembly.base_agent import BaseAgent
-from kitbag.assembly.mcp_servers import has_configured_servers
 from kitbag.assembly.parent_context import ParentContext
-from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.agents import AgentFile as AgentFile
 from kitbag.library.names import normalize_name
@@ -114,36 +112,17 @@ class TaskDelegation:
         return (("mode", mode), ("tools", describe_agent_tools(definition)), ("from", definition.path))
 
     def _find_usable_agent(self, name: str) -> AgentFile:
+        from kitbag.tasks.agent_permissions import check_has_tools, check_not_denied
+
         library = self._inherited().environment.library
         definition = library.find_agent(name)
         if not library.evaluate(definition, library.visibility_context("agents")).model:
             raise InvalidError(f"the agent {definition.full_name} is not available to you", "choose another agent")
         if self._depth >= MAX_DEPTH:
             raise InvalidError(f"agents can be nested only {MAX_DEPTH} levels deep", "do the work yourself")
-        self._check_not_denied(definition)
-        self._check_has_tools(definition)
+        check_not_denied(definition, self._inherited().permissions)
+        check_has_tools(definition, self._inherited())
         return definition
-
-    def _check_not_denied(self, definition: AgentFile) -> None:
-        """By the rules for its own names: the call may name it in another way."""
-        for name in dict.fromkeys((definition.full_name, definition.name)):
-            decision = self._inherited().permissions.decide("Task", {"subagent_type": name})
-            denying = next((part for part in decision.parts if part.effect == "deny" and part.rule), None)
-            if denying is not None:
-                problem = f"the agent {definition.full_name} is not allowed: {denying.reason} (`{denying.rule}`)"
-                raise InvalidError(problem, "use another agent, or change the rule")
-
-    def _check_has_tools(self, definition: AgentFile) -> None:
-        """Before the user is asked. Tools of MCP servers are known only when the agent starts."""
-        from kitbag.tasks.agent_permissions import has_built_in_tools, no_tools_error
-
-        inherited = self._inherited()
-        mode = child_mode(inherited.mode, definition.permission_mode)
-        if definition.tools.only_servers or has_built_in_tools(definition, inherited.permissions, mode):
-            return
-        may_have_servers = definition.inline_servers or has_configured_servers(inherited.environment)
-        if not may_have_servers or definition.tools.mode == "none":
-            raise no_tools_error(definition, inherited.permissions, mode)
 
     async def request_permission(self, request: DelegationRequest, permissions: Permissions, directory: str) -> str:
         arguments = {"subagent_type": request.agent, "prompt": request.prompt, "description": request.description}
@@ -268,6 +247,7 @@ class TaskDelegation:
 
     def _make_request(self, delegated: DelegationRequest, definition: AgentFile) -> "TaskRequest":
         from kitbag.tasks.agent_permissions import FINGERPRINT_KEY, agent_fingerprint, with_rules_digest
+        from kitbag.tasks.stored_options import worker_options
         from kitbag.tasks.task import TaskRequest
 
         inherited = self._inherited()
@@ -283,7 +263,7 @@ class TaskDelegation:
             output_schema=delegated.output_schema,
             traceparent=self._traceparent(),
             directory=inherited.environment.places.cwd,
-            options={**_worker_options(inherited), FINGERPRINT_KEY: agent_fingerprint(definition)},
+            options={**worker_options(inherited), FINGERPRINT_KEY: agent_fingerprint(definition)},
         )
         return with_rules_digest(request, inherited.permissions)
 
@@ -428,6 +408,7 @@ class TaskDelegation:
         started_by: tuple[str, str] = ("", ""),
     ) -> TaskReport:
         from kitbag.tasks.command_task import UNDO_KEY, with_decision
+        from kitbag.tasks.stored_options import worker_options
         from kitbag.tasks.task import TaskRequest
 
         inherited = self._inherited()
@@ -440,7 +421,7 @@ class TaskDelegation:
             timeout_seconds=timeout_seconds,
             start_directory=directory,
             directory=inherited.environment.places.cwd,
-            options={**_worker_options(inherited), UNDO_KEY: self._undo_target(*started_by)},
+            options={**worker_options(inherited), UNDO_KEY: self._undo_target(*started_by)},
         )
         redactor = self.board.journal.redactor
         request = await asyncio.to_thread(with_decision, request, decision, inherited.environment.workspace, redactor)
@@ -560,7 +541,7 @@ class TaskDelegation:
         finished = await take_unnotified(self.board, self._root, self._parent)
         for task in finished:
             self._note_warnings(self._report(task))
-        return render_notifications(finished)
+        return render_notifications(self.board, finished)
 
     def has_notifications(self) -> bool:
         from kitbag.tasks.notifications import unnotified_tasks
@@ -605,46 +586,3 @@ def _shorten(prompt: str) -> str:
     """The beginning of the prompt, for lists."""
     words = " ".join(prompt.split())
     return words if len(words) <= _MAX_DESCRIPTION else f"{words[: _MAX_DESCRIPTION - 1]}…"
-
-
-def _worker_options(inherited: ParentContext) -> dict[str, Any]:
-    """An agent in a worktree has another workspace than its options say."""
-    from kitbag.tasks.task import SUBMITTED_RULES_KEY, TRUSTED_CONTENT_KEY, WORKSPACE_KEY
-
-    environment = inherited.environment
-    identity, trust = environment.workspace.identity, environment.trust
-    trusted = {TRUSTED_CONTENT_KEY: trust.fingerprint} if trust.state == "trusted" else {}
-    return {
-        **serialize_options(inherited.options),
-        **trusted,
-        SUBMITTED_RULES_KEY: {
-            effect: [
-                entry.value
-                for entry in environment.library.settings.permission_entries
-                if entry.key == f"permissions.{effect}" and isinstance(entry.value, str)
-            ]
-            for effect in ("deny", "ask")
-        },
-        "settings_mode": environment.live_rules.settings_mode,
-        WORKSPACE_KEY: identity.to_record() if identity is not None else [],
-    }
-
-
-def serialize_options(options: Options) -> dict[str, Any]:
-    """The user's options that apply to child agents, as JSON values."""
-    return {
-        "team": options.team,
-        "persona": options.persona,
-        "only_tools": list(options.only_tools),
-        "limited_tools": list(options.limited_tools),
-        "no_tools": list(options.no_tools),
-        "ask": list(options.ask),
-        "trust_workspace": options.trust_workspace,
-        "extra": list(options.extra),
-        "allow_env": list(options.allow_env),
-        "effort": options.effort,
-        "max_tokens": options.limits.tokens,
-        "max_cost": options.limits.cost,
-        "max_seconds": options.limits.seconds,
-        "budget_account": options.budget_account,
-    }

@@ -1,9 +1,11 @@
 """What a task was doing when its process ended, and what resuming it does: repeat the step, or continue without knowing
 whether it took effect.
 
-Used by subagent, which repeats steps that only read, and by resume, which lists the others for the user.
+Used by subagent, which repeats steps that only read, by the runner and the worker, which report the others, and by
+resume, which lists them for the user.
 """
 
+import contextlib
 import os
 from collections.abc import Iterable
 from typing import Final, Literal
@@ -21,6 +23,7 @@ from kitbag.tasks.board import Board
 from kitbag.tasks.task import WORKSPACE_KEY, Task
 
 ResumeEffect = Literal["repeat", "unknown", "continue", "skip"]
+UNKNOWN_OUTCOME: Final = "interrupted (unknown outcome)"
 EFFECT_LABELS: Final[dict[ResumeEffect, str]] = {
     "repeat": "repeat it (it only reads)",
     "unknown": "continue; the agent is told that its outcome is unknown",
@@ -66,6 +69,21 @@ def only_reads(call: ToolCall) -> bool:
 def started_calls(session: Session) -> list[ToolCall]:
     """Calls that had started and have no result."""
     return [call for call in session.open_calls if call.id in session.started_calls]
+
+
+def calls_with_unknown_outcome(session: Session) -> list[str]:
+    """Names of calls that started and have no known result, and that may have had an effect."""
+    return [call.name for call in started_calls(session) if not only_reads(call)]
+
+
+def describe_ended_process(board: Board, task: Task) -> str:
+    """Why a task whose process ended too often is not started again. Its session must be here as a whole."""
+    problem, unknown = f"its process ended {task.recoveries + 1} times", list[str]()
+    with contextlib.suppress(KitbagError):  # it has no session yet
+        unknown = calls_with_unknown_outcome(resume(board.journal, task.session))
+    if unknown:
+        problem = f"{UNKNOWN_OUTCOME}: {problem}, the last time while running {', '.join(unknown)}"
+    return f"{problem}; resume it to try again"
 
 
 def list_interrupted(board: Board) -> list[InterruptedTask]:

@@ -45,15 +45,10 @@ _ABSENT_FILE: Final = (
     rf"(?i)(?:unresolved(?: reference)?:?|missing (?:context|file|reference):)\s*@?(?P<name>{_NAME}){_REASON}"
 )
 _CANNOT: Final = r"(?:can\s?not|can['’]t|could not|couldn['’]t|(?:(?:am|was|were|are) )?(?:unable|not able) to)"
+_I: Final = r"(?:I|we)"
 _GO_ON: Final = r"(?:continue|proceed|go on|complete|finish|start|begin|do)\b"
-_STATUS: Final = r"(?:status:\s*|(?:the )?task(?: is| has)?\s+)?(?:failed|blocked|stopped)\b"
-_BLOCKED: Final = (
-    rf"(?i)^{_STATUS}|^{_CANNOT}\s+(?!find (?:any|other|more))|\b(?:I|we) (?:have |had to |must )?stop(?:ped)?\b"
-    rf"|\b(?:I|we) {_CANNOT}\s+(?!(?:find|see|spot|detect|identify|confirm|verify|reproduce|check)\b)"
-)
-"""In a line of a short answer: the agent says that it can't go on."""
-_ENDS_BLOCKED: Final = rf"(?i)^(?:status:\s*(?:failed|blocked)|blocked)\b|\b(?:I|we) {_CANNOT}\s+{_GO_ON}"
-"""In the last line of any answer."""
+_CANNOT_GO_ON: Final = rf"(?:{_I} )?{_CANNOT}\s+{_GO_ON}"
+_STATUS: Final = r"(?:status:\s*|(?:the )?task(?: is| has)?\s+)?(?:failed|blocked)\b[\s.:,\u2013\u2014-]*"
 _ABSENT: Final = (
     r"(?:is|was)\s+(?:unavailable|unknown|missing(?=\s*(?:[.,;:!)]|$))"
     r"|not\s+(?:found|available|loaded|provided|in\s+(?:my|this|the)\s+(?:context|prompt)))"
@@ -64,6 +59,19 @@ _SKILL_NAMED: Final = (
     rf"(?i)\b(?:the|a)\s+(?P<name>@?{_NAME})\s+skill\s+{_ABSENT}",
     rf"(?i)\b(?:without|lacks?)(?: the| a)?\s+(?!(?:the|a|any|this)\b)(?P<name>@?{_NAME})\s+skill\b",
 )
+_CLAUSE: Final = (
+    rf"(?:(?:no|missing|unknown) (?:the )?skill\b|missing (?:context|file|reference):|unresolved\b"
+    rf"|(?:the )?(?:skill\s+@?{_NAME}|@?{_NAME}\s+skill)\s+{_ABSENT})"
+)
+"""Something is missing; after a statement that the agent can't go on."""
+_BLOCKED: Final = (
+    rf"(?i)^(?:{_STATUS}|{_CANNOT_GO_ON}[^.:]{{0,60}}[.:]\s*){_CLAUSE}"
+    rf"|^{_CANNOT_GO_ON}[^.]{{0,60}}\b(?:without|because)\b"
+    rf"|^(?:{_I} )?{_CANNOT}\s[^.]{{1,80}}\bskill\b[^.]{{0,60}}\bnot (?:provided|in (?:my|this) (?:context|prompt))\b"
+    rf"|^the (?:skill|\S+ skill)\b[^.]{{0,80}}(?:, so|[.;]) {_I} (?:had to )?stop(?:ped)?(?: here)?\.?$"
+)
+"""How an answer starts that reports nothing but that the agent itself can't go on. A verdict of a review may name a
+missing skill in all other words: "we cannot merge this", "failed: the check of a.md"."""
 _PLACEHOLDERS: Final = ("NAME", "PATH")
 """In an answer that quotes the convention."""
 
@@ -149,18 +157,15 @@ def _is_blocked(lines: list[str], line: str) -> bool:
         return False
     if len(lines) == 1 and re.fullmatch(_ABSENT_SKILL, _plain(line)) is not None:
         return True
-    if len(lines) <= _MAX_BLOCKED_LINES and not any(map(_is_listed, lines)):
-        return any(_says(_BLOCKED, one) for one in lines)
-    return line is lines[-1] and _says(_ENDS_BLOCKED, line)
+    is_short = len(lines) <= _MAX_BLOCKED_LINES and not any(map(_is_listed, lines))
+    if not is_short and (line is not lines[-1] or _plain(line).lower().startswith("failed")):
+        return False
+    text = " ".join(map(_plain, lines)) if is_short else _plain(line)
+    return re.search(_BLOCKED, text) is not None
 
 
 def _is_listed(line: str) -> bool:
     return re.match(_LIST_MARKER, line.strip()) is not None
-
-
-def _says(pattern: str, line: str) -> bool:
-    """In one of its sentences."""
-    return any(re.search(pattern, sentence) for sentence in re.split(r"(?<=[.!?])\s+", _plain(line)))
 
 
 def _plain(line: str) -> str:

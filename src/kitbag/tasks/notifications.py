@@ -9,6 +9,7 @@ from typing import Final
 
 from kitbag.agent.session import NOTIFICATION_PREFIX
 from kitbag.tasks.board import Board
+from kitbag.tasks.reports import undelivered_warnings
 from kitbag.tasks.task import Task
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.tools.task import escape_tags, render_warnings
@@ -22,9 +23,9 @@ async def take_unnotified(board: Board, root: str, parent: str) -> list[Task]:
     return [task for task in unnotified_tasks(board, parent or root) if await board.mark_notified(task.id, task.run)]
 
 
-def render_notifications(finished: list[Task]) -> str:
+def render_notifications(board: Board, finished: list[Task]) -> str:
     """Empty if there are none."""
-    return "\n\n".join(_render_notification(task) for task in finished)
+    return "\n\n".join(_render_notification(board, task) for task in finished)
 
 
 def notified_tasks(text: str) -> list[str]:
@@ -53,12 +54,13 @@ def _commands_of_finished_agents(board: Board, parent_id: str) -> list[Task]:
     return commands
 
 
-def _render_notification(task: Task) -> str:
+def _render_notification(board: Board, task: Task) -> str:
     result = task.result
     text, error = (result.text, result.error) if result is not None else ("", "")
     shown = escape_tags(text[:MAX_CHARACTERS])
     lines = [f"Error: {collapse_whitespace(escape_tags(error))}"] if error else []
-    lines += render_warnings(warning for warning in task.all_warnings if warning not in error)
+    warnings = (*task.all_warnings, *undelivered_warnings(board, task))
+    lines += render_warnings(warning for warning in warnings if warning not in error)
     lines += [shown] if shown else []
     length = (result.full_length if result is not None else 0) or len(text)
     if task.kind == "command":

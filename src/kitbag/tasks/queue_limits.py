@@ -37,6 +37,18 @@ async def begin_within_limit(journal: Journal, limit: int, task: Task, key: str,
     return []
 
 
+def old_claims(journal: Journal, before: str) -> list[int]:
+    """Records of claims before this time, except the last of each queue, whose number the next one continues."""
+    old: list[int] = []
+    for stream in journal.streams(QUEUE_STREAM_PREFIX):
+        last = journal.last(stream)
+        for record in journal.read(stream, page=1_000):
+            if record.at >= before or last is None or record.seq == last.seq:
+                break
+            old.append(record.seq)
+    return old
+
+
 def check_room(journal: Journal, queue: str, max_queued: int) -> None:
     """Tasks that are created at the same moment may exceed it by their number. Raises QueueFullError."""
     if (count := queued_count(journal, queue)) >= max_queued:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from kitbag.agent.inbox import Inbox
 from kitbag.agent.resume import read_totals, resume
 from kitbag.agent.session import STREAM_PREFIX, Session
 from kitbag.agent.session_records import SessionTotals
@@ -18,6 +19,7 @@ from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.output_file import CHUNK_BYTES, OutputChunk, read_chunk, read_tail
 from kitbag.tasks.task import Task, TaskResult, TaskStatus
+from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.tools.delegation import TaskReport
 
 
@@ -56,7 +58,17 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
         branch=result.branch,
         patch=result.patch,
         violations=result.violations,
-        warnings=task.all_warnings,
+        warnings=(*task.all_warnings, *undelivered_warnings(board, task)),
+    )
+
+
+def undelivered_warnings(board: Board, task: Task) -> tuple[str, ...]:
+    """Messages that a task which failed or was stopped never got. They stay in its inbox: a resumed task gets them."""
+    if task.kind != "agent" or not task.is_finished:
+        return ()
+    texts = (collapse_whitespace(message.text) for message in Inbox(board.journal, task.id).pending())
+    return tuple(
+        f"the task ended before it got your message {text!r}; resume it to deliver the message" for text in texts
     )
 
 

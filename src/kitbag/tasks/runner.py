@@ -24,6 +24,7 @@ from kitbag.messages import message_from_json
 from kitbag.store.fencing import fenced_by
 from kitbag.tasks.agent_permissions import check_agent_unchanged, check_start_still_allowed
 from kitbag.tasks.board import Board, begin_key, end_key
+from kitbag.tasks.interrupted import UNKNOWN_OUTCOME, calls_with_unknown_outcome
 from kitbag.tasks.missing_needs import ResolvedNeeds, reported_needs, resolve_needs
 from kitbag.tasks.reports import earlier_spending, partial_result, session_ids
 from kitbag.tasks.stop_signals import StopSignals
@@ -227,9 +228,9 @@ class TaskRunner:
         if worktree is None:
             agent.undo_session_id = self.task.root
         async with agent:
-            unknown = agent.calls_with_unknown_outcome() if recovered and is_resumed else []
+            unknown = calls_with_unknown_outcome(agent.session) if recovered and is_resumed else []
             if unknown:
-                problem = f"interrupted (unknown outcome): its process ended while running {', '.join(unknown)}"
+                problem = f"{UNKNOWN_OUTCOME}: its process ended while running {', '.join(unknown)}"
                 return _interrupted_result(agent, f"{problem}; resume the task to repeat it"), ResolvedNeeds()
             has_nothing_to_do = is_resumed and not message and not agent.inbox.pending()
             result = agent.previous_result() if has_nothing_to_do else None

@@ -26,7 +26,7 @@ from kitbag.messages import Image, Text
 from kitbag.permissions.decisions.decide import Permissions, child_mode
 from kitbag.tasks.agent_permissions import no_tools_error
 from kitbag.tasks.approval_asker import ApprovalAsker
-from kitbag.tasks.interrupted import only_reads, started_calls
+from kitbag.tasks.interrupted import only_reads
 from kitbag.tasks.task import FINISHED, TaskRequest, TaskResult, requester_label
 from kitbag.telemetry.trace_context import SpanReference, parse_traceparent
 from kitbag.text.hidden_characters import reveal_hidden
@@ -191,10 +191,6 @@ class Subagent(BaseAgent):
 
     def _requester_name(self) -> str:
         return requester_label(self.options.agent, self.task_id)
-
-    def calls_with_unknown_outcome(self) -> list[str]:
-        """Calls that started and have no known result, and that may have had an effect."""
-        return [call.name for call in started_calls(self.session) if not only_reads(call)]
 
     def previous_result(self) -> TaskResult | None:
         """The result of a session that had ended before its process died: then the model is not asked again."""

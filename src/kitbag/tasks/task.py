@@ -47,6 +47,10 @@ SUBMITTED_RULES_KEY: Final = "submitted_rules"
 besides that machine's own."""
 
 
+SNAPSHOT_KEY: Final = "snapshot"
+"""The option of a request with the hash of the submitter's user library (tasks/library_snapshot)."""
+
+
 class TaskRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent or a command should do, in a form that another process can execute."""
 
@@ -164,6 +168,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The time of a scheduled start."""
     providers: tuple[str, ...] = ()
     """Model providers that its worker needs."""
+    snapshot: str = ""
+    """The hash of the user library that it runs with (tasks/library_snapshot); empty: that of the machine."""
 
     @property
     def is_in_queue(self) -> bool:
@@ -221,6 +227,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             "code": result.exit_code,
             "branch": result.branch,
             "repository": self.repository,
+            "snapshot": self.snapshot,
             "patch": result.patch,
             "warnings": list(self.all_warnings),
         }
@@ -283,6 +290,7 @@ def _create_task(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) ->
         key=str(body.get("key", "")),
         not_before=str(body.get("not_before", "")),
         providers=tuple(str(name) for name in body.get("providers", ())),
+        snapshot=str(body.get("snapshot", "")),
     )
 
 

@@ -34,9 +34,11 @@ def apply_task_record(writer: sqlite3.Connection, record: JournalRecord) -> None
                 _write(writer, hold_after_damage(task, record.at), record.seq)
         return
     body = cast("dict[str, Any]", record.body)
-    names = (str(body["id"]), str(body.get("parent", "")))
-    found = writer.execute("SELECT id, state, checksum FROM task_states WHERE id IN (?, ?)", names)
-    tasks = {task.id: task for task in decode_tasks(found.fetchall())}
+    tasks: dict[str, Task] = {}
+    for name in dict.fromkeys((str(body["id"]), str(body.get("parent", "")))):
+        if name:
+            found = writer.execute("SELECT id, state, checksum FROM task_states WHERE id = ?", (name,))
+            tasks |= {task.id: task for task in decode_tasks(found.fetchall())}
     task_id = apply_record(tasks, record)
     if record.kind == "pruned":  # in its old place, and found by nothing but its id
         writer.execute("DELETE FROM task_states WHERE id = ?", (task_id,))
@@ -58,7 +60,10 @@ def decode_tasks(rows: Iterable[tuple[str, str, int]]) -> list[Task]:
 
 def _write(writer: sqlite3.Connection, task: Task, seq: int, number: int | None = None) -> None:
     """`number`: its place in the order of creation, if it is new."""
-    state = json.dumps(msgspec.to_builtins(task))  # ASCII only: text may have half characters
+    try:
+        state = msgspec.json.encode(task).decode()
+    except UnicodeEncodeError:  # half characters, which only json writes
+        state = json.dumps(msgspec.to_builtins(task))
     values = (
         task.id,
         seq if number is None else number,

@@ -39,12 +39,16 @@ from kitbag.tasks.git_workspace import (
     has_checkout,
     parse_git_workspace,
 )
+from kitbag.tasks.interrupted import UNKNOWN_OUTCOME, describe_ended_process
+from kitbag.tasks.library_snapshot import unpack_snapshot
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.queue_order import COMMAND_LANE, QueueOrder, lane_of
-from kitbag.tasks.reports import finish_for_owner
+from kitbag.tasks.reports import fetch_sessions, finish_for_owner
 from kitbag.tasks.runner import TaskRunner, request_for_messages
-from kitbag.tasks.standalone_setup import load_standalone_setup, parse_options
+from kitbag.tasks.standalone_setup import load_standalone_setup
+from kitbag.tasks.stored_options import parse_options
 from kitbag.tasks.task import (
+    SNAPSHOT_KEY,
     TRUSTED_CONTENT_KEY,
     WORKSPACE_KEY,
     Task,
@@ -252,15 +256,22 @@ class Worker:
                 alive[task.owner] = self.board.check_alive(task.owner) if task.owner is not None else True
             is_lost = alive[task.owner] is False or (alive[task.owner] is None and not self._journal.is_shared)
             lost += [task] if is_lost else []
-        to_kill = {(task.id, task.run) for task in lost} - self._killed_runs
-        if to_kill:
-            # Nothing of a lost task keeps running while it is recovered, even if one of its processes started this
-            # worker.
-            self._killed_runs |= to_kill
-            ids = [task_id for task_id, _ in to_kill]
-            await asyncio.to_thread(lambda: kill_processes(*ids, spare_ancestors=False))
+        # One scan for owners that are gone. A frozen one may come back and go on with a task that nobody has claimed.
+        await self._kill_leftovers(*(task for task in lost if self._has_ended(task.owner)))
         for task in lost:
             await self._recover(task)
+
+    def _has_ended(self, owner: Owner | None) -> bool:
+        """Not only frozen or cut off beyond its lease."""
+        return owner in (None, self._owner) or not self._journal.is_shared or owner.check_alive() is False
+
+    async def _kill_leftovers(self, *tasks: Task) -> None:
+        """Nothing of a lost task keeps running while it is recovered, even if one of its processes started this
+        worker."""
+        if runs := {(task.id, task.run) for task in tasks} - self._killed_runs:
+            self._killed_runs |= runs
+            ids = [task_id for task_id, _ in runs]
+            await asyncio.to_thread(lambda: kill_processes(*ids, spare_ancestors=False))
 
     def _guards_others(self) -> bool:
         """Whether workers of other machines run tasks that only we could recover if they die."""
@@ -277,15 +288,16 @@ class Worker:
         if task.stop_requested:
             await finish_for_owner(self.board, task, "cancelled")
         elif task.kind == "command":
-            problem = "interrupted (unknown outcome): its process ended; it is not restarted automatically"
+            problem = f"{UNKNOWN_OUTCOME}: its process ended; it is not restarted automatically"
             await finish_for_owner(self.board, task, "interrupted", problem)
-        elif task.recoveries >= MAX_RECOVERIES:
-            problem = f"its process ended {task.recoveries + 1} times; resume it to try again"
-            await finish_for_owner(self.board, task, "interrupted", problem)
+        elif task.recoveries >= MAX_RECOVERIES and not self._made_progress(task):
+            await fetch_sessions(self._journal, task)
+            await finish_for_owner(self.board, task, "interrupted", describe_ended_process(self.board, task))
         else:
             if self._has_free_slot(lane_of(task)):
                 self._start(task, recovered=True)
             return
+        await self._kill_leftovers(task)
         await self._withdraw_questions(task)
 
     def _start(self, task: Task, *, recovered: bool = False) -> None:
@@ -300,6 +312,7 @@ class Worker:
     async def _claim_and_run(self, task: Task, recovered: bool) -> None:
         try:
             if await self._claim(task, recovered):
+                await self._kill_leftovers(*([task] if recovered else []))
                 await self._run_task(self.board.find(task.id), recovered)
             else:
                 self._order.lose(task.id)
@@ -324,6 +337,9 @@ class Worker:
                 return await self._run_command(task, request)
             watchdog = Watchdog()
             request, checkout = await self._check_out(task, request)
+            if snapshot := str(request.options.get(SNAPSHOT_KEY, "")):
+                home = find_places(os.path.sep).kitbag_home
+                await asyncio.to_thread(unpack_snapshot, self._journal, home, snapshot)
             async with self._setups.acquire(request) as inherited:
                 approver = _TaskApprover(self._queue, self.board, task.id, watchdog)
                 settings_file = inherited.environment.library.settings.user_file

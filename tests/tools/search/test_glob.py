@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kitbag.tools.search.glob import GLOB, MAX_SHOWN
+from support.matrix import sample
 from support.using import Bench, children, listed, text_of, without_override
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -163,7 +164,9 @@ def test_a_pattern_that_leads_back_up_is_refused(bench: Bench, pattern: str) -> 
     assert outcome.is_error
 
 
-@pytest.mark.parametrize("pattern", ["{a,b}" * 20, "[z-a]", "\0", "\ud800*", "*" * 2_000, "{" * 2_000, "a\u202e*"])
+@pytest.mark.parametrize(
+    "pattern", sample(["{a,b}" * 20, "[z-a]", "\0", "\ud800*", "*" * 2_000, "{" * 2_000, "a\u202e*"], 3)
+)
 def test_a_bad_pattern_gives_an_answer(bench: Bench, pattern: str) -> None:
     bench.write("a" * 200)
     text_of(bench.use(GLOB, pattern=pattern)).encode()

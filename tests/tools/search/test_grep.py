@@ -19,7 +19,7 @@ from kitbag.tools.search.grep import GREP
 from kitbag.tools.search.grep_results import MAX_LINE_CHARS
 from kitbag.tools.search.search_process import MAX_FILE_BYTES
 from support.cost import bytes_read
-from support.matrix import examples
+from support.matrix import examples, sample
 from support.using import Bench, children, listed, memory_growth, text_of, without_override
 from support.waiting import until_true
 
@@ -111,22 +111,26 @@ def test_glob_and_type_and_path_choose_the_files(bench: Bench, arguments: dict[s
 @with_both
 @pytest.mark.parametrize(
     ("pattern", "more", "expected"),
-    [
-        ("HELLO", {"_i": True}, ["1:hello world"]),
-        ("hello$", {}, []),
-        ("world$", {}, ["1:hello world"]),
-        (r"\bwor", {}, ["1:hello world"]),
-        (r"^\s+indent", {}, ["2:  indent()"]),
-        (r"indent\(\)", {}, ["2:  indent()"]),
-        ("grün|ß", {}, ["3:grün"]),
-        ("GRÜN", {"_i": True}, ["3:grün"]),
-        (r"indent\(\).*gr", {"multiline": True}, ["2:  indent()", "3:grün"]),
-        (r"indent\(\)\n\w+$", {"multiline": True}, ["2:  indent()", "3:grün"]),
-        ("hello(?= world)", {}, ["1:hello world"]),
-        (r"(l)\1", {}, ["1:hello world"]),
-        ("--help", {}, ["4:--help"]),
-        ("-e", {}, []),
-    ],
+    sample(
+        [
+            ("HELLO", {"_i": True}, ["1:hello world"]),
+            ("hello$", {}, []),
+            ("world$", {}, ["1:hello world"]),
+            (r"\bwor", {}, ["1:hello world"]),
+            (r"^\s+indent", {}, ["2:  indent()"]),
+            (r"indent\(\)", {}, ["2:  indent()"]),
+            ("grün|ß", {}, ["3:grün"]),
+            ("GRÜN", {"_i": True}, ["3:grün"]),
+            (r"indent\(\).*gr", {"multiline": True}, ["2:  indent()", "3:grün"]),
+            (r"indent\(\)\n\w+$", {"multiline": True}, ["2:  indent()", "3:grün"]),
+            ("hello(?= world)", {}, ["1:hello world"]),
+            (r"(l)\1", {}, ["1:hello world"]),
+            ("--help", {}, ["4:--help"]),
+            ("-e", {}, []),
+        ],
+        5,
+        unpack=True,
+    ),
 )
 def test_patterns_mean_the_same_whoever_searches(
     bench: Bench, pattern: str, more: dict[str, Any], expected: list[str]

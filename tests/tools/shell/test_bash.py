@@ -27,6 +27,7 @@ from support import needs
 from support.clock import Clock
 from support.confined import processes_with
 from support.house import House
+from support.matrix import sample
 from support.using import Bench, text_of
 from support.waiting import until_true, wait_until
 
@@ -362,17 +363,20 @@ def test_what_takes_too_long_is_stopped_and_says_what_it_printed(
 
 @pytest.mark.parametrize(
     "command",
-    [
-        "sleep {long} & echo done",
-        "setsid sleep {long} & echo done",
-        "(setsid sleep {long} > /dev/null 2>&1 < /dev/null &); sleep 0.1; echo done",
-        "setsid bash -c 'trap \"\" TERM HUP INT; sleep {long}; sleep {long}' & sleep 0.1; echo done",
-        "(env -i setsid sleep {long} > /dev/null 2>&1 &); sleep 0.1; echo done",
-        "nohup sleep {long} > /dev/null 2>&1 & disown; echo done",
-        "f() {{ sleep {long} & [ $1 -gt 4 ] || {{ f $(($1 + 1)) & f $(($1 + 1)) & }}; }}; f 0; sleep 0.2; echo done",
-        "sleep {long} & exec >&- 2>&-; echo done > done",
-        "sleep {long} & kill -9 $$",
-    ],
+    sample(
+        [
+            "sleep {long} & echo done",
+            "setsid sleep {long} & echo done",
+            "(setsid sleep {long} > /dev/null 2>&1 < /dev/null &); sleep 0.1; echo done",
+            "setsid bash -c 'trap \"\" TERM HUP INT; sleep {long}; sleep {long}' & sleep 0.1; echo done",
+            "(env -i setsid sleep {long} > /dev/null 2>&1 &); sleep 0.1; echo done",
+            "nohup sleep {long} > /dev/null 2>&1 & disown; echo done",
+            "f() {{ sleep {long} & [ $1 -gt 4 ] || {{ f $(($1 + 1)) & f $(($1 + 1)) & }}; }}; f 0; sleep 0.2; echo done",
+            "sleep {long} & exec >&- 2>&-; echo done > done",
+            "sleep {long} & kill -9 $$",
+        ],
+        4,
+    ),
 )
 def test_nothing_is_left_of_a_command_and_nothing_holds_it(
     shell: Shell, sandbox: SandboxProfile, command: str, long: str
