@@ -106,9 +106,8 @@ def test_without_an_id_resume_asks_in_a_terminal_and_says_what_to_do_elsewhere(t
 
 def test_the_notice_about_trust_is_one_line_once_in_a_session(world: World) -> None:
     world.skill(".kitbag/skills", "theirs")
-    notice = (
-        "warning: workspace not trusted: 1 skill omitted; review with `kitbag trust`, or run with --trust-workspace"
-    )
+    world.run("new", "agent", "their-agent")
+    notice = "warning: workspace not trusted: 2 items omitted; review with `kitbag trust`"
     assert world.run(*HELLO).stderr.splitlines() == [notice]
     assert world.run("-p", "again", "--continue").stderr == ""
     assert world.run(*HELLO).stderr.splitlines() == [notice]  # another session
