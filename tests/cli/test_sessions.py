@@ -111,6 +111,12 @@ def test_the_notice_about_trust_is_one_line_once_in_a_session(world: World) -> N
     assert world.run(*HELLO).stderr.splitlines() == [notice]
     assert world.run("-p", "again", "--continue").stderr == ""
     assert world.run(*HELLO).stderr.splitlines() == [notice]  # another session
+    piped = world.run(stdin="/cost\n").stdout
+    assert (piped.count(notice), "Trust this workspace?" in piped) == (1, False)
+
+
+def test_init_needs_a_model(world: World) -> None:
+    assert "error: /init needs a model" in world.run("--model", "offline", stdin="/init\n").stdout
 
 
 def test_undo_after_a_fork_undoes_what_the_fork_did(world: World) -> None:
