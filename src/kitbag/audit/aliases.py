@@ -17,6 +17,7 @@ _ROUNDS: Final = 5
 _ALIAS = re.compile(
     r"(?:^|[;&\s])alias\s+(?P<name>[\w-]{1,30})=(?:\"(?P<double>[^\"\n]{1,400})\"|'(?P<single>[^'\n]{1,400})'|(?P<bare>[^\s;'\"]{1,60}))"
 )
+_OPENED = re.compile(r"\(\)\s?\{|function\s")
 _FUNCTION = re.compile(
     r"^[ \t]*(?:function\s+(?=[\w-]+\s*[({])|(?=[\w-]+\s*\())(?P<name>[\w-]{1,30})"
     r"[ \t]*(?:\(\))?\s?\{\s*(?P<body>[^{}]{1,400}?);?\s*\}",
@@ -34,9 +35,7 @@ def find_alias_chains(source: AuditedText) -> ScanResult:
     if source.has("alias "):
         found = _ALIAS.finditer(source.text)
         matches += [(match, match["double"] or match["single"] or match["bare"]) for match in found]
-    if ("()" in source.text or source.has("function ")) and (
-        source.language == "shell" or source.content.kind == "markdown"
-    ):
+    if (source.language == "shell" or source.content.kind == "markdown") and _OPENED.search(source.text):
         matches += [(match, match["body"]) for match in _FUNCTION.finditer(source.text)]
     for match, value in matches[:_MAX_NAMES]:
         values[match["name"]] = value
