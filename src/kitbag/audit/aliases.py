@@ -23,6 +23,9 @@ _FUNCTION = re.compile(
     r"[ \t]*(?:\(\))?\s?\{\s*(?P<body>[^{}]{1,400}?);?\s*\}",
     re.MULTILINE,
 )
+_FISH_FUNCTION = re.compile(
+    r"^[ \t]*function\s+(?P<name>[\w-]{1,30})[^;\n]*;\s*(?P<body>[^\n]{1,400}?);?\s*end\b", re.MULTILINE
+)
 _CALLED = re.compile(r"(?:^|(?<=[|;&({]))(\s*)([\w-]{1,30})(?![\w=-])")
 _STEALS = re.compile(r"\b(?:curl|wget|nc)\s|https?://|\bread\s+-\w*s|/dev/tcp/")
 _PASSWORD_PROGRAMS: Final = frozenset(("sudo", "su", "ssh", "passwd", "gpg", "doas", "login", "kinit", "mysql", "psql"))
@@ -36,7 +39,8 @@ def find_alias_chains(source: AuditedText) -> ScanResult:
         found = _ALIAS.finditer(source.text)
         matches += [(match, match["double"] or match["single"] or match["bare"]) for match in found]
     if (source.language == "shell" or source.content.kind == "markdown") and _OPENED.search(source.text):
-        matches += [(match, match["body"]) for match in _FUNCTION.finditer(source.text)]
+        for function in (_FUNCTION, _FISH_FUNCTION):
+            matches += [(match, match["body"]) for match in function.finditer(source.text)]
     for match, value in matches[:_MAX_NAMES]:
         values[match["name"]] = value
     for match, value in matches[:_MAX_NAMES]:
