@@ -18,10 +18,10 @@ from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.rules.live_rules import LiveRules
 from kitbag.permissions.rules.load import LoadedPermissions, PermissionFlags, resolve_workspace
-from kitbag.permissions.trust.workspace_items import count_items
 from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust, removed_restrictions
 from kitbag.permissions.workspace_identity import WorkspaceIdentity, WorkspaceMovedError
 from kitbag.settings import load_settings
+from kitbag.text.human_format import format_count
 
 if TYPE_CHECKING:
     from kitbag.library.dialects.permission_modes import PermissionMode
@@ -183,10 +183,10 @@ def untrusted_notices(environment: AgentEnvironment) -> list[Notice]:
     trust = environment.trust
     if trust.can_load_items:
         return []
-    reason = "changed since you trusted it" if trust.state == "changed" else "not trusted"
-    omitted = (count_items(trust.items) or "its items") + ("" if trust.is_complete else " or more")
-    fix = "review with `kitbag trust`, or run with --trust-workspace"
-    return [Notice(severity="warning", text=f"workspace {reason}: {omitted} omitted; {fix}")]
+    reason = "changed" if trust.state == "changed" else "not trusted"
+    omitted = format_count(len(trust.items), "item") if trust.items else "its items"
+    omitted += "" if trust.is_complete else " or more"
+    return [Notice(severity="warning", text=f"workspace {reason}: {omitted} omitted; review with `kitbag trust`")]
 
 
 def _list_skill_roots(library: Registry) -> tuple[str, ...]:

@@ -188,7 +188,7 @@ def test_enter_takes_the_marked_completion_or_the_only_one() -> None:
         await shown.until_seen("about @app.py")
         shown.type(DOWN)
         await shown.until_seen("› @api.py")
-        shown.type(ENTER, " now", ENTER)  # takes the marked one
+        shown.type(ENTER, "now", ENTER)  # takes the marked one
         assert await shown.next() == Submitted(text="see @api.py now")
         shown.type("/he")
         await shown.until_seen("about /help")
@@ -203,7 +203,7 @@ def test_enter_takes_the_marked_completion_or_the_only_one() -> None:
 def test_a_mention_that_matches_nothing_is_reported_before_the_message_is_sent() -> None:
     async def scene(shown: Seen) -> None:
         shown.type("see @cor", ENTER)
-        await shown.until_seen("no file or agent is named @cor; press Enter again", "> see @cor")
+        await shown.until_seen("press Enter again to send as text: no file or agent named @cor", "> see @cor")
         shown.type("e.py")
         await shown.until_gone("press Enter again")
         shown.type(ENTER)

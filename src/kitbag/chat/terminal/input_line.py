@@ -126,6 +126,7 @@ class InputLine:
             return True
         if state.current_completion is not None:
             buffer.complete_state = None
+            self._end_mention()
             return buffer.text.startswith("/")
         only, before = state.completions[0], buffer.document.text_before_cursor
         typed = before[len(before) + only.start_position :]
@@ -133,7 +134,14 @@ class InputLine:
         if len(state.completions) > 1 or typed == only.text or (is_argument and not typed.startswith("@")):
             return True  # an argument may be new, such as the name of a file to write
         buffer.apply_completion(only)
+        self._end_mention()
         return bool(_NAME.fullmatch(before)) and only.text.startswith(typed)
+
+    def _end_mention(self) -> None:
+        """Adds a space after a completed mention, so that the next word is not part of it; a folder may continue."""
+        before, after = self.buffer.document.text_before_cursor, self.buffer.document.text_after_cursor
+        if _MENTION.search(before[-200:]) and not before.endswith("/") and not after[:1].isspace():
+            self.buffer.insert_text(" ")
 
     def _is_complete(self, typed: str) -> bool:
         """False: a mention matches nothing, and the user is told so; the next Enter sends the text as typed."""
@@ -141,9 +149,7 @@ class InputLine:
         if not missing:
             return True
         self._warned_text = typed
-        self._hint(
-            f"no file or agent is named {', '.join(missing)}; press Enter again to send it as text", _NOTE_SECONDS
-        )
+        self._hint(f"press Enter again to send as text: no file or agent named {', '.join(missing)}", _NOTE_SECONDS)
         return False
 
     def _send(self, *, waits: bool = False) -> None:
@@ -236,6 +242,7 @@ class InputLine:
             self.buffer.apply_completion(state.current_completion or state.completions[0])
             if _NAME.fullmatch(self.buffer.text):
                 self.buffer.insert_text(" ")  # arguments follow
+            self._end_mention()
         elif self._is_working() and self.buffer.text.strip() and not self._completes_while_typing():
             self._send(waits=True)
         else:
