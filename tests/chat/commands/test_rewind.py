@@ -9,6 +9,7 @@ import pytest
 from conftest import World
 from kitbag.chat.ui import Submitted
 from kitbag.errors import NotFoundError, UsageError
+from kitbag.messages import Image
 from kitbag.runtime.agent import Agent
 from kitbag.testing import ModelServer, Step
 from kitbag.views.blocks import NoticeBlock, TableBlock
@@ -132,3 +133,22 @@ def test_esc_twice_at_the_terminal(world: World) -> None:
     last = json.dumps(server.requests[-1].body["messages"])
     assert last.count("question two") == 1
     assert "Second." not in last
+
+
+def test_the_images_of_the_message_return_with_it(at_home: World) -> None:
+    picture = Image(media_type="image/png", data="iVBORw0KGgo=")
+
+    class Keeping(Face):
+        def insert(self, *submissions: Submitted) -> None:
+            returned.extend(submissions)
+
+    async def work() -> None:
+        async with talking(at_home, "Seen.", face=Keeping("c")) as talk:
+            talk.chat._open_agent = lambda options: Agent(options=options, provider=talk.model)
+            await talk.chat._run_turn(Submitted(text="look at this", images=(picture,)))
+            await talk.command("/rewind")
+            await talk.chat.agent.close()
+
+    returned: list[Submitted] = []
+    asyncio.run(work())
+    assert returned == [Submitted(text="look at this", images=(picture,))]
