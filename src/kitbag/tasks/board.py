@@ -518,12 +518,12 @@ class Board:
         return ended
 
     def unhosted_background_tasks(self) -> list[Task]:
-        """Background tasks of this machine's queues that are queued or whose owner has died."""
+        """Background tasks of this machine's queues that are queued or whose owner has died. In a file: of all."""
         return [
             task
             for task in self.unfinished()
             if task.background
-            and task.queue in ("", self.journal.home_queue, self.journal.queue)
+            and (not self.journal.is_shared or task.queue in ("", self.journal.home_queue, self.journal.queue))
             and (task.status == "queued" or self._is_owner_gone(task))
         ]
 

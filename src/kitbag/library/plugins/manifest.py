@@ -151,6 +151,11 @@ def _names_plugin(directory: str) -> bool:
     return bool(problems) or isinstance(as_map(value).get("name"), str)
 
 
+def component_names(path: str) -> tuple[str, ...]:
+    """The files that a component's path may mean: Copilot lists `agents/x.md` for `agents/x.agent.md`."""
+    return (path, f"{path.removesuffix('.md')}.agent.md") if path.endswith(".md") else (path,)
+
+
 def as_map(value: object) -> dict[str, object]:
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
@@ -351,7 +356,8 @@ class _PluginReader:
             )
             return None
         safe_path = escape_for_terminal(collapse_whitespace(value[:80]))
-        real = self._resolve_inside(os.path.join(self.path, value))
+        path = os.path.join(self.path, value)
+        real = self._resolve_inside(next(filter(os.path.lexists, component_names(path)), path))
         if real is None:
             problem = f"`{key}`: {safe_path!r} is outside the plugin; ignored"
             self._report("error", "path-outside", key, problem, "move the files into the plugin")
