@@ -33,6 +33,7 @@ class PasteHandler(Protocol):
 
     def take(self, text: str) -> str: ...
     def expand(self, text: str) -> tuple[str, Sequence[Image]]: ...
+    def restore(self, text: str, images: Sequence[Image], typed: str) -> str: ...
     def from_clipboard(self) -> str | None: ...
 
 
@@ -44,6 +45,9 @@ class PassthroughPastes:
 
     def expand(self, text: str) -> tuple[str, Sequence[Image]]:
         return text, ()
+
+    def restore(self, text: str, images: Sequence[Image], typed: str) -> str:
+        return typed or text
 
     def from_clipboard(self) -> str | None:
         return None
@@ -263,9 +267,10 @@ class InputLine:
         else:
             self._hint("no image in the clipboard", EXIT_SECONDS)
 
-    def insert(self, text: str) -> None:
+    def insert(self, *submissions: Submitted) -> None:
         """Inserts before the current text."""
         current = self.buffer.text
+        text = "\n".join(self._pastes.restore(one.text, one.images, one.typed) for one in submissions)
         whole = f"{text}\n{current}" if current.strip() else text
         self.buffer.document = Document(whole, len(whole))
 
