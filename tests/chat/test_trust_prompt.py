@@ -158,7 +158,7 @@ def test_without_an_answer_the_run_says_what_it_left_out(world: World, monkeypat
 
     notice = asyncio.run(notices())
     assert notice.startswith("workspace not trusted: ")
-    assert notice.endswith("items omitted; review with `kitbag trust`")
+    assert notice.endswith("1 skill omitted; review with `kitbag trust`, or run with --trust-workspace")
 
 
 def test_it_is_compact_first_and_whole_on_request(world: World) -> None:

@@ -107,12 +107,14 @@ def test_without_an_id_resume_asks_in_a_terminal_and_says_what_to_do_elsewhere(t
 def test_the_notice_about_trust_is_one_line_once_in_a_session(world: World) -> None:
     world.skill(".kitbag/skills", "theirs")
     world.run("new", "agent", "their-agent")
-    notice = "warning: workspace not trusted: 2 items omitted; review with `kitbag trust`"
+    counts, review = "1 skill, 1 agent omitted", "review with `kitbag trust`, or run with --trust-workspace"
+    notice = f"warning: workspace not trusted: {counts}; {review}"
     assert world.run(*HELLO).stderr.splitlines() == [notice]
     assert world.run("-p", "again", "--continue").stderr == ""
     assert world.run(*HELLO).stderr.splitlines() == [notice]  # another session
     piped = world.run(stdin="/cost\n").stdout
-    assert (piped.count(notice), "Trust this workspace?" in piped) == (1, False)
+    brief = "warning: workspace not trusted: 2 items omitted; review with `kitbag trust`\n"
+    assert (piped.count(brief), "Trust this workspace?" in piped) == (1, False)
 
 
 def test_init_needs_a_model(world: World) -> None:

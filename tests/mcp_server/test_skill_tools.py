@@ -188,7 +188,7 @@ def test_an_untrusted_workspace_shows_nothing_until_it_is_trusted(world: World) 
         async with served(world) as server, server.client() as client:
             told = str(client.instructions)
             assert "not trusted" in told
-            assert "1 item omitted" in told
+            assert "1 skill omitted" in told
             assert "--trust-workspace" in told
             assert "- theirs:" not in told
             refused = await text(client, "load_skill", skill_name="theirs")

@@ -18,6 +18,7 @@ from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.rules.live_rules import LiveRules
 from kitbag.permissions.rules.load import LoadedPermissions, PermissionFlags, resolve_workspace
+from kitbag.permissions.trust.workspace_items import count_items
 from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust, removed_restrictions
 from kitbag.permissions.workspace_identity import WorkspaceIdentity, WorkspaceMovedError
 from kitbag.settings import load_settings
@@ -178,15 +179,17 @@ def trust_lost_notices(library: Registry) -> list[Notice]:
     return [Notice(severity="warning", text=problem, fix="run `kitbag trust` to review the changes, then /reload")]
 
 
-def untrusted_notices(environment: AgentEnvironment) -> list[Notice]:
-    """One line that counts what is omitted because the workspace is not trusted; `kitbag trust show` has the names."""
+def untrusted_notices(environment: AgentEnvironment, *, is_brief: bool = False) -> list[Notice]:
+    """One line that counts what is omitted because the workspace is not trusted; `kitbag trust show` has the names.
+    `is_brief`: for a user at a terminal, whom a longer line would cost a second row."""
     trust = environment.trust
     if trust.can_load_items:
         return []
     reason = "changed" if trust.state == "changed" else "not trusted"
-    omitted = format_count(len(trust.items), "item") if trust.items else "its items"
-    omitted += "" if trust.is_complete else " or more"
-    return [Notice(severity="warning", text=f"workspace {reason}: {omitted} omitted; review with `kitbag trust`")]
+    counts = format_count(len(trust.items), "item") if is_brief and trust.items else count_items(trust.items)
+    omitted = (counts or "its items") + ("" if trust.is_complete else " or more")
+    fix = "review with `kitbag trust`" + ("" if is_brief else ", or run with --trust-workspace")
+    return [Notice(severity="warning", text=f"workspace {reason}: {omitted} omitted; {fix}")]
 
 
 def _list_skill_roots(library: Registry) -> tuple[str, ...]:

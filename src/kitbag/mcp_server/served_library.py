@@ -63,7 +63,7 @@ def load_served_library(options: Options) -> ServedLibrary:
     rest = msgspec.structs.replace(
         budget, descriptions=budget.descriptions - brief.descriptions, names=budget.names - brief.names
     )
-    untrusted = [f"{notice.text}, or run `kitbag mcp --trust-workspace`." for notice in untrusted_notices(environment)]
+    untrusted = [f"{notice.text}. {notice.fix}" for notice in untrusted_notices(environment)]
     parts = [load_text("instructions"), *(_escape_notice(note[:MAX_NOTICE_CHARACTERS]) for note in untrusted)]
     parts += [
         render_skills(skills, rest, over_mcp=True).text,

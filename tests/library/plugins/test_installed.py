@@ -539,6 +539,14 @@ def test_links_out_and_special_files_in_a_directory_are_refused(home: str, sourc
     refuse(source, home, tmp_path, InvalidError, "setuid")
 
 
+@pytest.mark.parametrize("key", ["default_enabled", "default-enabled", "DefaultEnabled"])
+def test_a_manifest_key_is_read_in_every_spelling_and_a_similar_one_is_reported(source: Path, key: str) -> None:
+    text = f'{{\n "enabled": false,\n "{key}": false,\n "display_name": "Shown", "mcp-servers": {{"a": {{}}}}}}'
+    plugin, diagnostics = read(tree(source, {".claude-plugin/plugin.json": text, "skills/a/SKILL.md": SKILL}))
+    assert (plugin.default_enabled, plugin.display_name, plugin.brings) == (False, "Shown", ("mcpServers",))
+    assert [(d.code, d.line, d.fix) for d in diagnostics] == [("field-misspelled", 2, "did you mean `defaultEnabled`?")]
+
+
 @pytest.mark.parametrize("as_archive", [False, True])
 def test_links_to_themselves_or_into_folders_that_are_not_installed_are_skipped(
     home: str, source: Path, tmp_path: Path, as_archive: bool
