@@ -6,7 +6,6 @@ import json
 import pytest
 
 from chat.held import held, workshop_at_home
-from kitbag.agent.inbox import Inbox
 from kitbag.errors import InvalidError
 from kitbag.permissions.approvals.approval import ApprovalAnswer
 from kitbag.permissions.approvals.queue import ApprovalQueue
@@ -108,6 +107,8 @@ def test_a_message_reaches_an_agent_of_a_worker_after_its_call_and_once_after_a_
     workshop.until_asked(task_id)
     sent = workshop.world.run("tasks", "send", task_id, "Use tabs.")
     assert sent.returncode == 0, sent.stderr
+    assert "pending message  Use tabs." in workshop.world.ok("tasks", "show", task_id)
+    assert workshop.world.json("tasks", "show", task_id)["pending_messages"] == ["Use tabs."]
     workshop.nursery.kill(pid)
     queue = ApprovalQueue(workshop.journal)
     queue.answer(queue.pending()[0].request.id, ApprovalAnswer(choice="allow", answers=("Tabs", "")), "test")
@@ -116,7 +117,7 @@ def test_a_message_reaches_an_agent_of_a_worker_after_its_call_and_once_after_a_
     kinds = [(record.kind, "Use tabs." in str(record.body)) for record in workshop.records(task_id)]
     assert kinds.count(("user", True)) == 1
     assert kinds.index(("result", False)) < kinds.index(("user", True)) < len(kinds) - 1
-    assert Inbox(workshop.journal, task_id).pending() == []
+    assert workshop.world.json("tasks", "show", task_id)["pending_messages"] == []
     late = workshop.world.run("tasks", "send", task_id, "too late")
     assert (late.returncode, "kitbag tasks resume" in late.stderr) == (6, True)
 

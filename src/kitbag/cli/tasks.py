@@ -117,6 +117,7 @@ def list_(everything: bool, running: bool, limit: int, svg: str | None, as_json:
 def show(task_id: str, as_json: bool) -> None:
     """Show a task: its prompt, status, result and cost, with its subtasks."""
     from kitbag.tasks.fleet import waiting_reason
+    from kitbag.tasks.reports import waiting_messages
 
     with open_board() as board:
         interruption.run_interruptible(_ensure_hosted(board))
@@ -133,6 +134,7 @@ def show(task_id: str, as_json: bool) -> None:
                     "request": request.message,
                     "command": request.command,
                     "waits_for": waiting_reason(board, task),
+                    "pending_messages": waiting_messages(board, task),
                     "costs": costs.to_json(),
                 }
             )

@@ -64,12 +64,17 @@ def build_report(board: Board, task: Task, offset: int = 0, max_bytes: int = CHU
 
 def undelivered_warnings(board: Board, task: Task) -> tuple[str, ...]:
     """Messages that a task which failed or was stopped never got. They stay in its inbox: a resumed task gets them."""
-    if task.kind != "agent" or not task.is_finished:
-        return ()
-    texts = (collapse_whitespace(message.text) for message in Inbox(board.journal, task.id).pending())
+    texts = waiting_messages(board, task) if task.is_finished else []
     return tuple(
         f"the task ended before it got your message {text!r}; resume it to deliver the message" for text in texts
     )
+
+
+def waiting_messages(board: Board, task: Task) -> list[str]:
+    """Messages to the agent that the model has not got yet, in one line each."""
+    if task.kind != "agent":
+        return []
+    return [collapse_whitespace(message.text) for message in Inbox(board.journal, task.id).pending()]
 
 
 def _build_command_report(board: Board, task: Task, offset: int, max_bytes: int) -> TaskReport:

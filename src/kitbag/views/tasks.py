@@ -16,7 +16,7 @@ from kitbag.messages import ToolResult, message_from_json, part_from_json
 from kitbag.store.journal import Journal, NotFetchedError
 from kitbag.tasks.board import Board
 from kitbag.tasks.fleet import waiting_reason
-from kitbag.tasks.reports import build_report
+from kitbag.tasks.reports import build_report, waiting_messages
 from kitbag.tasks.task import Task, TaskRequest
 from kitbag.text.hidden_characters import collapse_whitespace
 from kitbag.text.human_format import format_cost, format_count, format_duration
@@ -126,6 +126,7 @@ def task_fields(board: Board, task: Task, report: TaskReport) -> list[tuple[str,
         ("session", task.session if is_agent else ""),
         ("started by", task.parent or task.root),
         ("runs", str(task.run) if task.run > 1 else ""),
+        *(("pending message", text) for text in waiting_messages(board, task) if not task.is_finished),
         *(("warning", warning) for warning in report.warnings),
     ]
 
