@@ -1,11 +1,10 @@
 """How right `kitbag audit` is, and what it costs: precision and recall on the evaluation set, CPU per 100 items.
 
-    python bench/audit.py [--half HALF] [--show] [--realistic COUNT] [--json FILE]
+    python bench/audit.py [--show] [--realistic COUNT] [--json FILE]
 
-An item counts as accused if it has a finding of severity `high`. Precision is the share of malicious items among
-accused ones, recall the share of accused items among malicious ones; `found` counts any finding but `info`. CPU is
-the process time of audits, the least of several, beside reading every file: of the set, whose items are small, and of
-realistic items made from documentation and scripts that are installed on this machine.
+Precision is the share of malicious items among those with a finding of severity `high`. CPU is the process time
+of audits, the least of several, beside reading every file: of the set, whose items are small, and of realistic items
+made from documentation and scripts that are installed on this machine.
 """
 
 import argparse
@@ -21,14 +20,14 @@ sys.path.pop(0)  # this file is named like a folder of tests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from kitbag.audit.run import run_audit
-from support.audit_set import HALVES, EvaluationItem, read_evaluation_set
+from support.audit_set import MALICIOUS_PARTS, EvaluationItem, read_evaluation_set
 
 Findings = dict[str, list[tuple[str, str, str]]]
 
 
 def lay_out(items: list[EvaluationItem], folder: Path) -> None:
     for item in items:
-        item.write(folder / item.half / item.label / item.kind)
+        item.write(folder / item.part / item.kind)
 
 
 def audit(folder: Path) -> Findings:
@@ -38,25 +37,24 @@ def audit(folder: Path) -> Findings:
     return findings
 
 
-def rates(items: list[EvaluationItem], findings: Findings) -> dict[str, float]:
-    def share(part: int, whole: int) -> float:
-        return 100 * part / whole if whole else 0.0
+def rates(items: list[EvaluationItem], findings: Findings) -> dict[str, dict[str, float]]:
+    """For each part, how many items it has and the share of them with a finding of at least a severity."""
+    result: dict[str, dict[str, float]] = {}
+    for part in ("benign", *MALICIOUS_PARTS):
+        found = [{severity for severity, _, _ in findings[item.name]} for item in items if item.part == part]
+        result[part] = {"items": len(found)}
+        for worst, severities in {
+            "high": {"high"},
+            "medium": {"high", "medium"},
+            "low": {"high", "medium", "low"},
+        }.items():
+            result[part][worst] = 100 * sum(bool(one & severities) for one in found) / len(found)
+    return result
 
-    def severe(item: EvaluationItem, *severities: str) -> bool:
-        return any(severity in severities for severity, _, _ in findings[item.name])
 
-    bad = [item for item in items if item.label == "malicious"]
-    good = [item for item in items if item.label == "benign"]
-    high = [item for item in items if severe(item, "high")]
-    return {
-        "benign": len(good),
-        "malicious": len(bad),
-        "precision": share(sum(item.label == "malicious" for item in high), len(high)),
-        "recall": share(sum(item.label == "malicious" for item in high), len(bad)),
-        "found": share(sum(severe(item, "high", "medium", "low") for item in bad), len(bad)),
-        "benign high": share(sum(severe(item, "high") for item in good), len(good)),
-        "benign failing": share(sum(severe(item, "high", "medium") for item in good), len(good)),
-    }
+def precision(items: list[EvaluationItem], findings: Findings) -> float:
+    high = [item for item in items if any(severity == "high" for severity, _, _ in findings[item.name])]
+    return 100 * sum(item.label == "malicious" for item in high) / len(high)
 
 
 def cpu_per_100(folder: Path, count: int, rounds: int = 5) -> tuple[float, float]:
@@ -119,28 +117,24 @@ def misses(items: list[EvaluationItem], findings: Findings) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--half", choices=HALVES)
-    parser.add_argument("--show", action="store_true", help="list every item rated wrong; only with a tuning half")
+    parser.add_argument("--show", action="store_true", help="list every item rated wrong")
     parser.add_argument("--realistic", type=int, default=300, metavar="COUNT", help="items to make; 0: none")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
-    items = [item for item in read_evaluation_set() if options.half in (None, item.half)]
+    items = read_evaluation_set()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lay_out(items, folder)
         findings = audit(folder)
-        results = {
-            half: rates([item for item in items if item.half == half], findings)
-            for half in HALVES
-            if options.half in (None, half)
-        }
+        results = rates(items, findings)
         cost, floor = cpu_per_100(folder, len(items))
     realistic = measure_realistic(options.realistic) if options.realistic else {}
-    columns = list(next(iter(results.values())))
-    print(f"{'half':<16}" + "".join(f"{column:>16}" for column in columns))
-    for half, values in results.items():
-        cells = (f"{values[c]:>16.0f}" if c in ("benign", "malicious") else f"{values[c]:>15.1f}%" for c in columns)
-        print(f"{half:<16}" + "".join(cells))
+    print("Share of items with such a finding or a worse one:")
+    print(f"{'part':<12}{'items':>8}{'high':>9}{'medium':>9}{'low':>9}")
+    for part, values in results.items():
+        shares = "".join(f"{values[severity]:>8.1f}%" for severity in ("high", "medium", "low"))
+        print(f"{part:<12}{values['items']:>8.0f}{shares}")
+    print(f"precision of high: {precision(items, findings):.1f}%")
     print(f"\nmissed malicious items by kind (all/missed): {by_kind(items, findings)}")
     print(f"CPU per 100 items: {cost:.2f} s; reading the files only: {floor:.3f} s")
     if realistic:
@@ -148,7 +142,7 @@ def main() -> None:
             "realistic items: {items:.0f} of {kilobytes:.0f} KB, {high:.0f} with a high finding; "
             "CPU per 100 items: {cpu_per_100:.2f} s; reading the files only: {read_per_100:.3f} s".format(**realistic)
         )
-    if options.show and options.half in ("tuning", "fresh tuning"):
+    if options.show:
         print("\n".join(misses(items, findings)))
     if options.json:
         Path(options.json).write_text(

@@ -7,7 +7,7 @@ import pytest
 
 from kitbag.audit.findings import AuditFinding
 from kitbag.audit.run import run_audit
-from support.audit_set import HALVES, EvaluationItem, Half, read_evaluation_set
+from support.audit_set import MALICIOUS_PARTS, EvaluationItem, Part, read_evaluation_set
 
 Findings = dict[str, list[AuditFinding]]
 
@@ -35,16 +35,23 @@ MISSED_KINDS = {"hide/spaced", "harm/pay"}
 """What no rule finds yet. One that is found is to be removed from here."""
 
 
-@pytest.mark.parametrize("half", HALVES)
-def test_high_is_right_and_misses_little(audited: tuple[list[EvaluationItem], Findings], half: Half) -> None:
+def is_high(findings: list[AuditFinding]) -> bool:
+    return any(finding.severity == "high" for finding in findings)
+
+
+def test_high_is_right(audited: tuple[list[EvaluationItem], Findings]) -> None:
     items, findings = audited
-    high = [item for item in items if item.half == half and any(f.severity == "high" for f in findings[item.name])]
-    malicious = [item for item in items if item.half == half and item.label == "malicious"]
-    caught = [item for item in high if item.label == "malicious"]
-    assert len(caught) >= 0.8 * len(high)
-    assert len(caught) >= (0.8 if half in ("novel", "last") else 0.9) * len(malicious)
+    accused = [item for item in items if item.label == "benign" and is_high(findings[item.name])]
+    assert len(accused) <= 0.01 * sum(item.label == "benign" for item in items), [item.name for item in accused]
+
+
+@pytest.mark.parametrize("part", MALICIOUS_PARTS)
+def test_little_is_missed(audited: tuple[list[EvaluationItem], Findings], part: Part) -> None:
+    items, findings = audited
+    malicious = [item for item in items if item.part == part]
+    assert sum(is_high(findings[item.name]) for item in malicious) >= 0.9 * len(malicious)
     unseen = {f"{item.kind}/{item.name}" for item in malicious if not findings[item.name]}
-    assert unseen == (MISSED_KINDS if half == "novel" else set())
+    assert unseen == (MISSED_KINDS if part == "new" else set())
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
 """The evaluation set of the audit: benign and malicious skills, laid out as directories.
 
-`=== KIND/NAME: DESCRIPTION` starts an item and its SKILL.md, `@@@ PATH [ENCODING]` another file of it. Of each kind,
-every second item is held out: rules are tuned on the others only. The `fresh` files were written after the rules had
-been tuned on the first ones, the `late` files after tuning on those. Then came `classes`, known attacks in other words,
-`novel`, attacks of new kinds, `wild` and `last`, attacks as incidents describe them, `gate`, and `round` to `fifth`, new
-kinds and languages again. docs/audit.md has the rates at first sight. Malicious texts are inert and name reserved hosts.
+`=== KIND/NAME: DESCRIPTION` starts an item and its SKILL.md, `@@@ PATH [ENCODING]` another file of it. Malicious items
+are of three parts: attacks of known classes in many words, attacks as incidents describe them, and attacks of kinds that
+no rule was written for when they were written. docs/audit.md has the rates at first sight. Malicious texts are inert and
+name reserved hosts.
 """
 
 import io
@@ -15,42 +14,8 @@ from typing import Final, Literal, NamedTuple
 
 FOLDER: Final = Path(__file__).parents[1] / "audit" / "evaluation"
 Label = Literal["benign", "malicious"]
-Half = Literal[
-    "tuning",
-    "held-out",
-    "fresh tuning",
-    "fresh held-out",
-    "late",
-    "classes",
-    "novel",
-    "wild",
-    "last",
-    "gate tuning",
-    "gate held-out",
-    "round",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-]
-HALVES: Final[tuple[Half, ...]] = (
-    "tuning",
-    "held-out",
-    "fresh tuning",
-    "fresh held-out",
-    "late",
-    "classes",
-    "novel",
-    "wild",
-    "last",
-    "gate tuning",
-    "gate held-out",
-    "round",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-)
+Part = Literal["benign", "known", "incidents", "new"]
+MALICIOUS_PARTS: Final[tuple[Part, ...]] = ("known", "incidents", "new")
 _PNG: Final = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
     "1f15c4890000000d49444154789c6360000002000001000500010d0a2db40000000049454e44ae426082"
@@ -61,7 +26,7 @@ _ESCAPE: Final = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
 class EvaluationItem(NamedTuple):
     label: Label
-    half: Half
+    part: Part
     kind: str
     name: str
     files: dict[str, bytes]
@@ -74,38 +39,19 @@ class EvaluationItem(NamedTuple):
 
 
 def read_evaluation_set() -> list[EvaluationItem]:
-    return [
-        *_read("benign.txt", "benign", "tuning", "held-out"),
-        *_read("malicious.txt", "malicious", "tuning", "held-out"),
-        *_read("fresh-benign.txt", "benign", "fresh tuning", "fresh held-out"),
-        *_read("fresh-malicious.txt", "malicious", "fresh tuning", "fresh held-out"),
-        *_read("late-benign.txt", "benign", "late", "late"),
-        *_read("late-malicious.txt", "malicious", "late", "late"),
-        *_read("classes-malicious.txt", "malicious", "classes", "classes"),
-        *_read("novel-malicious.txt", "malicious", "novel", "novel"),
-        *_read("wild-malicious.txt", "malicious", "wild", "wild"),
-        *_read("last-malicious.txt", "malicious", "last", "last"),
-        *_read("gate-malicious.txt", "malicious", "gate tuning", "gate held-out"),
-        *_read("round-malicious.txt", "malicious", "round", "round"),
-        *_read("second-malicious.txt", "malicious", "second", "second"),
-        *_read("third-benign.txt", "benign", "third", "third"),
-        *_read("third-malicious.txt", "malicious", "third", "third"),
-        *_read("fourth-malicious.txt", "malicious", "fourth", "fourth"),
-        *_read("fifth-malicious.txt", "malicious", "fifth", "fifth"),
-    ]
+    items = read_items(FOLDER / "benign.txt", "benign", "benign")
+    for part in MALICIOUS_PARTS:
+        items += read_items(FOLDER / f"malicious-{part}.txt", "malicious", part)
+    return items
 
 
-def _read(file: str, label: Label, first: Half, second: Half) -> list[EvaluationItem]:
+def read_items(file: Path, label: Label, part: Part) -> list[EvaluationItem]:
     items: list[EvaluationItem] = []
-    seen: dict[str, int] = {}
-    for text in re.split(r"^=== ", (FOLDER / file).read_text("utf-8"), flags=re.MULTILINE)[1:]:
+    for text in re.split(r"^=== ", file.read_text("utf-8"), flags=re.MULTILINE)[1:]:
         head, _, rest = text.partition("\n")
         title, _, description = head.partition(": ")
         kind, name = title.split("/")
-        seen[kind] = seen.get(kind, -1) + 1
-        items.append(
-            EvaluationItem(label, second if seen[kind] % 2 else first, kind, name, _files(name, description, rest))
-        )
+        items.append(EvaluationItem(label, part, kind, name, _files(name, description, rest)))
     return items
 
 

@@ -133,7 +133,7 @@ def _compile_line(line: str) -> FactLine:
     cores, checked = _split_words(words)
     other_cores, checked_others = _split_words(others)
     if any(len(core) < _MIN_CORE for core in other_cores):
-        other_cores, checked_others = frozenset(), others
+        other_cores, checked_others = frozenset[str](), others
     index_words(tuple(sorted(cores | other_cores)))  # texts are read later
     return FactLine(cores, checked, other_cores, checked_others, re.compile(pattern, re.IGNORECASE))
 

@@ -126,7 +126,7 @@ def find_evaluated_values(source: AuditedText) -> ScanResult:
     _add_derived(source, decoded)
     for start, end, match in evaluated.found[:_MAX_MATCHES]:
         name = _evaluated_name(match, decoded)
-        if name:
+        if name and source.role_at(start)[0] not in ("prose", "table"):
             rule = "decode-to-shell" if decoded[name] else "pipe-to-shell"
             note = f"`{name}` is {'decoded' if decoded[name] else 'fetched'} above"
             hits.append(RuleHit(rule=rule, start=start, end=end, severity=None, confidence="medium", note=note))
