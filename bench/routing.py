@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kitbag.text.frontmatter import split_frontmatter
+from kitbag.text.frontmatter import parse_metadata, split_frontmatter
 
 DATA = Path(__file__).parent / "data"
 CUT = 5
@@ -80,14 +80,20 @@ def read_development_set() -> EvaluationSet:
     return EvaluationSet("development set, half of its tools", {name: (tools[name], "") for name in tools}, messages)
 
 
-def read_tasks(folder: Path) -> EvaluationSet:
-    """Tasks on which nothing was trained, over the skills below a folder."""
+def read_skill_folders(folder: Path) -> dict[str, tuple[str, str]]:
+    """Description and body of each skill below a folder, by the name of its own folder."""
     skills: dict[str, tuple[str, str]] = {}
     for file in sorted(folder.rglob("SKILL.md")):
         parts = split_frontmatter(file.read_text("utf-8", "replace"))
-        found = re.search(r"^description: (.*)$", parts.frontmatter or "", re.MULTILINE)
-        if found is not None:
-            skills[file.parent.name] = (found[1].strip("\"' "), parts.body)
+        description = parse_metadata(parts.frontmatter or "", 2, frozenset({"description"}), []).get("description")
+        if description:
+            skills[file.parent.name] = (str(description), parts.body)
+    return skills
+
+
+def read_tasks(folder: Path) -> EvaluationSet:
+    """Tasks on which nothing was trained, over the skills below a folder."""
+    skills = read_skill_folders(folder)
     tasks = re.split(r"^@ ", (DATA / "routing" / "tasks_check.txt").read_text("utf-8"), flags=re.MULTILINE)[1:]
     pairs = [task.partition("\n") for task in tasks]
     messages = [RoutingMessage(text.strip(), frozenset(needs.split(", "))) for needs, _, text in pairs]
