@@ -20,9 +20,9 @@ from kitbag.errors import InvalidError
 from kitbag.store import postgres
 from kitbag.store.fencing import fenced_by
 from kitbag.store.journal import Journal, JournalEntry
-from kitbag.store.postgres import Database, NewBatch, check_database, check_server_version
+from kitbag.store.postgres import Database, NewBatch, check_database, check_server_version, row_checksum
 from kitbag.store.postgres_journal import PostgresJournal
-from kitbag.store.postgres_schema import FORMAT
+from kitbag.store.postgres_schema import FORMAT, MIGRATIONS
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 from support.matrix import long, rounds
@@ -369,6 +369,28 @@ def test_a_user_without_rights_is_told_which_are_missing(machine: Open, schema: 
         machine(url=postgres.url("missing_schema"))
     assert "CREATE SCHEMA" in caught.value.fix
     postgres.run(f"DROP OWNED BY {schema.name}", f"DROP ROLE {schema.name}")
+
+
+def test_tables_of_an_earlier_format_are_migrated_with_what_they_have(machine: Open, schema: Schema) -> None:
+    earlier = (
+        "CREATE FUNCTION kitbag_append(writer text, number bigint) RETURNS bigint[] LANGUAGE sql AS 'SELECT seqs FROM kitbag_writers'",
+        "CREATE FUNCTION kitbag_prune(deleted bigint[]) RETURNS void LANGUAGE sql AS ''",
+        "INSERT INTO kitbag_facts VALUES ('format', '1')",
+        "UPDATE kitbag_counter SET last = 1",
+        f"INSERT INTO kitbag_records VALUES (1, 's', '', 'k', '1', NULL, {row_checksum('s', '', 'k', '1', None)})",
+    )
+    schema.server.run(f"SET search_path = {schema.name}", *MIGRATIONS[0], *earlier)
+    with machine() as journal:
+        assert journal.append("s", "k", 2) == 2
+        assert bodies(journal) == [1, 2]
+    assert check_database(schema.url) == (2, "")
+    functions = f"SELECT proname FROM pg_proc WHERE pronamespace = '{schema.name}'::regnamespace ORDER BY 1"
+    assert [name for (name,) in schema.rows(functions)] == [
+        "kitbag_append",
+        "kitbag_protect",
+        "kitbag_prune",
+        "kitbag_take",
+    ]
 
 
 def test_a_newer_format_another_encoding_and_an_old_server_are_refused(

@@ -87,10 +87,18 @@ def test_the_command_copies_both_ways_and_says_what_is_wrong(world: World, schem
     assert "no database is configured" in world.run("store", "copy", "--to", "file").stderr
     refused = world.run("store", "copy", "--to", "mysql://x")
     assert (refused.returncode, "does not start with postgresql://" in refused.stderr) == (6, True)
-    assert "verified" in world.ok("store", "copy", "--to", schema.url)
+    copied = world.run("store", "copy", "--to", schema.url)
+    assert ("verified" in copied.stdout, copied.stderr) == (True, "")
     world.env["KITBAG_DATABASE_URL"] = schema.url
     assert world.json("sessions", "list") == before
     world.env["KITBAG_HOME"] = str(world.home / "elsewhere")
     assert world.json("store", "copy", "--to", "file")["records"] > 3
     del world.env["KITBAG_DATABASE_URL"]
     assert world.json("sessions", "list") == before
+
+
+def test_tasks_that_would_run_in_both_stores_are_named(world: World, path: str, schema: Schema) -> None:
+    world.env["KITBAG_HOME"] = str(Path(path).parents[1])
+    copied = world.run("store", "copy", "--to", schema.url, "--json")
+    assert copied.returncode == 0
+    assert "1 unfinished task would run in both stores (aaaa00000001)" in copied.stderr

@@ -16,6 +16,7 @@ from kitbag.tasks.task import Task, timestamp
 from kitbag.tools.delegation import QueueOptions
 from support.fleets import Fleet
 from support.matrix import rounds
+from support.waiting import wait_until
 from support.workshop import Workshop, call
 
 
@@ -56,6 +57,18 @@ def test_a_worker_leaves_alone_what_belongs_to_another_machine_or_needs_a_direct
     assert [workshop.task(one).status for one in (shared, local, missing)] == ["completed", "completed", "queued"]
 
 
+def test_a_task_that_was_copied_from_a_file_waits_for_a_machine_with_its_directory(fleet: Fleet) -> None:
+    workshop = fleet.workshop
+    workshop.script({"text": "Done."})
+    workshop.journal.queue = ""
+    here = workshop.put()
+    wish = msgspec.structs.replace(workshop.wish(), directory=str(workshop.world.outside / "missing"))
+    made = workshop.board.create("aaaa00000001", "agent", wish, root="r", parent="", depth=1, background=True)
+    elsewhere = asyncio.run(made).id
+    assert workshop.nursery.wait(fleet.worker("one", idle=0)) == 0
+    assert [workshop.task(one).status for one in (here, elsewhere)] == ["completed", "queued"]
+
+
 def test_status_shows_workers_and_queues_and_drained_workers_finish_and_leave(fleet: Fleet) -> None:
     workshop = fleet.workshop
     fleet.set_lease(60.0)  # nobody dies here, however busy the machine is
@@ -67,7 +80,7 @@ def test_status_shows_workers_and_queues_and_drained_workers_finish_and_leave(fl
     worker = fleet.worker("one", at_once=1)
     workshop.until(effects.exists)
     waiting = workshop.put()
-    [shown] = read_fleet(workshop.board).workers
+    [shown] = wait_until(lambda: read_fleet(workshop.board).workers)  # the mirror follows
     assert (shown.pid, shown.running, shown.concurrency, "fleet" in shown.queues) == (worker, 1, 1, True)
     status = workshop.world.json("fleet", "status")
     [queue] = [one for one in status["queues"] if one["name"] == "fleet"]

@@ -25,6 +25,7 @@ from kitbag.tasks.owner import this_process
 from kitbag.tasks.task import requester_label
 from kitbag.tasks.task_processes import SESSION_VARIABLE, find_task_processes
 from kitbag.tasks.worker import MAX_RECOVERIES, Worker
+from kitbag.tasks.worker_lock import hold_worker_lock, write_heartbeat
 from kitbag.tasks.worker_process import ensure_tasks_hosted, ensure_worker, read_worker_record
 from kitbag.testing import Step
 from support.delegating import results, script, task
@@ -159,6 +160,17 @@ class TestAnotherVersion:
             assert workshop.task(task_id).status == "queued"
         workshop.until_status(task_id, "completed")
 
+    def test_one_of_another_store_is_named_and_the_next_one_waits_for_it(self, workshop: Workshop) -> None:
+        workshop.script({"text": "Done."})
+        task_id = workshop.put()
+        with hold_worker_lock(workshop.home) as lock:
+            write_heartbeat(lock, "postgresql://kitbag@db.example/kitbag")
+            hosting = ensure_worker(workshop.home)
+            assert hosting.started
+            assert "uses postgresql://kitbag@db.example/kitbag" in hosting.problem
+            assert workshop.world.json("fleet", "status")["workers"] == []
+        workshop.until_status(task_id, "completed")
+
     def test_an_older_one_leaves_what_it_does_not_understand_and_makes_room(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -166,6 +178,16 @@ class TestAnotherVersion:
         task_id = workshop.put()
         assert workshop.nursery.wait(workshop.worker(idle=600)) == 0
         assert workshop.task(task_id).status == "queued"
+
+
+def test_a_task_of_a_named_queue_that_was_copied_from_a_database_runs(workshop: Workshop) -> None:
+    workshop.script({"text": "Done."})
+    workshop.journal.queue = "build"
+    task_id = workshop.put()
+    assert workshop.task(task_id).queue == "build"
+    workshop.journal.queue = ""
+    assert asyncio.run(ensure_tasks_hosted(workshop.board, workshop.home)).started
+    workshop.until_status(task_id, "completed")
 
 
 class TestLiving:

@@ -10,10 +10,12 @@ from typing import Final
 
 from kitbag.errors import InvalidError
 from kitbag.settings import load_settings
+from kitbag.store.database_url import describe_url
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 
 DATABASE_URL_VARIABLE: Final = "KITBAG_DATABASE_URL"
+_MAX_NAME_CHARACTERS: Final = 300
 
 
 def database_url(kitbag_home: str) -> str:
@@ -21,6 +23,11 @@ def database_url(kitbag_home: str) -> str:
     return os.environ.get(DATABASE_URL_VARIABLE, "").strip() or str(
         load_settings(kitbag_home, ()).get("store.database_url")
     )
+
+
+def store_name(kitbag_home: str) -> str:
+    """The database, without its password; empty: the file."""
+    return describe_url(database_url(kitbag_home))[:_MAX_NAME_CHARACTERS]
 
 
 def has_journal(kitbag_home: str) -> bool:

@@ -44,10 +44,13 @@ def status(watch: bool, as_json: bool) -> Any:
 
 
 def _local_worker() -> "WorkerRecord | None":
-    """The last worker of this Kitbag home; it may have ended."""
+    """The last worker of this Kitbag home; it may have ended, and one of another database is none of this fleet."""
+    from kitbag.assembly.open_store import store_name
     from kitbag.tasks.worker_lock import read_worker_record
 
-    return read_worker_record(find_places().kitbag_home)
+    home = find_places().kitbag_home
+    found = read_worker_record(home)
+    return found if found is not None and found.store in (None, store_name(home)) else None
 
 
 @command.command()

@@ -205,12 +205,27 @@ def copy(target: str, as_json: bool) -> Any:
         raise UsageError("no database is configured", "set KITBAG_DATABASE_URL to the database to copy from")
     else:
         report = copy_to_file(url, path)
+    if unfinished := _unfinished_tasks(path):
+        count = output.format_count(len(unfinished), "unfinished task")
+        shown = ", ".join(unfinished[:_SHOWN_TASKS]) + (", ..." if len(unfinished) > _SHOWN_TASKS else "")
+        output.remark(f"warning: {count} would run in both stores ({shown}); do not use {report.source} any more")
+        output.remark("  or stop them there with `kitbag tasks stop ID`")
     if as_json:
         fields = {name: getattr(report, name) for name in ("source", "target", "records", "digest")}
         return output.as_json(fields)
     count = output.format_count(report.records, "record")
     output.echo(output.clean(f"copied {count} from {report.source} to {report.target}, verified"))
     return None
+
+
+def _unfinished_tasks(path: str) -> list[str]:
+    """Background tasks in the file, which has the same ones after a copy in either direction."""
+    from kitbag.store.journal import Journal
+    from kitbag.store.redaction import Redactor
+    from kitbag.tasks.board import Board
+
+    with Journal.open(path, Redactor([])) as journal:
+        return [task.id for task in Board(journal).unfinished() if task.background]
 
 
 def _parse_age(age: str, home: str) -> int:
@@ -229,3 +244,4 @@ def _parse_age(age: str, home: str) -> int:
 
 
 _UNIT_DAYS = {"d": 1, "w": 7, "y": 365}
+_SHOWN_TASKS = 5

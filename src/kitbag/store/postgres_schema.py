@@ -16,16 +16,13 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
         "CREATE TABLE kitbag_counter (last bigint NOT NULL, prunings bigint NOT NULL)",
         "INSERT INTO kitbag_counter VALUES (0, 0)",
         "CREATE TABLE kitbag_records (seq bigint PRIMARY KEY, stream text NOT NULL, at text NOT NULL,"
-        " kind text NOT NULL, body text NOT NULL, key text, checksum bigint NOT NULL, brief text)",
+        " kind text NOT NULL, body text NOT NULL, key text, checksum bigint NOT NULL)",
         "CREATE INDEX kitbag_records_stream ON kitbag_records (stream, seq)",
         "CREATE UNIQUE INDEX kitbag_records_key ON kitbag_records (key) WHERE key IS NOT NULL",
         "CREATE TABLE kitbag_pruned (number bigint NOT NULL, first bigint NOT NULL, last bigint NOT NULL)",
         "CREATE INDEX kitbag_pruned_number ON kitbag_pruned (number)",
         "CREATE TABLE kitbag_writers (id text PRIMARY KEY, commit_number bigint NOT NULL, seqs bigint[] NOT NULL,"
-        " at timestamptz NOT NULL DEFAULT now(), process text)",
-        "CREATE INDEX kitbag_writers_at ON kitbag_writers (at)",
-        # How long a process that shows no sign of life still counts as alive, by the server's clock.
-        "INSERT INTO kitbag_facts VALUES ('lease_seconds', '30')",
+        " at timestamptz NOT NULL DEFAULT now())",
         """
         CREATE FUNCTION kitbag_protect() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
@@ -37,6 +34,26 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
         """,
         "CREATE TRIGGER kitbag_records_stay BEFORE UPDATE OR DELETE ON kitbag_records"
         " FOR EACH ROW EXECUTE FUNCTION kitbag_protect()",
+    ),
+    # The first format had several variants before it was released, with some of these and other functions.
+    (
+        "ALTER TABLE kitbag_records ADD COLUMN IF NOT EXISTS brief text",
+        "ALTER TABLE kitbag_writers ADD COLUMN IF NOT EXISTS process text",
+        "CREATE INDEX IF NOT EXISTS kitbag_writers_at ON kitbag_writers (at)",
+        # How long a process that shows no sign of life still counts as alive, by the server's clock.
+        "INSERT INTO kitbag_facts VALUES ('lease_seconds', '30') ON CONFLICT DO NOTHING",
+        """
+        DO $$
+        DECLARE
+          earlier regprocedure;
+        BEGIN
+          FOR earlier IN SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::regnamespace
+            AND proname IN ('kitbag_append', 'kitbag_prune', 'kitbag_take')
+          LOOP
+            EXECUTE 'DROP FUNCTION ' || earlier;
+          END LOOP;
+        END $$
+        """,
         # One statement, so no lock is held while the server waits for a client. `starts` marks the first row of each
         # batch, whose key and fences (keys that must not exist, one per line) decide about the whole batch. Per row the
         # result is its number, 0: the key exists, or -1: fenced. Sent again, it returns the first result. A connection
@@ -120,7 +137,7 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
         END $$
         """,
         # As Bucket.take in store/token_bucket, by the server's clock. Unlogged: after a crash, buckets are full.
-        "CREATE UNLOGGED TABLE kitbag_buckets (name text PRIMARY KEY, requests double precision NOT NULL,"
+        "CREATE UNLOGGED TABLE IF NOT EXISTS kitbag_buckets (name text PRIMARY KEY, requests double precision NOT NULL,"
         " tokens double precision NOT NULL, at timestamptz NOT NULL)",
         """
         CREATE FUNCTION kitbag_take(
@@ -150,6 +167,6 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
         """,
     ),
 )
-"""Each migrates a database to the next format; its format is the number of migrations applied. Only additions: an
-earlier Kitbag may be connected."""
+"""Each migrates a database to the next format; its format is the number of migrations applied. Released ones are never
+changed, and later ones only add: an earlier Kitbag may be connected."""
 FORMAT: Final = len(MIGRATIONS)

@@ -24,6 +24,7 @@ from kitbag.store.progress import report_progress
 
 _PROGRESS_ROWS: Final = 50_000
 _INSERT: Final = "INSERT INTO records (seq, stream, at, kind, body, key, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_END_PROCESSES: Final = "end chats, wait for running tasks, and end the worker with `kitbag fleet drain --all`"
 Ranges = list[tuple[int, int]]
 
 
@@ -61,7 +62,7 @@ def copy_to_database(path: str, url: str) -> CopyReport:
         opened = stack.enter_context(_open(path))
         if not private_files.try_lock(opened.lock_fd, timeout=0):
             problem = f"{path} is in use by another Kitbag process"
-            raise StoreError(problem, "end chats, and wait until `kitbag tasks` shows no running tasks")
+            raise StoreError(problem, _END_PROCESSES)
         database = Database(url).open()
         stack.callback(database.disconnect)
         stack.enter_context(_nothing_copied(path))

@@ -209,7 +209,7 @@ def _fetch_commit(repository: str, workspace: GitWorkspace, protocols: tuple[str
         try:
             fetch(repository, workspace.url, "+refs/heads/*:refs/fetched/*", protocols=protocols)
         except InvalidError as error:
-            reason = error.problem.partition(": ")[2] or error.problem
+            reason = (error.problem.partition(": ")[2] or error.problem).rstrip(".")
             fix = "check the URL and this machine's access to it, then retry with `kitbag fleet retry`"
             raise InvalidError(f"cannot fetch {workspace.url}: {reason}", fix) from error
     if not _has_commit(repository, workspace.commit):

@@ -19,6 +19,7 @@ import msgspec
 
 from kitbag.agent.session import STREAM_PREFIX
 from kitbag.assembly.open_journal import open_journal
+from kitbag.assembly.open_store import store_name
 from kitbag.assembly.parent_context import ParentContext
 from kitbag.errors import KitbagError
 from kitbag.events import Notice
@@ -474,16 +475,16 @@ def run_worker(
 
 async def _serve_home(kitbag_home: str, lock: int, make_worker: Callable[..., Worker]) -> bool:
     """Whether it was drained."""
-    log_checked_at = time.monotonic()
+    log_checked_at, store = time.monotonic(), store_name(kitbag_home)
 
     def sign_of_life() -> None:
         nonlocal log_checked_at
-        write_heartbeat(lock)
+        write_heartbeat(lock, store)
         if time.monotonic() - log_checked_at >= _LOG_CHECK_SECONDS:
             log_checked_at = time.monotonic()
             rotate_log(kitbag_home)
 
-    write_heartbeat(lock)
+    write_heartbeat(lock, store)
     with open_journal(kitbag_home) as journal:
         worker = make_worker(journal, heartbeat=sign_of_life)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -23,7 +23,7 @@ WAIT_FOR_LOCK_VARIABLE: Final = "KITBAG_WORKER_WAITS"
 _LOCK_FILE: Final = "worker.lock"
 _NEXT_WORKER_FILE: Final = "worker.next"
 """Held by a newer worker that waits for an older one to exit."""
-_RECORD_BYTES: Final = 400
+_RECORD_BYTES: Final = 800
 """Records are padded to this size, so that a concurrent reader never sees parts of the previous one."""
 _MAX_BYTES: Final = 10_000
 _MAX_VERSION_CHARACTERS: Final = 100
@@ -37,6 +37,8 @@ class WorkerRecord(NamedTuple):
     version: str
     heartbeat: float
     """Monotonic time of the last sign of life; the clock stops while the machine sleeps."""
+    store: str | None = None
+    """The database whose tasks it runs; empty: the file of this Kitbag home; None: it did not say."""
 
 
 class DamagedLock(NamedTuple):
@@ -85,7 +87,10 @@ def _parse_record(data: bytes) -> WorkerRecord:
         raise ValueError("invalid version")
     if isinstance(heartbeat, bool) or not isinstance(heartbeat, int | float) or not abs(heartbeat) <= _MAX_SECONDS:
         raise ValueError("invalid time")
-    return WorkerRecord(owner=owner, version=version, heartbeat=float(heartbeat))
+    store = fields.get("store")
+    return WorkerRecord(
+        owner=owner, version=version, heartbeat=float(heartbeat), store=store if isinstance(store, str) else None
+    )
 
 
 @contextlib.contextmanager
@@ -109,9 +114,14 @@ def hold_worker_lock(kitbag_home: str) -> Generator[int, None, None]:
         os.close(descriptor)
 
 
-def write_heartbeat(descriptor: int) -> None:
+def write_heartbeat(descriptor: int, store: str = "") -> None:
     """Writes the worker's record; called about every second."""
-    record = {"owner": this_process().to_record(), "version": kitbag_version(), "beat": round(time.monotonic(), 3)}
+    record = {
+        "owner": this_process().to_record(),
+        "version": kitbag_version(),
+        "beat": round(time.monotonic(), 3),
+        "store": store,
+    }
     data = json.dumps(record).encode().ljust(_RECORD_BYTES)
     with contextlib.suppress(OSError):  # keep working on a full disk
         os.pwrite(descriptor, data, 0)

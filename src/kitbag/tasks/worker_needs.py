@@ -15,6 +15,7 @@ from kitbag.library.scopes import find_places
 from kitbag.models.model_selection import can_connect, known_providers
 from kitbag.settings import Settings, load_settings
 from kitbag.store.journal import Journal
+from kitbag.tasks.queue_counts import count_queues
 from kitbag.tasks.task import Task
 
 DEFAULT_QUEUE: Final = "default"
@@ -23,8 +24,10 @@ _CHECK_SECONDS: Final = 1.0
 
 
 def served_queues(journal: Journal, queues: Iterable[str]) -> frozenset[str]:
-    """The queues of a worker that was started with these."""
-    return frozenset(("", journal.home_queue, *(tuple(queues) or (journal.queue,))))
+    """The queues of a worker that was started with these. Where a file is the journal: all, because tasks of others can
+    only have been copied from a database."""
+    copied = () if journal.is_shared else (queue for queue, _ in count_queues(journal))
+    return frozenset(("", journal.home_queue, *(tuple(queues) or (journal.queue,)), *copied))
 
 
 def read_queue_limits(settings: Settings) -> tuple[dict[str, int], list[str]]:
@@ -50,8 +53,8 @@ class WorkerNeeds:
         self._connectable: dict[str, bool] = {}
 
     def is_named(self, queue: str) -> bool:
-        """Whether workers of other machines may serve it too."""
-        return queue not in ("", self._journal.home_queue)
+        """Whether workers of other machines may serve it too, as they do for tasks that were copied from a file."""
+        return self._journal.is_shared if queue == "" else queue != self._journal.home_queue
 
     def missing(self, task: Task) -> str:
         """What this machine lacks for the task; empty if nothing."""

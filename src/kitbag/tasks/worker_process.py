@@ -14,6 +14,7 @@ import time
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
+from kitbag.assembly.open_store import store_name
 from kitbag.processes.process_table import has_file_open
 from kitbag.processes.signals import detach, send_signal
 from kitbag.store.private_files import StoreError
@@ -174,12 +175,24 @@ def _check_running_worker(kitbag_home: str, start_failure: str) -> WorkerStart:
             if time.monotonic() >= deadline:
                 return WorkerStart(False, problem.unresolved)
         time.sleep(0.02)
-    if (other := read_worker_record(kitbag_home)) is not None and is_newer(kitbag_version(), other.version):
+    other = read_worker_record(kitbag_home)
+    if other is not None and (reason := _reason_to_follow(kitbag_home, other)):
         _start_worker(kitbag_home, None)
-        return WorkerStart(
-            True, f"a worker of Kitbag {other.version} is finishing its tasks; a newer worker starts after that"
-        )
+        return WorkerStart(True, reason)
     return WorkerStart(False, start_failure)
+
+
+def _reason_to_follow(kitbag_home: str, other: WorkerRecord) -> str:
+    """Why a worker that waits until this one exits is needed."""
+    if is_newer(kitbag_version(), other.version):
+        return f"a worker of Kitbag {other.version} is finishing its tasks; a newer worker starts after that"
+    if other.store is not None and other.store != store_name(kitbag_home):
+        used = other.store or "the file of this machine"
+        return (
+            f"the worker of this Kitbag home, process {other.owner.pid}, uses {used}; another one starts when it exits"
+            f" (`kill {other.owner.pid}` ends it)"
+        )
+    return ""
 
 
 def _is_healthy(kitbag_home: str, record: WorkerRecord | DamagedLock | None) -> bool:

@@ -20,7 +20,7 @@ from kitbag.library.plugins.store import install_plugin, remove_plugin, set_plug
 from kitbag.library.scopes import Root
 from kitbag.text.source_files import directory_boundary
 from support.disk import Disk
-from support.matrix import sample
+from support.matrix import long, sample
 from support.waiting import TEST_TIMEOUT
 
 SKILL = "---\nname: greet\ndescription: Greets people.\n---\nSay hello.\n"
@@ -1191,6 +1191,7 @@ def test_a_directory_that_is_neither_the_old_nor_the_announced_one_is_disabled(h
     assert [plugin.enabled for plugin in load_installed(home)[0]] == [False]
 
 
+@long
 def test_many_processes_that_install_at_once_all_succeed(home: str, tmp_path: Path) -> None:
     code = "import sys\nfrom kitbag.library.plugins.store import install_plugin\ninstall_plugin(sys.argv[1], sys.argv[2])\n"
     names = [f"plugin-{number}" for number in range(8)]
