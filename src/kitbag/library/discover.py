@@ -19,7 +19,7 @@ from kitbag.text.source_files import LINK_OUTSIDE
 
 MAX_DEPTH = 6
 MAX_DIRECTORIES = 50_000
-_SKIPPED_FOLDERS = frozenset(
+SKIPPED_FOLDERS = frozenset(
     (".git", ".hg", ".svn", "node_modules", "bower_components", "site-packages", "__pycache__", "_subagents")
 )
 _TOOL_FOLDERS = frozenset(
@@ -74,7 +74,7 @@ def hidden_folder_problem(name: str, parent: str) -> str | None:
     None: it is searched, as `skills/.curated` and Codex's `.system` are. `parent`: its folder, relative to the root.
     """
     lower = name.lower()
-    if lower in _SKIPPED_FOLDERS or lower in _TOOL_FOLDERS or lower.endswith("cache") or lower[:6] == ".trash":
+    if lower in SKIPPED_FOLDERS or lower in _TOOL_FOLDERS or lower.endswith("cache") or lower[:6] == ".trash":
         return ""
     if lower in _SET_ASIDE_FOLDERS:
         return f"not searched: {name} is taken to be set aside"
@@ -273,7 +273,7 @@ class _RootWalker:
         finds_skills = self.root.kind == "skills"
         for entry in entries:
             name = entry.name
-            if name in _SKIPPED_FOLDERS or (name[0] == "." and not self._should_search_hidden(folder, entry)):
+            if name in SKIPPED_FOLDERS or (name[0] == "." and not self._should_search_hidden(folder, entry)):
                 continue
             is_link = entry.is_symlink()
             if is_link:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kitbag.errors import Diagnostic
+from kitbag.library.discover import SKIPPED_FOLDERS
 from kitbag.library.names import LibraryItem
 from kitbag.library.scan_budget import ScanBudget
 from kitbag.library.scopes import Root, describe_precedence
@@ -16,6 +17,7 @@ from kitbag.library.visibility import is_named_in
 from kitbag.settings import Settings
 from kitbag.text.frontmatter import find_field_line
 from kitbag.text.hidden_characters import find_disguises, format_code_points
+from kitbag.text.human_format import format_count
 
 if TYPE_CHECKING:
     from kitbag.library.agents import AgentFile
@@ -198,6 +200,52 @@ def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
                     )
                 )
     return diagnostics
+
+
+def find_unsearched_items(directories: Iterable[str], roots: Iterable[Root]) -> list[Diagnostic]:
+    """Folders of skills and agents in directories given with `--dir` that are outside the folders loaded from there, as
+    in a repository with `.claude/skills` and `plugins/x/skills`. Walks folders: for doctor only."""
+    diagnostics: list[Diagnostic] = []
+    searched = {(root.kind, root.path) for root in roots}
+    budget = ScanBudget()
+    budget.start()
+    for directory in directories:
+        counts: dict[str, dict[str, int]] = {"skills": {}, "agents": {}}
+        for folder, subfolders, files in os.walk(directory):
+            if not budget.take():
+                return [*diagnostics, budget.diagnostic(directory)]
+            subfolders[:] = sorted(name for name in subfolders if name[0] != "." and name not in SKIPPED_FOLDERS)
+            if "SKILL.md" in files:
+                subfolders.clear()
+                _count_unsearched(counts["skills"], directory, os.path.dirname(folder), 1, searched, "skills")
+            elif "agents" in os.path.relpath(folder, directory).split(os.sep):
+                agents = sum(name.endswith(".md") and name.lower() != "readme.md" for name in files)
+                _count_unsearched(counts["agents"], directory, folder, agents, searched, "agents")
+        for kind, folders in counts.items():
+            if folders:
+                diagnostics.append(_unsearched_problem(directory, kind, folders))
+    return diagnostics
+
+
+def _count_unsearched(
+    counts: dict[str, int], directory: str, folder: str, number: int, searched: set[tuple[str, str]], kind: str
+) -> None:
+    above = folder
+    while number and len(above) >= len(directory):
+        if (kind, above) in searched:
+            return
+        above = os.path.dirname(above)
+    if number:
+        counts[folder] = counts.get(folder, 0) + number
+
+
+def _unsearched_problem(directory: str, kind: str, folders: dict[str, int]) -> Diagnostic:
+    largest = sorted(folders, key=lambda folder: (-folders[folder], folder))
+    shown = ", ".join(os.path.relpath(folder, directory) for folder in largest[:3])
+    more = f" and {len(largest) - 3} more directories" if len(largest) > 3 else ""
+    problem = f"{format_count(sum(folders.values()), kind[:-1])} not loaded from {shown}{more}"
+    fix = f"to load them, add --dir {largest[0]}"
+    return Diagnostic(severity="info", code="not-searched", file=directory, line=0, problem=problem, fix=fix)
 
 
 def check_skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:

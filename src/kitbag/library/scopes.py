@@ -334,7 +334,8 @@ def extra_roots(directory: str, kind: ItemKind, at: int = 0, workspace: str = ""
                     boundary=boundary,
                 )
             )
-    if roots or any(os.path.isdir(os.path.join(directory, other)) for other in ITEM_KINDS):
+    has_items = any(os.path.isdir(os.path.join(directory, other)) for other in ITEM_KINDS)
+    if roots or (has_items and kind != "skills"):
         return roots
     if kind == "skills" or os.path.basename(directory) == kind or (kind == "agents" and not _has_skills(directory)):
         return [

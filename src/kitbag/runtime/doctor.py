@@ -12,7 +12,7 @@ import msgspec
 
 from kitbag.errors import Diagnostic, KitbagError, worst_first
 from kitbag.library.foreign_config import check_foreign_config
-from kitbag.library.library_checks import check_skill_contents, find_nested_skills
+from kitbag.library.library_checks import check_skill_contents, find_nested_skills, find_unsearched_items
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places, project_boundary
 from kitbag.permissions.model import SandboxSupport
@@ -60,6 +60,7 @@ def diagnose(registry: Registry, more: Iterable[Diagnostic] = ()) -> DoctorRepor
             *check_foreign_config(registry.places),
             *_unfollowed_links(registry.places),
             *_empty_directories(registry),
+            *find_unsearched_items(registry.extra, [*registry.roots("skills"), *registry.roots("agents")]),
             *_changed_plugins(registry.places.kitbag_home),
             *more,
         ]

@@ -87,9 +87,9 @@ def read_frontmatter(
 
 def _read_full_frontmatter(descriptor: int, data: bytes) -> bytes:
     """Reads on until the frontmatter is closed, plus enough of the body for a description."""
-    if b"-" not in data:
-        return data
     opening = _OPENING_DASHES.search(data)
+    if opening is None and b"\0" not in data[:8]:  # not in UTF-16 either
+        return data
     start = opening.end() if opening else 0
     while len(data) < FRONTMATTER_LIMIT:
         closed = _CLOSING_FENCE.search(data, start)

@@ -69,3 +69,25 @@ def test_a_directory_without_items_is_reported(at_home: World) -> None:
     assert "nothing-found" in at_home.run("doctor", "--dir", "empty").stdout
     assert "nothing-found" not in at_home.run("doctor", "--dir", ".").stdout
     assert "found" in at_home.run("skills", "list", "--dir", ".").stdout
+
+
+def test_doctor_says_which_items_of_a_given_directory_are_not_loaded(at_home: World) -> None:
+    at_home.skill("repo/.claude/skills", "own")
+    for name in ("one", "two"):
+        at_home.skill("repo/plugins/p/skills", name)
+    at_home.skill("repo/docs/de/skills", "three")
+    at_home.write("repo/agents/a.md", "---\nname: a\ndescription: d\n---\nText\n")
+    at_home.write("repo/extra/agents/team/b.md", "---\nname: b\ndescription: d\n---\nText\n")
+    notes = [note for note in at_home.json("doctor", "--dir", "repo")["diagnostics"] if note["code"] == "not-searched"]
+    assert [note["problem"] for note in notes] == [
+        "1 agent not loaded from extra/agents/team",
+        "3 skills not loaded from plugins/p/skills, docs/de/skills",
+    ]
+    assert notes[1]["fix"].endswith("/repo/plugins/p/skills")
+
+
+def test_a_repository_of_plugins_beside_agents_has_its_skills_found(at_home: World) -> None:
+    at_home.skill("repo/plugins/p/skills", "one")
+    at_home.write("repo/agents/a.md", "---\nname: a\ndescription: d\n---\nText\n")
+    assert "one" in at_home.run("skills", "list", "--dir", "repo").stdout
+    assert "not-searched" not in at_home.run("doctor", "--dir", "repo").stdout
