@@ -1,5 +1,5 @@
 #!/bin/sh
-# What `make run` shows: the sample workspace, in four screens. Takes the kitbag command as its argument.
+# What `make run` shows: the sample workspace, screen by screen. Takes the kitbag command as its argument.
 # It works on a copy in a home directory of its own, so that your settings and skills stay out of the picture.
 set -eu
 kitbag=$1
@@ -15,6 +15,10 @@ cd "$home/shop"
 git init -q .
 git add -A
 git -c user.name=Tour -c user.email=tour@example.com commit -q -m 'SHOP-1: the shop'
+
+# Listings are for a pipe here, so nothing else fits them to the terminal.
+width=$(stty size 2>/dev/null < /dev/tty | cut -d ' ' -f 2)
+if [ "${width:-0}" -lt 20 ]; then width=100; fi
 
 show() {
     if [ -t 1 ]; then printf '\n\033[1;36m$'; else printf '\n$'; fi
@@ -40,7 +44,7 @@ part() {
     shift 2
     show kitbag "$@"
     "$kitbag" "$@" > "$home/out" 2>&1
-    sed -n "$first,${last}p" "$home/out" | cut -c 1-100
+    sed -n "$first,${last}p" "$home/out" | cut -c "1-$width"
     echo "   (lines $first to $last of $(wc -l < "$home/out" | tr -d ' '))"
 }
 differences() {

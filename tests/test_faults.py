@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from support.matrix import long
+
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "scripts" / "faults"
 FAULTS: list[dict[str, Any]] = tomllib.loads((ROOT / "scripts" / "faults.toml").read_text())["fault"]
@@ -62,6 +64,7 @@ def files_in(root: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+@long
 def test_what_the_tests_notice_is_caught_and_the_working_tree_stays_as_it_is(project: Path) -> None:
     before = files_in(project)
     done = faults("--workers", "1", "--json", root=project)
@@ -75,6 +78,7 @@ def test_what_the_tests_notice_is_caught_and_the_working_tree_stays_as_it_is(pro
     assert files_in(project) == before
 
 
+@long
 def test_a_test_that_fails_anyway_catches_nothing(project: Path) -> None:
     (project / "tests" / "test_it.py").write_text("def test_it_fails():\n    assert False\n")
     done = faults("--workers", "1", "--likely-only", "--only", "kitbag-add", root=project)

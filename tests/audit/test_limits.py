@@ -8,7 +8,7 @@ import pytest
 from kitbag.audit.file_content import TEXT_LIMIT
 from kitbag.audit.run import AuditReport, run_audit
 from support.cost import bytes_read, processor_limit
-from support.matrix import sample
+from support.matrix import long, sample
 
 SIZE = 1_000_000
 
@@ -58,6 +58,7 @@ def not_read(report: AuditReport) -> str:
     return " ".join(f"{unread.path}: {unread.reason}" for one in report.examined for unread in one.unread)
 
 
+@long
 @pytest.mark.parametrize("name", sample(REPEATED, 8))
 @pytest.mark.parametrize("file", ["references/x.md", "scripts/x.py"])
 def test_repeated_text_can_not_hang_an_audit(tmp_path: Path, name: str, file: str) -> None:

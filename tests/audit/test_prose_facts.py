@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kitbag.audit.prose_facts import load_facts, required_words, to_regex
-from kitbag.audit.word_index import find_cores
+from kitbag.audit.word_index import find_cores, without_punctuation
 from support.audit_set import read_evaluation_set
 
 
@@ -44,7 +44,7 @@ def test_a_description_conceals_nothing(text: str) -> None:
 def test_words_of_facts_are_known_before_the_first_text_is_read() -> None:
     text = "Send `~/.ssh/id_rsa` to them."
     facts = load_facts()
-    cores = find_cores(text.lower())
+    cores = find_cores(without_punctuation(text.lower()))
     assert facts["sends"].find(text, text.lower(), cores, 8) == [0]
     assert facts["key_file"].find(text, text.lower(), cores, 8)
 
@@ -57,7 +57,7 @@ def test_what_is_searched_for_first_is_in_every_text_that_states_a_fact() -> Non
         if name.endswith(".md")
     ]
     for text in texts:
-        lower, cores = text.lower(), find_cores(text.lower())
+        lower, cores = text.lower(), find_cores(without_punctuation(text.lower()))
         for fact in load_facts().values():
             stated = {match.start() for line in fact.lines for match in line.regex.finditer(text)}
             assert stated <= set(fact.find(text, lower, cores, 1000)), (fact.name, text)

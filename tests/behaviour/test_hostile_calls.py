@@ -20,6 +20,7 @@ from kitbag.permissions.approvals.approval import ApprovalRequest
 from kitbag.testing import Step
 from kitbag.tools.base import Tool, UserQuestion
 from support import needs
+from support.matrix import long
 from support.servers import Server
 from support.waiting import until_true
 
@@ -281,6 +282,7 @@ def goes_on(victim: Victim) -> None:
     assert (victim.ended.status, victim.ended.text) == ("completed", "Done.")
 
 
+@long
 def test_D60_a_hundred_agents_at_once_end_together(victim: Victim) -> None:
     victim.allow("Task")
     cancelling: list[asyncio.Task[None]] = []

@@ -14,6 +14,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 SOAK = BENCH / "soak.py"
 
 
+@long
 def test_random_kills_lose_nothing_that_was_acknowledged() -> None:
     needs.bubblewrap()
     seed = str(random.randrange(1_000_000))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kitbag.chat.configured_keys import list_keys
-from kitbag.chat.ui import ChatStatus, ExitRequested, LiveState, Panel, UserAction
+from kitbag.chat.ui import ChatStatus, ExitRequested, LiveState, Panel, Submitted, UserAction
 from kitbag.dialogs.form import Form, FormAnswer
 from kitbag.views.blocks import (
     Block,
@@ -73,7 +73,7 @@ class AnsweringFace:
         del panel
         return False
 
-    def insert(self, text: str) -> None: ...
+    def insert(self, *submissions: Submitted) -> None: ...
 
     def clear(self) -> None: ...
 

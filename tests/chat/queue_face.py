@@ -28,8 +28,8 @@ class QueueFace(TalkingFace):
     async def next(self) -> UserAction:
         return await self.deeds.get()
 
-    def insert(self, text: str) -> None:
-        self.inserted.append(text)
+    def insert(self, *submissions: Submitted) -> None:
+        self.inserted.append("\n".join(one.display_text for one in submissions))
 
     def draw(self, live: LiveState, status: ChatStatus) -> None:
         self.live = live

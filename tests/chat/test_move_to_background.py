@@ -108,6 +108,7 @@ def test_an_agent_at_the_terminal_goes_on_and_the_turn_does_not_wait(world: Worl
             driven.until_seen("Meanwhile.")
             driven.until_seen("So it is 42.")
     last = json.dumps(server.requests[-1].body["messages"])
+    assert "Status: moved to the background by the user" in last
     assert last.count("<task-notification") == 1
     assert "The answer is 42." in last
 

@@ -92,5 +92,11 @@ def test_a_bare_group_still_has_its_own_help_and_rejects_unknown_commands(world:
     done = world.run("skills", "bogus")
     assert (done.returncode, "No such command 'bogus'" in done.stderr) == (2, True)
     assert "Did you mean 'search'?" in world.run("skills", "serch").stderr
-    assert "To show one: kitbag skills show my-skill" in world.run("skills", "my-skill").stderr
+    assert "To show 'my-skill': kitbag skills show my-skill" in world.run("skills", "my-skill").stderr
     assert "runs `add`" in world.ok("trust", "--help")
+    assert "No such command 'list'. Commands: acknowledge, check, copy" in world.run("store", "list").stderr
+
+
+def test_a_model_named_as_an_argument_is_not_said_to_come_from_an_option(world: World) -> None:
+    assert "--model)" not in world.run("models", "show", "nonesuch").stderr
+    assert "--model\n" not in world.ok("models", "show", "anthropic/claude-sonnet-4-5")

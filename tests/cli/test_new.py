@@ -38,6 +38,13 @@ def test_every_kind_is_valid_and_commented(world: World, description: str) -> No
         assert shown["description"] == (wanted or shown["description"]) != ""
 
 
+def test_the_audit_finds_nothing_in_what_is_created(world: World) -> None:
+    world.run("init", "--yes")
+    for kind in ITEM_KINDS:
+        world.run("new", kind, f"a-{kind}")
+    assert world.json("audit")["findings"] == []
+
+
 def test_an_existing_one_is_never_overwritten_in_any_spelling(world: World) -> None:
     kept = world.write(".kitbag/agents/Tidy-Up.yaml", "mine")
     done = world.run("new", "agent", "tidy-up")

@@ -106,12 +106,19 @@ def test_without_an_id_resume_asks_in_a_terminal_and_says_what_to_do_elsewhere(t
 
 def test_the_notice_about_trust_is_one_line_once_in_a_session(world: World) -> None:
     world.skill(".kitbag/skills", "theirs")
-    notice = (
-        "warning: workspace not trusted: 1 skill omitted; review with `kitbag trust`, or run with --trust-workspace"
-    )
+    world.run("new", "agent", "their-agent")
+    counts, review = "1 skill, 1 agent omitted", "review with `kitbag trust`, or run with --trust-workspace"
+    notice = f"warning: workspace not trusted: {counts}; {review}"
     assert world.run(*HELLO).stderr.splitlines() == [notice]
     assert world.run("-p", "again", "--continue").stderr == ""
     assert world.run(*HELLO).stderr.splitlines() == [notice]  # another session
+    piped = world.run(stdin="/cost\n").stdout
+    brief = "warning: workspace not trusted: 2 items omitted; review with `kitbag trust`\n"
+    assert (piped.count(brief), "Trust this workspace?" in piped) == (1, False)
+
+
+def test_init_needs_a_model(world: World) -> None:
+    assert "error: /init needs a model" in world.run("--model", "offline", stdin="/init\n").stdout
 
 
 def test_undo_after_a_fork_undoes_what_the_fork_did(world: World) -> None:

@@ -717,6 +717,11 @@ def test_any_bytes_are_read_without_an_exception(tmp_path: Path, data: bytes, su
         ("mcp-server", "mcpServers"),
         ("disable-model-invokation", "disable-model-invocation"),
         ("read_onli", "readonly"),
+        ("deny-tools", "disallowedTools"),
+        ("blockedTools", "disallowedTools"),
+        ("permitted_tools", "tools"),
+        ("enabled", "`disable`"),
+        ("isolate", "isolation"),
     ],
 )
 def test_a_near_miss_of_a_field_that_limits_an_agent_is_reported(tmp_path: Path, key: str, meant: str) -> None:

@@ -10,6 +10,7 @@ from skills_ref import validate
 from conftest import World
 from kitbag.library.portability import check_portable
 from support.cost import processor_limit
+from support.matrix import long
 
 ALLOWED = "['allowed-tools', 'compatibility', 'description', 'license', 'metadata', 'name']"
 INVALID_YAML = "Invalid YAML in frontmatter: "
@@ -117,6 +118,7 @@ def test_a_path_that_leads_to_no_skill_is_told_so(tmp_path: Path) -> None:
 # -- who is right where both could be --------------------------------------------------------------
 
 
+@long
 def test_a_few_hundred_skills_get_the_verdict_of_the_reference(tmp_path: Path) -> None:
     """Each head is put together from good and bad parts; the choice is the same in every run."""
     chance = random.Random(2)

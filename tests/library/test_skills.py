@@ -285,6 +285,12 @@ def test_every_spelling_of_a_field_counts_in_every_kind_of_file(tmp_path: Path, 
         ("alowed-tools", "allowed-tools"),
         ("dissallowed-tools", "disallowed-tools"),
         ("restricted-tools", "restrict-tools"),
+        ("denied-tools", "disallowed-tools"),
+        ("blocked_tools", "disallowed-tools"),
+        ("forbiddenTools", "disallowed-tools"),
+        ("permitted-tools", "allowed-tools"),
+        ("disabled", "disable-model-invocation"),
+        ("enabled", "disable-model-invocation"),
     ],
 )
 def test_a_near_miss_of_a_field_that_limits_or_grants_is_reported(tmp_path: Path, key: str, meant: str) -> None:
@@ -296,7 +302,7 @@ def test_a_near_miss_of_a_field_that_limits_or_grants_is_reported(tmp_path: Path
 
 def test_fields_of_other_tools_are_no_near_misses(tmp_path: Path) -> None:
     keys = (
-        "toolkit allowed-paths model-version user modes tags invocations permission-mode disable x-tools y" + "z" * 900
+        "toolkit allowed-paths model-version user modes tags invocations permission-mode x-tools y" + "z" * 900
     )
     lines = [f"{key}: x" for key in [*keys.split(), *sorted(IGNORED_SKILL_FIELDS)]]
     assert notes_of(tmp_path, "name: a", "description: b", *lines) == []

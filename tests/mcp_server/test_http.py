@@ -17,6 +17,7 @@ from kitbag.mcp_server.http import MAX_BODY_BYTES
 from kitbag.mcp_server.response_format import MAX_PEEKED_BYTES
 from kitbag.mcp_server.server_state import HttpOptions
 from support.connected import Served, at_home, run, served, text
+from support.matrix import long
 from support.waiting import TEST_TIMEOUT
 
 LOAD = {"name": "load_skill", "arguments": {"skill_name": "deploy"}}
@@ -214,6 +215,7 @@ def test_a_session_that_is_not_there_is_not_found_and_one_that_was_ended_neither
     run(work)
 
 
+@long
 def test_many_clients_at_once_are_kept_apart(world: World) -> None:
     for number in range(8):
         world.skill("~/.kitbag/skills", f"s-{number}", body=f"BODY-{number}")
@@ -289,6 +291,7 @@ def test_short_requests_are_answered_with_json_and_calls_that_may_take_long_with
     run(work)
 
 
+@long
 def test_hundreds_of_open_connections_leave_room_for_requests(world: World) -> None:
     async def work() -> None:
         async with served(world) as server:

@@ -21,7 +21,7 @@ from kitbag.text.frontmatter import read_frontmatter
 from kitbag.text.tokens import TokenCounter, estimate_tokens
 from kitbag.text.truncate import extract_essential
 from support.cost import calls
-from support.matrix import examples
+from support.matrix import examples, long
 from support.waiting import TEST_TIMEOUT, wait_until
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -582,6 +582,7 @@ def test_over_budget_nine_tenths_of_the_budget_are_used_whatever_the_skills_are(
         assert min(used(60_000), budget * 0.9) <= used(budget) <= budget
 
 
+@long
 def test_a_thousand_packs_do_not_grow(world: World) -> None:
     import gc
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from kitbag.shell.analysis import ShellAnalysis, analyze
 from support.cost import processor_limit, steps
-from support.matrix import examples, sample
+from support.matrix import examples, long, sample
 
 
 def names(found: ShellAnalysis) -> set[str]:
@@ -260,6 +260,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@long
 @pytest.mark.parametrize("unit", sample(HOSTILE, 7), ids=repr)
 def test_ten_thousand_hostile_characters_take_a_bounded_number_of_steps(unit: str) -> None:
     analyze("ls")
@@ -269,6 +270,7 @@ def test_ten_thousand_hostile_characters_take_a_bounded_number_of_steps(unit: st
             assert steps(lambda text=text: analyze(text)) < 1_000 * len(text)
 
 
+@long
 @pytest.mark.parametrize("at", sample([0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 0xF0762, 0x10FFFF], 3))
 def test_no_character_crashes_the_grammar(at: int) -> None:
     from kitbag.shell.tree_sitter_check import read_with_grammar

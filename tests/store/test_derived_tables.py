@@ -27,6 +27,7 @@ from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.task import TaskRequest, TaskResult
 from kitbag.tasks.task_table import TASK_TABLE
+from support.matrix import long
 from support.waiting import TEST_TIMEOUT
 
 
@@ -89,6 +90,7 @@ def test_what_is_maintained_with_every_record_is_what_is_built_from_all_of_them(
     assert rebuilt(path) == maintained
 
 
+@long
 def test_several_processes_maintain_the_same_tables(path: str) -> None:
     code = (
         "import asyncio, sys\nfrom store.test_derived_tables import work\nfrom kitbag.store.journal import Journal\n"

@@ -16,6 +16,7 @@ from kitbag.tasks.task import Task, timestamp
 from kitbag.tools.delegation import QueueOptions
 from support.fleets import Fleet
 from support.matrix import rounds
+from support.waiting import wait_until
 from support.workshop import Workshop, call
 
 
@@ -79,7 +80,7 @@ def test_status_shows_workers_and_queues_and_drained_workers_finish_and_leave(fl
     worker = fleet.worker("one", at_once=1)
     workshop.until(effects.exists)
     waiting = workshop.put()
-    [shown] = read_fleet(workshop.board).workers
+    [shown] = wait_until(lambda: read_fleet(workshop.board).workers)  # the mirror follows
     assert (shown.pid, shown.running, shown.concurrency, "fleet" in shown.queues) == (worker, 1, 1, True)
     status = workshop.world.json("fleet", "status")
     [queue] = [one for one in status["queues"] if one["name"] == "fleet"]

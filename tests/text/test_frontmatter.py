@@ -13,6 +13,7 @@ from kitbag.text.frontmatter import (
     Frontmatter,
     first_paragraph,
     key_line,
+    parse_frontmatter,
     read_body,
     read_frontmatter,
     split_frontmatter,
@@ -607,3 +608,67 @@ def test_fields_after_a_blank_line_or_prose_stay_fields() -> None:
         '---\nname: a\ndescription: "One.\n\nTwo words."\n---\nBody.\n',
     ):
         assert split_frontmatter(text).body == "Body.\n"
+
+
+_FIELDS = "name: x\ndescription: Does a thing\ntools: Read\n"
+_BODY = "Start of the body.\n\nMore.\n\n---\n\n## Section\n\nEnd\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```chatagent\n---\n{_FIELDS}---\n\n{_BODY}```\n",
+        f"````skill\n---\n{_FIELDS}---\n\n{_BODY}\n```sh\nls\n```\n````\n",
+        f"````chatagent\n```chatagent\n---\n{_FIELDS}---\n{_BODY}```\n````\n",
+        f"```yaml\n---\n{_FIELDS}---\n```\n\n{_BODY}",
+        f"```yaml\n{_FIELDS}```\n\n{_BODY}",
+        f"<!-- License -->\n\n---\n{_FIELDS}---\n{_BODY}",
+        f"<!--\nLicense\n-->\n---\n{_FIELDS}---\n{_BODY}",
+        f"// skills/x/SKILL.md\n---\n{_FIELDS}---\n{_BODY}",
+        f"--- # frontmatter\n{_FIELDS}---\n{_BODY}",
+        f"---yaml\n{_FIELDS}---\n{_BODY}",
+        f"\u2014\n{_FIELDS}\u2014\n{_BODY}",
+        f"{_FIELDS}---\n{_BODY}",
+        f"{_FIELDS}\n{_BODY}",
+        f"  ---\n  {_FIELDS[:-1].replace(chr(10), chr(10) + '  ')}\n  ---\n{_BODY}",
+    ],
+)
+def test_frontmatter_in_a_wrapper_or_with_a_malformed_opening_is_read_and_reported(text: str) -> None:
+    head = parse_frontmatter(text, [], KNOWN_FIELDS)
+    assert head.metadata == {"name": "x", "description": "Does a thing", "tools": "Read"}
+    assert [problem.line for problem in head.problems if problem.line > 0]
+    assert all(problem.problem and problem.fix for problem in head.problems)
+    body = split_frontmatter(text).body.strip()
+    assert body.removesuffix("```sh\nls\n```").strip() == _BODY.strip()
+    lines = text.split("\n")
+    at = split_frontmatter(text).body_line
+    assert "Start of the body." in lines[at - 1 : at + 2]
+
+
+def test_fields_in_a_code_fence_without_body_are_read_whole() -> None:
+    text = f"```chatagent\n{_FIELDS}prompt: |\n  # Role\n\n  Audit: everything.\n```\n"
+    assert parse_frontmatter(text, [], KNOWN_FIELDS).metadata["prompt"] == "# Role\n\nAudit: everything.\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["# Notes\n\n---\nstatus: draft\n---\n", "name: x\n\nText\n", "```sh\nls\n```\n\n---\n"]
+)
+def test_other_texts_have_no_frontmatter(text: str) -> None:
+    assert split_frontmatter(text).frontmatter is None
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["# Title\n", "Plain prose.\n", "\n- First\n- Second\n", "~~~\ncode\n~~~\n", "**Bold** text.\n"],
+)
+def test_what_follows_the_last_field_of_unclosed_frontmatter_is_all_body(start: str) -> None:
+    text = f"---\n{_FIELDS}{start}\n{_BODY}"
+    parts = split_frontmatter(text)
+    assert parts.body == f"{start}\n{_BODY}".lstrip("\n")
+    assert [problem.code for problem in parts.problems] == ["head-unclosed"]
+
+
+@pytest.mark.parametrize("closing", ["===", "+++"])
+def test_other_rules_close_frontmatter(closing: str) -> None:
+    parts = split_frontmatter(f"---\n{_FIELDS}{closing}\n{_BODY}")
+    assert (parts.body, [problem.code for problem in parts.problems]) == (_BODY, ["head-fence"])

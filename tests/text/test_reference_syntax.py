@@ -11,7 +11,7 @@ from markdown_it.token import Token as MarkdownToken
 
 from kitbag.text.reference_syntax import ReferenceToken, find_references
 from support.cost import processor_limit
-from support.matrix import examples, sample
+from support.matrix import examples, long, sample
 
 TRIGGERS = ("@docs/a.md", "!`touch x`", "{{NAME}}", "${HOME}", "\\@docs/a.md", "\\{{NAME}}", "\\${HOME}", "\\!`x`")
 
@@ -218,6 +218,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@long
 @pytest.mark.parametrize("piece", sample(HOSTILE, 5))
 def test_no_text_costs_more_than_its_length_asks_for(piece: str) -> None:
     repeated = piece * (250_000 // len(piece))

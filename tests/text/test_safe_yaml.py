@@ -12,7 +12,7 @@ from kitbag.library.dialects.field_names import KNOWN_FIELDS
 from kitbag.text.frontmatter import parse_metadata
 from kitbag.text.safe_yaml import MAX_DEPTH, MAX_NODES, MAX_PROBLEMS, YamlError, YamlProblem, parse_yaml
 from support.cost import processor_limit, steps
-from support.matrix import sample
+from support.matrix import long, sample
 from support.waiting import TEST_TIMEOUT
 from text.hostile_heads import ALIAS_BOMB, HEADS
 
@@ -161,6 +161,7 @@ print(json.dumps(grown))
 """
 
 
+@long
 def test_no_hostile_head_takes_100_megabytes() -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(

@@ -19,7 +19,7 @@ from kitbag.text.truncate import (
     truncate_by_sections,
     truncate_to_first_lines,
 )
-from support.matrix import examples
+from support.matrix import examples, long
 
 Counter = Callable[[str], int]
 
@@ -331,6 +331,7 @@ def test_a_heading_that_is_kept_stays_a_heading(text: str, budget: int) -> None:
     assert not [content for content in after if content not in before]
 
 
+@long
 @pytest.mark.parametrize("cut", [truncate_by_sections, truncate_by_lines, truncate_body])
 def test_a_very_long_text_is_cut_in_bounded_time(cut: Callable[[str, int, Counter], TruncatedText]) -> None:
     text = "".join(f"## Part {number}\n\ntext of it\n\n" for number in range(20_000)) + "## Rules\n\nOne.\n"

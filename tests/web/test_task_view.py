@@ -99,7 +99,8 @@ def test_an_approval_is_answered_once_by_whichever_tab_is_first(house: World, ch
 def test_a_running_task_is_steered_and_stopped_over_http(house: World) -> None:
     from support.browser import web_program
 
-    task_id = in_background(house, "Wait long")
+    task_id = in_background(house, "Push it")
+    wait_until(lambda: "git push" in house.run("permissions", "pending").stdout)  # messages wait for the answer
     with web_program(house) as program, program.http() as client:
         sent = client.post(f"/api/tasks/{task_id}/messages", json={"text": "look at the logs"})
         assert sent.status_code == 202, sent.text

@@ -99,7 +99,7 @@ class BaseAgent(AgentResources):
         library = self.environment.library
         self._add_diagnostics(self.environment.diagnostics)
         if self.session.prompt_inputs.get("trusted") is not False:  # otherwise a resumed session has shown it
-            self.notices += untrusted_notices(self.environment)
+            self.notices += untrusted_notices(self.environment, is_brief=self._person is not None)
         if options.agent:
             self.definition = library.find_agent(options.agent)
         self._choose_model()

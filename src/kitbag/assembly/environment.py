@@ -22,6 +22,7 @@ from kitbag.permissions.trust.workspace_items import count_items
 from kitbag.permissions.trust.workspace_trust import WorkspaceTrust, check_trust, removed_restrictions
 from kitbag.permissions.workspace_identity import WorkspaceIdentity, WorkspaceMovedError
 from kitbag.settings import load_settings
+from kitbag.text.human_format import format_count
 
 if TYPE_CHECKING:
     from kitbag.library.dialects.permission_modes import PermissionMode
@@ -178,14 +179,16 @@ def trust_lost_notices(library: Registry) -> list[Notice]:
     return [Notice(severity="warning", text=problem, fix="run `kitbag trust` to review the changes, then /reload")]
 
 
-def untrusted_notices(environment: AgentEnvironment) -> list[Notice]:
-    """One line that counts what is omitted because the workspace is not trusted; `kitbag trust show` has the names."""
+def untrusted_notices(environment: AgentEnvironment, *, is_brief: bool = False) -> list[Notice]:
+    """One line that counts what is omitted because the workspace is not trusted; `kitbag trust show` has the names.
+    `is_brief`: for a user at a terminal, whom a longer line would cost a second row."""
     trust = environment.trust
     if trust.can_load_items:
         return []
-    reason = "changed since you trusted it" if trust.state == "changed" else "not trusted"
-    omitted = (count_items(trust.items) or "its items") + ("" if trust.is_complete else " or more")
-    fix = "review with `kitbag trust`, or run with --trust-workspace"
+    reason = "changed" if trust.state == "changed" else "not trusted"
+    counts = format_count(len(trust.items), "item") if is_brief and trust.items else count_items(trust.items)
+    omitted = (counts or "its items") + ("" if trust.is_complete else " or more")
+    fix = "review with `kitbag trust`" + ("" if is_brief else ", or run with --trust-workspace")
     return [Notice(severity="warning", text=f"workspace {reason}: {omitted} omitted; {fix}")]
 
 

@@ -86,8 +86,8 @@ def _read_inputs(agent: "AgentResources") -> _ReloadInputs:
         options = msgspec.structs.replace(options, team="", persona=NO_PERSONA)
         environment = load_run_environment(places, options)
     notices += [diagnostic_notice(diagnostic) for diagnostic in (*problems, *environment.diagnostics)]
-    omitted = untrusted_notices(environment)
-    notices += omitted if omitted != untrusted_notices(agent.environment) else []
+    omitted = untrusted_notices(environment, is_brief=True)
+    notices += omitted if omitted != untrusted_notices(agent.environment, is_brief=True) else []
     return _ReloadInputs(options=options, environment=environment, sources=sources, notices=notices)
 
 

@@ -17,10 +17,14 @@ _ROUNDS: Final = 5
 _ALIAS = re.compile(
     r"(?:^|[;&\s])alias\s+(?P<name>[\w-]{1,30})=(?:\"(?P<double>[^\"\n]{1,400})\"|'(?P<single>[^'\n]{1,400})'|(?P<bare>[^\s;'\"]{1,60}))"
 )
+_OPENED = re.compile(r"\(\)\s?\{|function\s")
 _FUNCTION = re.compile(
     r"^[ \t]*(?:function\s+(?=[\w-]+\s*[({])|(?=[\w-]+\s*\())(?P<name>[\w-]{1,30})"
     r"[ \t]*(?:\(\))?\s?\{\s*(?P<body>[^{}]{1,400}?);?\s*\}",
     re.MULTILINE,
+)
+_FISH_FUNCTION = re.compile(
+    r"^[ \t]*function\s+(?P<name>[\w-]{1,30})[^;\n]*;\s*(?P<body>[^\n]{1,400}?);?\s*end\b", re.MULTILINE
 )
 _CALLED = re.compile(r"(?:^|(?<=[|;&({]))(\s*)([\w-]{1,30})(?![\w=-])")
 _STEALS = re.compile(r"\b(?:curl|wget|nc)\s|https?://|\bread\s+-\w*s|/dev/tcp/")
@@ -34,10 +38,9 @@ def find_alias_chains(source: AuditedText) -> ScanResult:
     if source.has("alias "):
         found = _ALIAS.finditer(source.text)
         matches += [(match, match["double"] or match["single"] or match["bare"]) for match in found]
-    if ("()" in source.text or source.has("function ")) and (
-        source.language == "shell" or source.content.kind == "markdown"
-    ):
-        matches += [(match, match["body"]) for match in _FUNCTION.finditer(source.text)]
+    if (source.language == "shell" or source.content.kind == "markdown") and _OPENED.search(source.text):
+        for function in (_FUNCTION, _FISH_FUNCTION):
+            matches += [(match, match["body"]) for match in function.finditer(source.text)]
     for match, value in matches[:_MAX_NAMES]:
         values[match["name"]] = value
     for match, value in matches[:_MAX_NAMES]:

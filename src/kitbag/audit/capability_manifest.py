@@ -32,9 +32,11 @@ _ASSIGNED = load_expression("capability_manifest.assigned")
 _ORDINARY: Final = frozenset(load_words("capability_manifest.ordinary"))
 _PROGRAM = load_expression("capability_manifest.program")
 _KEYWORDS: Final = frozenset(load_words("capability_manifest.keywords"))
-_MENTIONED = re.compile(
-    rf"`(?P<code>{'|'.join(CANONICAL_TOOLS)})`|\b(?P<tool>{'|'.join(CANONICAL_TOOLS)}) tool\b"
-    r"|\b(?P<server>mcp__\w+__\w+)\b"
+_TOOL_NAMES: Final = "|".join(CANONICAL_TOOLS)
+_MENTIONED: Final = (
+    ("`", re.compile(rf"`({_TOOL_NAMES})`")),
+    (" tool", re.compile(rf"\b({_TOOL_NAMES}) tool\b")),
+    ("mcp__", re.compile(r"\b(mcp__\w+__\w+)\b")),
 )
 
 
@@ -207,9 +209,10 @@ class CapabilityCollector:
             name = match["name"].rstrip("./")
             if name.lower() not in _KEYWORDS and len(self.programs) < _MAX_ENTRIES:
                 self.programs.add(name)
-        if source.content.kind == "markdown" and (source.has(" tool") or source.has("mcp__") or "`" in source.text):
-            for match in _MENTIONED.finditer(source.text):
-                self.mentioned_tools.add(match["code"] or match["tool"] or match["server"])
+        if source.content.kind == "markdown":
+            for word, mentioned in _MENTIONED:
+                if word in source.text:
+                    self.mentioned_tools.update(mentioned.findall(source.text))
 
     def add_tokens(self, file: str, tokens: list[ReferenceToken], line_offset: int) -> None:
         """`line_offset`: lines of the file before the text in which the tokens were found."""

@@ -20,6 +20,8 @@ _LONG_PROGRAM: Final = 40_000
 _NEAR_IN_BUNDLE: Final = 150
 """A large program does everything somewhere; only neighbors belong together."""
 _HOST_RANGE: Final = 3_000
+_THEFTS: Final = frozenset(("secret-exfiltration", "agent-memory-write"))
+"""An example of a theft is none that a document needs."""
 _CODE_ROLES: Final = frozenset(("command", "script", "shell", "code", "config", "inline"))
 
 
@@ -68,7 +70,11 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
             continue
         context = source.context_at(sink.start)
         runs = context.role in RUNNING_ROLES
-        is_step = context.role == "shell" or (context.role == "inline" and instructs_to_act(context))
+        is_step = (
+            context.role == "shell"
+            or (context.role == "inline" and instructs_to_act(context))
+            or (context.role == "code" and combination.rule in _THEFTS and len(parts) > 1)
+        )
         return [
             RuleHit(
                 rule=combination.rule,

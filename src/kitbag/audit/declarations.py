@@ -28,6 +28,9 @@ _MAX_TEXTS: Final = 200
 _MAX_DEPTH: Final = 12
 _UNRESTRICTED = re.compile(r"yolo|bypass|danger|full.?access|unrestricted|never|auto(?!edit)", re.IGNORECASE)
 _SETTINGS_FILES: Final = frozenset(load_words("declarations.settings_files"))
+_REACHES_OUT = re.compile(
+    r"https?://|\beval\b|base64|\|\s*(?:ba|z)?sh\b|\b(?:node|python\d?|perl|ruby)\s+-[ce]\b|powershell|mshta"
+)
 _RISKY_ENV = load_expression("declarations.risky_env")
 _HELPERS: Final = load_words("declarations.helpers")
 _BROAD_RULE = re.compile(r"(?:Bash|Write|Edit|WebFetch)(?:\(\s*(?:\*|:\*|\*\*|domain:\*)?\s*\))?|\*|mcp__\*")
@@ -318,7 +321,9 @@ def _find_risky_settings(fields: dict[str, object]) -> list[tuple[str, Severity 
                 risky.append((key, "medium", f"{key}: {_excerpt(as_map(server)[key])}"))
     for task in as_list(fields.get("tasks")):
         if as_map(as_map(task).get("runOptions")).get("runOn") == "folderOpen":
-            risky.append(("runOn", None, f"runs when the directory is opened: {_excerpt(as_map(task).get('command'))}"))
+            severity = None if _REACHES_OUT.search(json.dumps(task)) else "medium"
+            command = _excerpt(as_map(task).get("command"))
+            risky.append(("runOn", severity, f"runs when the directory is opened: {command}"))
     return risky
 
 

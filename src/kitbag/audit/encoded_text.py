@@ -6,6 +6,7 @@ Decodes but never runs. Used by examine_item.
 import base64
 import binascii
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from kitbag.audit.expressions import load_expression
@@ -18,6 +19,8 @@ _MAX_DECODED: Final = 65536
 _BUDGET: Final = 1 << 20
 _MIN_REPORTED: Final = 400
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])(?:[A-Za-z0-9+/_-]{40,}+(?:[ \t\"'\\+,]{0,6}\n[ \t\"'+]{0,40})?+)++={0,2}")
+_LONG: Final = 40
+_RUN = re.compile(r"[A-Za-z0-9+/_-]{40}")
 _HEX = re.compile(r"(?:\\x[0-9a-fA-F]{2}){8,}+")
 _HARMLESS_BEFORE = load_expression("encoded_text.harmless_before")
 _ACTS = load_expression("encoded_text.acts")
@@ -54,10 +57,22 @@ def find_encoded_payloads(source: AuditedText) -> ScanResult:
 
 
 def _find_blobs(text: str) -> list[tuple[int, int]]:
-    spans = [(match.start(), match.end()) for match in _BASE64.finditer(text)]
+    spans = list(_find_base64(text))
     if "\\x" in text:
         spans += [(match.start(), match.end()) for match in _HEX.finditer(text)]
     return sorted(set(spans))
+
+
+def _find_base64(text: str) -> Iterator[tuple[int, int]]:
+    """Where the expression matches; it is searched for only in what is long enough."""
+    end = after = 0
+    for piece in [piece for piece in text.split() if len(piece) >= _LONG]:
+        start = text.find(piece, end)
+        end = start + len(piece)
+        after = max(after, start)
+        while _RUN.search(text, after, end) and (match := _BASE64.search(text, after)):
+            yield match.span()
+            after = match.end()
 
 
 def _describe_payload(encoded: str) -> str:

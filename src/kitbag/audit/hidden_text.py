@@ -11,7 +11,7 @@ import msgspec
 from kitbag.audit.expressions import load_expression
 from kitbag.audit.findings import Severity
 from kitbag.audit.patterns import RuleHit, ScanResult
-from kitbag.audit.prose_facts import load_facts
+from kitbag.audit.prose_facts import load_facts, mark_sentences
 from kitbag.audit.regions import MIXED_WORD, AuditedText
 from kitbag.audit.urls import foreign_hosts
 from kitbag.text.hidden_characters import find_hidden, format_code_points
@@ -140,8 +140,8 @@ def find_mixed_words(source: AuditedText) -> list[RuleHit]:
 
 def _is_attack(text: str) -> bool:
     """Whether it sends, hides or overrides something, not only explains how to run a script."""
-    facts = load_facts()
-    if any(facts[name].regex.search(text) for name in ("secret_file", "conceals", "conceals_abroad")):
+    facts, marked = load_facts(), mark_sentences(text)
+    if any(facts[name].regex.search(marked) for name in ("secret_file", "conceals", "conceals_abroad")):
         return True
     return _OVERRIDES_RULES.search(text) is not None or (_ACTS.search(text) is not None and bool(foreign_hosts(text)))
 

@@ -19,15 +19,15 @@ from kitbag.audit.patterns import (
     ScanResult,
     is_instruction_role,
 )
-from kitbag.audit.prose_facts import load_facts
+from kitbag.audit.prose_facts import SENTENCE_END, load_facts, mark_sentences
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
 from kitbag.audit.urls import MAIL_ADDRESS, find_hosts, foreign_hosts, is_ordinary_host
-from kitbag.audit.word_index import find_cores
+from kitbag.audit.word_index import find_cores, without_punctuation
 
 _BULLET = re.compile(r"\n[ \t>]*[-*+•](?=\s)")
 _BLANK = re.compile(r"\n[ \t>]*\n")
-_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|。")
+_SENTENCE_END = re.compile(f"[{SENTENCE_END}。]")
 _URL = re.compile(r"\w+://\S+|[\w.+-]+@[\w.-]+")
 _OTHER_LANGUAGES: Final = ("conceals_abroad", "obeys_abroad", "runs_abroad")
 _LINKS: Final = frozenset(("program_link", "bundle_link", "url_slot", "url_takes_text"))
@@ -55,11 +55,14 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
         return ScanResult(hits, exhausted)
     examined = 0
     for begin, end in _paragraph_bounds(source.text):
-        lower = source.lower[begin:end]
-        cores = find_cores(lower, short=source.words.short_cores)
+        cores = find_cores(source.words.spaced[begin:end])
         facts = _possible_facts(cores)
         # Without an address no host can be foreign.
-        combinations = _combinations_by_parts("://" in lower or "@" in lower) if len(facts) > 0 else []
+        combinations = (
+            _combinations_by_parts(source.text.find("://", begin, end) >= 0 or source.text.find("@", begin, end) >= 0)
+            if facts
+            else []
+        )
         possible = [one for parts, one in combinations if parts <= facts]
         if not possible:
             continue
@@ -123,11 +126,11 @@ class _Paragraph:
 
     def __init__(self, text: str, begin: int = 0, cores: set[str] | None = None) -> None:
         # Bullets end a sentence, line breaks and emphasis do not; offsets stay the same.
-        self.text = _BULLET.sub(_end_sentence, text).replace("\n", " ").replace("**", "  ")
+        self.text = mark_sentences(_BULLET.sub(_end_sentence, text).replace("\n", " ").replace("**", "  "))
         self.begin = begin
         self.end = begin + len(text)
         self._lower = " ".join(self.text.lower().split())
-        self._cores = find_cores(self._lower) if cores is None else cores
+        self._cores = find_cores(without_punctuation(self._lower)) if cores is None else cores
         self._places: dict[str, list[int]] = {}
         self._is_foreign: bool | None = None
 
@@ -277,7 +280,7 @@ def _among_fragments(parts: list[tuple[AuditFile, str]]) -> list[tuple[str, Rule
     sends = any(text.places("sends") for _, text in tiny)
     for entry, secret in secrets:
         if sends and not secret.is_foreign and hosts and not secret.places("protects"):
-            return [_split_hit(entry, secret.text)]
+            return [_split_hit(entry, secret.text.replace(SENTENCE_END, "."))]
     return []
 
 

@@ -72,7 +72,8 @@ def _search_pattern(source: AuditedText, pattern: RulePattern, words: list[str],
     is_prose = pattern.where in ("text", "prose")
     offset = -1
     after = 0
-    while (offset := find_any(source.lower, words, max(after, offset + 1))) >= 0:
+    search = WordSearch(source.lower, words)
+    while (offset := search.find(max(after, offset + 1))) >= 0:
         begin, window = text_window(source, offset) if is_prose else command_window(source, offset)
         after = begin + len(window)
         examined += len(window) + 64
@@ -102,17 +103,29 @@ def _search_pattern(source: AuditedText, pattern: RulePattern, words: list[str],
     return True
 
 
-def find_any(text: str, words: list[str], start: int) -> int:
-    """The offset of the next of the words; -1 if there is none."""
-    if len(words) == 1:
-        return text.find(words[0], start)
-    match = _either(tuple(words)).search(text, start)
-    return match.start() if match else -1
+class WordSearch:
+    """Where any of some words occurs next in a text."""
 
+    __slots__ = ("_next", "_text")
 
-@functools.lru_cache(maxsize=4096)
-def _either(words: tuple[str, ...]) -> "re.Pattern[str]":
-    return re.compile("|".join(re.escape(word) for word in words))
+    def __init__(self, text: str, words: list[str]) -> None:
+        self._text = text
+        self._next = dict.fromkeys(words, -1)
+
+    def find(self, start: int) -> int:
+        """The first offset that is not before `start`, which only grows; -1 if there is none."""
+        nearest = -1
+        for word, known in list(self._next.items()):
+            offset = known
+            if offset < start:
+                offset = self._text.find(word, start)
+                if offset < 0:
+                    del self._next[word]
+                    continue
+                self._next[word] = offset
+            if nearest < 0 or offset < nearest:
+                nearest = offset
+        return nearest
 
 
 class LineMatch(NamedTuple):
@@ -133,7 +146,8 @@ class LineMatches:
         self.exhausted = False
         present = words_in(source, words)
         examined, after, offset = 0, 0, -1
-        while present and (offset := find_any(source.lower, present, max(after, offset + 1))) >= 0:
+        search = WordSearch(source.lower, present)
+        while (offset := search.find(max(after, offset + 1))) >= 0:
             begin, row = source.line_text_at(offset)
             after = begin + len(row)
             examined += len(row) + 64

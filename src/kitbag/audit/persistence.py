@@ -12,7 +12,7 @@ import msgspec
 from kitbag.audit.expressions import load_expression, load_words
 from kitbag.audit.findings import Severity
 from kitbag.audit.patterns import LineMatches, RuleHit, ScanResult, command_window
-from kitbag.audit.prose_facts import load_facts
+from kitbag.audit.prose_facts import load_facts, mark_sentences
 from kitbag.audit.regions import PROSE_ROLES, AuditedText, RegionRole
 from kitbag.audit.secret_places import PATH_SEPARATOR
 
@@ -162,7 +162,9 @@ def _severity(target: _WriteTarget, role: RegionRole, how: str, window: str, nea
     ):
         return "medium" if runs else "low"
     phones_home = _PHONES_HOME.search(window) or ("<<" in window and _PHONES_HOME.search(nearby))
-    weakens = target.rule == "agent-config-write" and (_WEAKENS.search(nearby) or _REACHES_OUT.search(nearby))
+    weakens = target.rule == "agent-config-write" and (
+        _WEAKENS.search(mark_sentences(nearby)) or _REACHES_OUT.search(nearby)
+    )
     if target.rule == "agent-config-write" and role != "command" and not (phones_home or weakens):
         return "medium"
     return "high" if runs or phones_home or weakens else target.max_example_severity

@@ -15,6 +15,8 @@ import msgspec
 from kitbag.audit.expressions import load_words
 from kitbag.audit.word_index import index_words, word_core
 
+SENTENCE_END: Final = "\x01"
+"""Stands for the period, question or exclamation mark at the end of a sentence: one character that a gap excludes."""
 _SHORTHANDS: Final = {
     "NOT": (
         r"(?:(?<!\bwe\s)(?<!\bthey\s)(?<!\bI\s)(?<!\busers\s)"
@@ -23,9 +25,13 @@ _SHORTHANDS: Final = {
     "USER": (
         r"(?:users?|human|operator|owner|developer|person|customer|colleague|reviewer|employees|anyone|anybody|them)"
     ),
-    "…": r"(?:(?:[^.!?。]|[.!?](?=\S)){0,80}?)",
+    "…": rf"[^{SENTENCE_END}。]{{0,80}}?",
+    "[^.\\n]": rf"[^.\n{SENTENCE_END}]",
+    "[^\\n.]": rf"[^.\n{SENTENCE_END}]",
 }
+_PERIOD: Final = re.compile(r"[.!?](?!\S)")
 _MIN_WORD: Final = 2
+_MIN_CORE: Final = 3
 _SPACED: Final = "\u0530"
 _TOKEN: Final = re.compile(
     r"""(?P<look>\(\?<?[=!])|(?P<open>\((?:\?[a-z-]*:)?)|(?P<close>\))|(?P<or>\|)|(?P<edge>\\[bB]|[$^])|(?P<space>\\s)
@@ -35,18 +41,23 @@ _TOKEN: Final = re.compile(
 _REPEAT: Final = re.compile(r"(?:(?P<optional>[?*]|\{0?,\d*\})|\+|\{\d+(?:,\d*)?\})[?+]?")
 
 
+_NEGATIONS: Final = ("not", "n't", "n’t", "never", "avoid", "refrain", "dont", "mustnt", "shouldnt", "neednt")
+
+
 class FactLine(NamedTuple):
+    cores: frozenset[str]
+    """A text that matches contains one of these cores."""
     words: tuple[str, ...]
-    """A text that matches contains one of these, and one of `others` if there are any."""
+    """And one of these words, if there are any: cores do not tell all of them apart."""
+    other_cores: frozenset[str]
     others: tuple[str, ...]
+    """The same of other words that it contains."""
     regex: "re.Pattern[str]"
 
 
 class ProseFact(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     regex: "re.Pattern[str]"
-    words: tuple[str, ...]
-    """Lower case; every text that states the fact contains one of them."""
     lines: tuple["FactLine", ...]
     """Each way to say it, with words of its own: most texts contain those of few."""
     lines_by_core: dict[str, tuple[int, ...]]
@@ -58,7 +69,9 @@ class ProseFact(msgspec.Struct, frozen=True, kw_only=True):
         by_core = self.lines_by_core
         for at in {line for core in cores & by_core.keys() for line in by_core[core]}:
             line = self.lines[at]
-            if _has_any(lower, line.words) and (not line.others or _has_any(lower, line.others)):
+            if line.other_cores and cores.isdisjoint(line.other_cores):
+                continue
+            if (not line.words or _has_any(lower, line.words)) and (not line.others or _has_any(lower, line.others)):
                 places += [match.start() for match in itertools.islice(line.regex.finditer(text), limit)]
         return sorted(places)
 
@@ -68,6 +81,11 @@ def _has_any(lower: str, words: tuple[str, ...]) -> bool:
         if word in lower:
             return True
     return False
+
+
+def mark_sentences(text: str) -> str:
+    """A text as the expressions of facts expect it: periods inside `a.txt` are not the end of a sentence."""
+    return _PERIOD.sub(SENTENCE_END, text)
 
 
 @functools.cache
@@ -94,25 +112,37 @@ def _secret_places() -> list[str]:
 
 
 def _compile(name: str, lines: list[str]) -> ProseFact:
-    patterns = [to_regex(line) for line in lines]
-    ways = tuple(FactLine(*required_words(pattern), re.compile(pattern, re.IGNORECASE)) for pattern in patterns)
-    # In a text, a line may end between two words.
-    words = {max(word.split(), key=len) for way in ways for word in way.words}
-    shortest = {word for word in words if not any(other != word and other in word for other in words)}
-    regex = re.compile("|".join(patterns), re.IGNORECASE)
-    index_words(tuple(sorted(shortest)))  # texts are read later
+    ways = tuple(_compile_line(line) for line in lines)
     by_core: dict[str, list[int]] = {}
     for at, way in enumerate(ways):
-        parts = [max(word.split(), key=len) for word in way.words]
-        for core in {word_core(word) for word in shortest if any(word in part for part in parts)}:
+        for core in way.cores:
             by_core.setdefault(core, []).append(at)
     return ProseFact(
         name=name,
-        regex=regex,
-        words=tuple(sorted(shortest)),
+        regex=re.compile("|".join(way.regex.pattern for way in ways), re.IGNORECASE),
         lines=ways,
         lines_by_core={core: tuple(lines) for core, lines in by_core.items()},
     )
+
+
+def _compile_line(line: str) -> FactLine:
+    pattern = to_regex(line)
+    words, others = required_words(pattern)
+    if "NOT" in line and (not others or "do" in others):
+        others = _NEGATIONS
+    cores, checked = _split_words(words)
+    other_cores, checked_others = _split_words(others)
+    if any(len(core) < _MIN_CORE for core in other_cores):
+        other_cores, checked_others = frozenset(), others
+    index_words(tuple(sorted(cores | other_cores)))  # texts are read later
+    return FactLine(cores, checked, other_cores, checked_others, re.compile(pattern, re.IGNORECASE))
+
+
+def _split_words(words: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Their cores, and the words if a text can have one of the cores and none of the words."""
+    # In a text, a line may end between two words.
+    cores = frozenset(word_core(max(word.split(), key=len)) for word in words)
+    return cores, () if cores == frozenset(words) else words
 
 
 def to_regex(line: str) -> str:

@@ -20,7 +20,8 @@ def secret_place_expression() -> "re.Pattern[str]":
         for path in sorted(load_words("secret_places.paths"), key=len, reverse=True)
     )
     commands = "|".join(re.escape(command) for command in load_words("secret_places.commands"))
-    return re.compile(rf"(?<![\w.])(?:{paths})(?![\w-])|\b(?:{commands})", re.IGNORECASE)
+    starts = re.escape("".join({place[0] for place in load_words("secret_places.paths")}))
+    return re.compile(rf"(?=[{starts}])(?<![\w.])(?:{paths})(?![\w-])|\b(?:{commands})", re.IGNORECASE)
 
 
 @functools.cache

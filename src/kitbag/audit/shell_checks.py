@@ -74,7 +74,7 @@ def _reads_code(sink: "re.Match[str]") -> bool:
     """Whether the program runs what it reads from the pipe, instead of treating it as data."""
     program, rest = sink["program"], sink["rest"].strip()
     if program in ("source", "."):
-        return "/dev/stdin" in rest or rest == "-"
+        return "/dev/stdin" in rest or rest == "-" or (program == "source" and not rest)  # fish
     if "xargs" in sink["wrap"]:
         return rest.startswith("-c") or not rest
     if _SHELL.fullmatch(program):
@@ -257,6 +257,9 @@ _DOWNLOAD_WORDS: Final = (
     "openstream",
     "getstore",
     "copy(",
+    "xmlhttp",
+    "winhttprequest",
+    "urldownloadtofile",
 )
 _START_WORDS: Final = (
     "os.system",
@@ -275,6 +278,9 @@ _START_WORDS: Final = (
     "command::new",
     "process",
     "system",
+    "shell ",
+    "wscript.shell",
+    "shellexecute",
 )
 _EXECUTABLE_WORDS: Final = (
     "s_iexec",

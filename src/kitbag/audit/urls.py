@@ -148,6 +148,7 @@ def foreign_hosts(text: str) -> list[str]:
     return [host for host in find_hosts(text) if not is_ordinary_host(host)]
 
 
+@functools.lru_cache(maxsize=4096)
 def is_ordinary_host(host: str) -> bool:
     return is_local_host(host) or is_known_host(host) or _PLACEHOLDER_HOST.search(host) is not None
 

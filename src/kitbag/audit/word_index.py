@@ -1,8 +1,9 @@
 """Tells which of many words a text contains, in one pass over its distinct words.
 
 A detector searches for words such as `os.system(` before it applies an expression. The core of a word is its longest
-part without punctuation; only words whose core occurs are searched for. A short word with a blank, such as `nc `, is
-never the end of a longer one. Used by regions and patterns.
+part without punctuation; only words whose core occurs are searched for. A part between punctuation, such as `tool` in
+`.tool(`, has to be a whole word of the text. A short word with a blank, such as `nc `, is never the end of a longer
+one. Used by regions and patterns.
 """
 
 import re
@@ -16,17 +17,28 @@ _numbers: dict[str, int] = {}
 """Each indexed word and its number."""
 _by_core: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
 """For each core, the words that have it and their other parts."""
-_by_token: dict[str, list[str]] = {}
-"""Short words with a blank."""
+_by_token: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+"""The same for words with a part that has to be a whole word."""
 _SHORT_WORD: Final = re.compile(r"([a-z]{2,4}) ")
 _by_start: dict[str, list[str]] = {}
 """Cores by their first letters."""
-_short: set[str] = set()
-_short_ascii: set[str] = set()
-_seen: set[str] = set()
-"""Words of texts that were searched for cores; most occur in many texts."""
-_cores_in: dict[str, tuple[str, ...]] = {}
-"""Those of them that have cores."""
+_short: list[str] = []
+"""Cores with fewer letters."""
+_common: Final[set[str]] = set()
+"""Cores of one letter or none: every text is taken to have them."""
+
+
+class _TokenCores(dict[str, tuple[str, ...]]):
+    """The cores in each word of the texts that were read; most words occur in many texts."""
+
+    def __missing__(self, token: str) -> tuple[str, ...]:
+        found = _find_in_token(token)
+        if len(token) <= _MAX_TOKEN and len(self) < _MAX_CACHED:
+            self[token] = found
+        return found
+
+
+_cores_in: Final = _TokenCores()
 
 
 class WordGroup(NamedTuple):
@@ -45,20 +57,28 @@ def index_words(words: tuple[str, ...]) -> WordGroup:
         if word not in _numbers:
             _numbers[word] = len(_numbers)
             if short := _SHORT_WORD.fullmatch(word):
-                _by_token.setdefault(short[1], []).append(word)
+                _by_token.setdefault(short[1], []).append((word, ()))
                 continue
             core, *others = _parts(word)
             needed = tuple(part for part in others if len(part) >= _START)
             for part in (core, *needed):
                 _add_core(part)
-            _by_core[core].append((word, needed))
+            if whole := _whole_parts(word):
+                _by_token.setdefault(max(whole, key=len), []).append((word, (core, *needed)))
+            else:
+                _by_core[core].append((word, needed))
     last = max((_numbers[word] for word in words), default=-1)
     return WordGroup(frozenset(words), last, frozenset(map(word_core, words)))
 
 
 def _parts(word: str) -> list[str]:
     """Its parts without punctuation; the first is its core."""
-    return sorted(word.translate(_PUNCTUATION).split() or [""], key=len, reverse=True)
+    return sorted(without_punctuation(word).split() or [""], key=len, reverse=True)
+
+
+def _whole_parts(word: str) -> list[str]:
+    """The parts with punctuation on both sides; other ones may be a piece of a longer word."""
+    return without_punctuation(f"x{word}x").split()[1:-1]
 
 
 def word_core(word: str) -> str:
@@ -70,37 +90,42 @@ def _add_core(core: str) -> None:
         return
     _by_core[core] = []
     _cores_in.clear()
-    _seen.clear()
-    if len(core) < _START:
-        _short.add(core)
-        if core.isascii():
-            _short_ascii.add(core)
+    if len(core) < 2 and core.isascii():
+        _common.add(core)
+    elif len(core) < _START:
+        _short.append(core)
     else:
         _by_start.setdefault(core[:_START], []).append(core)
+
+
+def without_punctuation(lower: str) -> str:
+    return lower.translate(_PUNCTUATION)
 
 
 class TextWords:
     """The indexed words of one lowercase text."""
 
-    __slots__ = ("_lower", "_maybe", "_possible", "_size", "_sure", "short_cores")
+    __slots__ = ("_lower", "_maybe", "_possible", "_size", "_sure", "spaced")
 
     def __init__(self, lower: str) -> None:
         self._lower = lower
         self._size = len(_numbers)
-        tokens = set(lower.translate(_PUNCTUATION).split())
-        cores = find_cores(lower, tokens)
-        self.short_cores = cores & _short
-        """No part of the text has others."""
+        self.spaced = without_punctuation(lower)
+        """The text with blanks for punctuation; offsets are the same."""
+        tokens = set(self.spaced.split())
+        cores = _cores_of(tokens)
         self._maybe = {
             word for core in cores for word, needed in _by_core[core] if not needed or cores.issuperset(needed)
         }
         """Words whose parts occur; not yet searched for."""
-        self._maybe.update(word for token in tokens & _by_token.keys() for word in _by_token[token])
+        self._maybe.update(
+            word for token in tokens & _by_token.keys() for word, needed in _by_token[token] if cores.issuperset(needed)
+        )
         self._possible = frozenset(self._maybe)
         """All words that may occur; most detectors search for none of them."""
-        self._sure = self._maybe & cores
+        self._sure = self._maybe & cores - _common
         """Words that occur: one without punctuation is its own core."""
-        self._maybe -= cores
+        self._maybe -= self._sure
 
     def has(self, word: str) -> bool:
         number = _numbers.get(word)
@@ -127,24 +152,13 @@ class TextWords:
         return sorted(group.words & self._sure)
 
 
-def find_cores(lower: str, tokens: set[str] | None = None, short: set[str] | None = None) -> set[str]:
-    """The indexed cores that a lowercase text, with these tokens and at most these short cores, contains."""
-    if tokens is None:
-        tokens = set(lower.translate(_PUNCTUATION).split())
-    if short is None:
-        short = _short_ascii if lower.isascii() else _short
-    present = {core for core in short if core in lower}
-    for token in tokens - _seen:
-        found = _find_in_token(token)
-        if len(token) > _MAX_TOKEN or len(_seen) >= _MAX_CACHED:
-            present.update(found)
-            continue
-        _seen.add(token)
-        if found:
-            _cores_in[token] = found
-    for token in tokens & _cores_in.keys():
-        present.update(_cores_in[token])
-    return present
+def find_cores(spaced: str) -> set[str]:
+    """The indexed cores that a part of `spaced` contains."""
+    return _cores_of(set(spaced.split()))
+
+
+def _cores_of(tokens: set[str]) -> set[str]:
+    return _common.union(*map(_cores_in.__getitem__, tokens))
 
 
 def _find_in_token(token: str) -> tuple[str, ...]:
@@ -155,4 +169,4 @@ def _find_in_token(token: str) -> tuple[str, ...]:
         for at in range(len(token) - _START + 1)
         for core in _by_start.get(token[at : at + _START], ())
         if token.startswith(core, at)
-    )
+    ) + tuple(core for core in _short if core in token)

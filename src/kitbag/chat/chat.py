@@ -323,7 +323,7 @@ class Chat:
                 )
             except KitbagError as error:
                 self.show(NoticeBlock("error", error.problem, error.fix))
-                self.ui.insert(submitted.display_text)
+                self.ui.insert(submitted)
             self.refresh()
 
     def _start_next(self) -> None:
@@ -434,7 +434,7 @@ class Chat:
         notice = await asyncio.to_thread(describe_unknown_command, submitted.text, self.agent.skills)
         if notice is not None:
             self.show(notice)
-            self.ui.insert(submitted.display_text)
+            self.ui.insert(submitted)
         return notice is not None
 
     async def _cancel_foreground(self) -> None:
@@ -454,7 +454,7 @@ class Chat:
     def _give_back(self, submissions: Sequence[Submitted]) -> None:
         """Puts them into the input line."""
         if submissions:
-            self.ui.insert("\n".join(submitted.display_text for submitted in submissions))
+            self.ui.insert(*submissions)
             self.refresh()
 
     def _toggle_details(self) -> None:

@@ -34,24 +34,30 @@ _EFFECTS: Final = (
     ("{redraw}", "redraw the screen"),
 )
 _CONFIGURABLE_KEY: Final = re.compile(r"ctrl-[a-z]|f(?:[1-9]|1\d|2[0-4])|shift-tab")
-_FIXED_KEYS: Final = frozenset(("c-c", "c-d", "c-h", "c-i", "c-j", "c-m", "c-x", "c-z"))
+_FIXED_KEYS: Final = ("c-c", "c-d", "c-h", "c-i", "c-j", "c-m", "c-x", "c-z")
+_FIXED_LETTERS: Final = ", ".join(key[-1] for key in _FIXED_KEYS)
 
 
 def parse_keys(entries: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The keys of all actions, and what is wrong with the entries of `chat.keys`."""
-    keys, problems = dict(DEFAULT_KEYS), list[str]()
+    wanted, problems = dict[str, tuple[str, str]](), list[str]()
     for entry in entries:
         action, _, name = (part.strip().lower() for part in entry.partition("="))
         key = name.replace("ctrl-", "c-").replace("shift-", "s-")
-        if action not in keys:
-            problems.append(f"unknown action in chat.keys: {entry!r}; use one of {', '.join(keys)}")
+        if action not in DEFAULT_KEYS:
+            problems.append(f"unknown action in chat.keys: {entry!r}; use one of {', '.join(DEFAULT_KEYS)}")
         elif not _CONFIGURABLE_KEY.fullmatch(name) or key in _FIXED_KEYS:
-            problems.append(f"unusable key in chat.keys: {entry!r}; use ctrl-LETTER, shift-tab or f1 to f24")
-        elif any(key == used for other, used in keys.items() if other != action):
-            problems.append(f"key in chat.keys already has an effect: {entry!r}")
+            fix = f"use shift-tab, f1 to f24, or ctrl-LETTER (not {_FIXED_LETTERS})"
+            problems.append(f"unusable key in chat.keys: {entry!r}; {fix}")
         else:
-            keys[action] = key
-    return keys, problems
+            wanted[action] = key, entry
+    while True:  # all at once, so that two actions can swap their keys
+        keys = DEFAULT_KEYS | {action: key for action, (key, _) in wanted.items()}
+        used = list(keys.values())
+        taken = next((action for action, (key, _) in wanted.items() if used.count(key) > 1), None)
+        if taken is None:
+            return keys, problems
+        problems.append(f"key in chat.keys already has an effect: {wanted.pop(taken)[1]!r}")
 
 
 def key_label(key: str) -> str:

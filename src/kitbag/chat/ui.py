@@ -179,8 +179,9 @@ class ChatUI(Protocol):
         """Returns when the user closes the panel. False: this UI has no panels and showed nothing."""
         ...
 
-    def insert(self, text: str) -> None:
-        """Puts text into the input line, as after `unqueue`. No effect in a UI without an input line."""
+    def insert(self, *submissions: Submitted) -> None:
+        """Puts them into the input line with their pasted text and images, as after `unqueue`. No effect in a UI
+        without an input line."""
         ...
 
     async def copy(self, text: str) -> bool:

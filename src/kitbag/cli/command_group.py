@@ -41,7 +41,9 @@ class CommandGroup(click.Group):
         show = self.commands.get("show")
         takes_name = show is not None and any(isinstance(one, click.Argument) for one in show.params)
         can_show = takes_name and not name.startswith("-")
-        return f" To show one: {ctx.command_path} show {name}" if can_show else ""
+        if can_show:
+            return f" To show {name!r}: {ctx.command_path} show {name}"
+        return f" Commands: {', '.join(self.list_commands(ctx))}"
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         pieces = super().collect_usage_pieces(ctx)

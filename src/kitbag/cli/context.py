@@ -237,8 +237,8 @@ def _print_costs(costs: "ContextCosts") -> None:
     ]
     if len(rows) < len(costs.timeline):
         output.echo(f"({output.format_count(len(costs.timeline) - len(rows), 'earlier call')} in --json)")
-    headers = ("CALL", "TIME", "TOKENS", "COUNTED", "CACHED", "PREDICTED", "SAID", "COST", "MODEL")
-    output.table(headers, rows, omit=("TIME", "PREDICTED", "SAID"))
+    headers = ("CALL", "TIME", "TOKENS", "COUNTED", "CACHED", "PREDICTED", "OUTPUT", "COST", "MODEL")
+    output.table(headers, rows, omit=("TIME", "PREDICTED", "OUTPUT"))
     used = [skill for skill in costs.skills if skill.total_tokens]
     if used:
         output.echo()
@@ -347,7 +347,7 @@ def _print_skills(report: dict[str, Any]) -> None:
 def _print_tools(tools: list[dict[str, Any]]) -> None:
     keys = ("described", "calls", "call_tokens", "result_tokens")
     rows = [(tool["name"], *(_format_count(tool[key]) for key in keys)) for tool in tools]
-    output.table(("TOOL", "DESCRIBED", "CALLS", "ASKED", "RESULTS"), rows)
+    output.table(("TOOL", "DESCRIBED", "CALLS", "ARGUMENTS", "RESULTS"), rows)
 
 
 def _print_turns(turns: list[dict[str, Any]]) -> None:
@@ -367,7 +367,7 @@ def _print_turns(turns: list[dict[str, Any]]) -> None:
         )
         for turn in shown
     ]
-    output.table(("TURN", "HERE NOW", "SHOWN", "CACHED", "SAID", "COST", "MODEL"), rows)
+    output.table(("TURN", "IN CONTEXT", "INPUT", "CACHED", "OUTPUT", "COST", "MODEL"), rows)
 
 
 def _format_count(value: int) -> str:

@@ -43,8 +43,8 @@ def command(samples: bool, yes: bool, as_json: bool) -> None:
         output.echo(f"kept    {output.clean(output.shorten_path(path))}")
     if not to_create:
         output.remark("nothing to do: everything exists")
-    output.remark("write your own: kitbag new skill NAME; list them: kitbag skills list")
-    suggest_trust()
+    output.remark("create your own: kitbag new skill NAME; list skills: kitbag skills list")
+    suggest_trust("them")
     return None
 
 

@@ -21,7 +21,7 @@ def command() -> None:
 @json_option
 def list_(model: str, as_json: bool) -> None:
     """Show which model is used and why, its limits and price, and which providers have API keys."""
-    _show(model, as_json, with_providers=True)
+    _show(model, "--model", as_json, with_providers=True)
 
 
 @command.command()
@@ -29,19 +29,19 @@ def list_(model: str, as_json: bool) -> None:
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Show one model: its limits, price and whether it can be used. Default: the one that is used."""
-    _show(name, as_json, with_providers=False)
+    _show(name, "", as_json, with_providers=False)
 
 
-def _show(model: str, as_json: bool, *, with_providers: bool) -> None:
+def _show(model: str, reason: str, as_json: bool, *, with_providers: bool) -> None:
     from kitbag.assembly.model_sources import load_model_sources
-    from kitbag.models.model_selection import select_model
+    from kitbag.models.model_selection import resolve_model, select_model
     from kitbag.runtime.model_list import model_to_json, providers_to_json
     from kitbag.settings import load_settings
     from kitbag.views.model import model_fields
 
     # Only the user's own settings and environment: a project has no say.
     sources, diagnostics = load_model_sources(load_settings(find_places().kitbag_home, ()))
-    chosen = select_model(sources, model)
+    chosen = resolve_model(model, sources, reason) if model and model != "inherit" else select_model(sources)
     problem = ""
     try:
         chosen.connect()

@@ -70,8 +70,8 @@ def _problems(item: NewItem) -> list[Diagnostic]:
     return [problem for problem in Registry(find_places()).diagnostics() if problem.file == item.path]
 
 
-def suggest_trust() -> None:
+def suggest_trust(items: str = "it") -> None:
     from kitbag.permissions.trust.workspace_trust import check_trust
 
     if not check_trust(find_places()).can_load_items:
-        output.remark("agents use it once you trust this workspace: kitbag trust")
+        output.remark(f"to let agents use {items}, trust this workspace: kitbag trust")

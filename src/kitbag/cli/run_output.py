@@ -161,7 +161,7 @@ class TextOutput(RunOutput):
             case SkillLoaded():
                 if event.by == "user" or event.rights:
                     rights = f"; {event.rights}" if event.rights else ""
-                    self._print_dim(f"  skill {event.name}, {event.tokens} tokens{rights}")
+                    self._print_dim(f"  skill {event.name}, {event.tokens:,} tokens{rights}")
             case Retrying():
                 self._print_status(f"{event.reason}; retrying in {event.seconds:.0f} s")
             case Waiting():

@@ -130,7 +130,8 @@ def _read_answer(lines: "_TerminalLines", form: Form) -> FormAnswer:
 def _read_choice(lines: "_TerminalLines", form: Form) -> FormAnswer:
     """An option by its letter."""
     while True:
-        lines.show(["", *(f"  {option.key}  {escape_for_terminal(option.label)}" for option in form.options)])
+        options = [f"  {option.key}  {escape_for_terminal(option.label)}" for option in form.options]
+        lines.show(["", escape_for_terminal(form.prompt), *options])
         typed = lines.read_line("> ").strip().lower()
         key = _WORDS.get(typed, typed)
         if any(option.key == key for option in form.options):

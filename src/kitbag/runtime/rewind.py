@@ -15,7 +15,7 @@ from kitbag.agent.session import REWOUND, STREAM_PREFIX
 from kitbag.agent.undo.plan import MessageChanges, UndoStep, plan_undo, read_all_messages
 from kitbag.agent.undo.restore import RestoreResult
 from kitbag.errors import InvalidError, NotFoundError
-from kitbag.messages import Text, message_from_json
+from kitbag.messages import Image, Text, message_from_json
 from kitbag.runtime.undo import SessionUndo, UndoPlan
 from kitbag.store.journal import JournalEntry, JournalRecord
 from kitbag.tasks.board import Board
@@ -167,11 +167,12 @@ class SessionRewind:
             if known.intersection(notified_tasks(message_from_json(record.body["message"]).text))
         ]
 
-    def message_text(self, message: MessageChanges) -> str:
+    def read_message(self, message: MessageChanges) -> tuple[str, tuple[Image, ...]]:
         """As the user wrote it, to be edited and sent again."""
         record = next(self._journal.read(None, message.seq - 1, page=1))
-        texts = [part.text for part in message_from_json(record.body["message"]).parts if isinstance(part, Text)]
-        return texts[-1] if texts else ""
+        parts = message_from_json(record.body["message"]).parts
+        texts = [part.text for part in parts if isinstance(part, Text)]
+        return texts[-1] if texts else "", tuple(part for part in parts if isinstance(part, Image))
 
 
 def _is_interrupted(message: MessageChanges) -> bool:

@@ -220,7 +220,7 @@ class Board:
             return matches[0]
         recent = [task.id for task in self.newest(limit=_MAX_SIMILAR) if visible is None or visible(task)]
         close = get_close_matches(name[:80], recent, 3, 0.6)
-        fix = f"did you mean {' or '.join(close)}?" if close else "list tasks with `kitbag tasks`"
+        fix = f"did you mean {' or '.join(close)}?" if close else "list tasks with `kitbag tasks list --all`"
         raise NotFoundError(f"no task named {name[:80]!r}", fix)
 
     def started_by(self, parent_id: str) -> list[Task]:

@@ -337,7 +337,7 @@ class TaskDelegation:
             is_moved = await self.board.move_to_background(task.id)
             if is_moved:
                 self.host.keep_agent(task.id, running)
-                return self._report(self.board.find(task.id))
+                return msgspec.structs.replace(self._report(self.board.find(task.id)), is_moved=True)
         return await running
 
     async def _run_foreground(

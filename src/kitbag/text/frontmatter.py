@@ -25,13 +25,13 @@ from kitbag.text.source_files import (
 
 FRONTMATTER_LIMIT = 256 * 1024
 _CHUNK = 4096
-_LEADING_BYTES = b"\xef\xbb\xbf\xff\xfe \t\r\n\0"
+_OPENING_DASHES = re.compile(rb"-{3,}[^\r\n]*")
 _CLOSING_FENCE = re.compile(rb"[\r\n]-{3,}[ \t]*[\r\n]")
 _KEY_LINE = re.compile(r"([A-Za-z_][\w-]*):(?=\s|$)")
 _SQUEEZED_KEY = r"([A-Za-z_][\w-]*)(?::(?!//)(?=\S)|\uff1a)"
 """A key without a space after its colon, or with a full-width colon. `http://` is not one."""
 _TAB_INDENT = r"(?m)^ *\t[ \t]*"
-_CLOSING_LOOKALIKE = r"\.{3}|\*{3,}|_{3,}|--| {1,3}-{3,}|[-\u2013\u2014\u2212]*[\u2013\u2014\u2212]-*"
+_CLOSING_LOOKALIKE = r"\.{3}|\*{3,}|_{3,}|={3,}|\+{3,}|--| {1,3}-{3,}|[-\u2013\u2014\u2212]*[\u2013\u2014\u2212]-*"
 _HEADING = re.compile(r"#{1,6} +\S")
 _BLOCK_INDICATOR = r"[|>][-+0-9]*[ \t]*\n"
 _TRANSCRIPT_LABELS = frozenset(
@@ -87,9 +87,10 @@ def read_frontmatter(
 
 def _read_full_frontmatter(descriptor: int, data: bytes) -> bytes:
     """Reads on until the frontmatter is closed, plus enough of the body for a description."""
-    if not data.lstrip(_LEADING_BYTES).startswith(b"-"):
+    if b"-" not in data:
         return data
-    start = data.find(b"-")
+    opening = _OPENING_DASHES.search(data)
+    start = opening.end() if opening else 0
     while len(data) < FRONTMATTER_LIMIT:
         closed = _CLOSING_FENCE.search(data, start)
         if closed and len(data) - closed.end() >= _CHUNK // 2:
@@ -139,35 +140,83 @@ def read_body(path: str, boundary: PathBoundary | None) -> tuple[str, int, FileS
     return parts.body, parts.body_line, stamp, [*problems, *parts.problems]
 
 
-_COMMENTED_FRONTMATTER = (
-    r"(?:#[^\n]*\n|[ \t]*\n){1,20}(?=---[ \t]*\n(?:name|description):[^\n]*\n(?:[^\n]*\n){0,200}?---)"
+_PREAMBLE = (
+    r"(?:[ \t]*\n|#[^\n]*\n|//[^\n]*\n|<!--(?:(?!-->)[\s\S]){0,4000}-->[ \t]*\n"
+    r"|[ ]{0,3}(?:`{3,}|~{3,})[\w+-]*[ \t]*\n){1,20}"
+    r"(?=[ ]{0,3}---[ \t]*\n(?:[^\n]*\n){0,10}?(?:name|description):[^\n]*\n(?:[^\n]*\n){0,200}?---"
+    r"|(?:name|description):)"
 )
+"""What may precede frontmatter: comments, and the code fence that editors put around a whole file."""
+_CODE_FENCE = r"(?m)^ {0,3}(`{3,}|~{3,})"
+_ODD_OPENING = r"-{3,}[ \t]*(?:#.*|ya?ml)|[-\u2013\u2014\u2212]*[\u2013\u2014\u2212][-\u2013\u2014\u2212]*"
 
 
 def split_frontmatter(text: str, truncated: bool = False) -> SplitDocument:
-    """Splits at `---` on the first line and the next line of three or more dashes, or what was meant as one. Blank
-    lines and comments (`# path/of/this/file.md`) may precede the first if fields follow it.
+    """Splits at `---` on the first line and the next line of three or more dashes, or what was meant as one.
 
-    Whatever is assumed is reported; no text is in neither part except the fences.
+    Whatever is assumed is reported; no text is in neither part except the fences and what precedes the first.
     """
-    stripped = text.lstrip("\n \t")
-    if stripped.startswith("#") and (comments := re.match(_COMMENTED_FRONTMATTER, stripped)):
-        stripped = stripped[comments.end() :]
-    if not stripped.startswith("---"):
-        return SplitDocument(None, 0, text, 1, [])
-    skipped = text[: len(text) - len(stripped)].count("\n")
-    lines = stripped.split("\n")
-    if lines[0].rstrip().strip("-"):
-        return SplitDocument(None, 0, text, 1, [])
     problems: list[FileProblem] = []
-    if skipped or not text.startswith("---"):
-        problem = "the frontmatter does not start on line 1"
-        problems.append(FileProblem("info", "head-not-first", 1, problem, "move `---` to line 1"))
+    lines, skipped = _find_opening(text, problems)
+    if not lines:
+        return SplitDocument(None, 0, text, 1, [])
     end, body = _find_end(lines, truncated, skipped, problems)
     frontmatter = "\n".join(lines[1:end])
     if body is None:
         return SplitDocument(frontmatter, skipped + 2, "\n".join(lines[end + 1 :]), skipped + end + 2, problems)
     return SplitDocument(frontmatter, skipped + 2, "\n".join(lines[end:])[body:], skipped + end + 1, problems)
+
+
+def _find_opening(text: str, problems: list[FileProblem]) -> tuple[list[str], int]:
+    """The lines from the opening fence on, and how many precede it; no lines without frontmatter.
+
+    A missing fence is added where the text starts with the fields of an item.
+    """
+    preamble = re.match(_PREAMBLE, text) if text.lstrip()[:1] in ("#", "/", "<", "`", "~") else None
+    rest = text[preamble.end() :] if preamble else text.lstrip("\n \t")
+    before = text[: len(text) - len(rest)]
+    lines = rest.split("\n")
+    skipped = before.count("\n")
+    indent = before.rpartition("\n")[2] if not preamble else ""
+    if indent:
+        lines = [lines[0], *(line.removeprefix(indent) for line in lines[1:])]
+    first = lines[0].strip()
+    if first.strip("-") or len(first) < 3:
+        is_field = re.match(r"(?:name|description):", first)
+        if is_field and _has_name_and_description(lines):
+            problem, fix = "the opening `---` is missing; the fields are read anyway", "add a line `---` before it"
+            problems.append(FileProblem("warning", "head-unopened", skipped + 1, problem, fix))
+            lines.insert(0, "---")
+            skipped -= 1
+        elif not is_field and re.fullmatch(_ODD_OPENING, first) and _has_name_and_description(lines[1:]):
+            problem, fix = f"`{first[:20]}` is read as the opening `---`", "put `---` on a line of its own"
+            problems.append(FileProblem("warning", "head-unopened", skipped + 1, problem, fix))
+        else:
+            return [], 0
+    elif before and not re.search(_CODE_FENCE, before):
+        problem = "the frontmatter does not start on line 1"
+        problems.append(FileProblem("info", "head-not-first", 1, problem, "move `---` to line 1"))
+    for mark in re.findall(_CODE_FENCE, before):
+        problems.append(FileProblem("warning", "head-wrapped", 1, f"the code fence {mark} is ignored", "remove it"))
+        _remove_wrapper_end(lines, mark, has_opening=skipped == before.count("\n"))
+    return lines, skipped
+
+
+def _has_name_and_description(lines: list[str]) -> bool:
+    fields = {match[1] for line in lines[: _find_unclosed_end(["", *lines])] if (match := _KEY_LINE.match(line))}
+    return {"name", "description"} <= fields
+
+
+def _remove_wrapper_end(lines: list[str], mark: str, has_opening: bool) -> None:
+    """Replaces the line that closes a code fence around the file or around its frontmatter."""
+    close = _find_closing_fence(lines)
+    fences = [at for at, line in enumerate(lines) if line.startswith(mark)]
+    if not has_opening and fences and (close is None or fences[0] < close):
+        lines[fences[0]] = "---"
+    elif close is not None and close + 1 in fences and lines[close + 1].rstrip() == mark:
+        lines[close + 1] = ""
+    elif len(fences) % 2 and lines[fences[-1]].rstrip() == mark:
+        lines[fences[-1]] = ""
 
 
 def _find_end(lines: list[str], truncated: bool, skipped: int, problems: list[FileProblem]) -> tuple[int, int | None]:
@@ -180,11 +229,14 @@ def _find_end(lines: list[str], truncated: bool, skipped: int, problems: list[Fi
     if start is not None and _is_mapping(lines[1:close]):
         return close or 0, None
     unclosed_end = _find_unclosed_end(lines) if close is None else 0
+    if unclosed_end > 1 and _is_mapping(lines[1:]):
+        unclosed_end = len(lines)
     lookalike = _find_closing_lookalike(lines, close, unclosed_end)
     if start is not None and (lookalike is None or start < lookalike[0]):
+        start = _first_body_line(lines, start)
         problem = f"the frontmatter is not closed; the {what} on line {skipped + start + 1} is read as body"
         fix = f"add `---` after line {skipped + start}"
-        problems.append(FileProblem("warning", "head-unclosed", skipped + 1, problem, fix))
+        problems.append(FileProblem("warning", "head-unclosed", max(skipped, 0) + 1, problem, fix))
         return start, 0
     if lookalike is not None:
         at, body = lookalike
@@ -257,6 +309,23 @@ def _find_body_prose(lines: list[str], close: int | None) -> int | None:
         )
         return at if has_prose and 0 < _last_field(lines[:close]) < at else None
     return None
+
+
+def _first_body_line(lines: list[str], start: int) -> int:
+    """The line after the last field, where unclosed frontmatter goes over to the body; at most `start`."""
+    last = _last_field(lines[:start])
+    is_valid = _is_mapping(lines[1:start])
+    for at in range(last + 1, start):
+        line = lines[at]
+        # In valid YAML these are comments; elsewhere a list may belong to the last field.
+        is_field = (
+            line[:1] != "#"
+            if is_valid
+            else line[:1] in (" ", "\t") or (line[:1] == "-" and lines[last].rstrip()[-1:] == ":")
+        )
+        if line.strip() and not is_field:
+            return at
+    return start
 
 
 def _find_closing_lookalike(lines: list[str], close: int | None, unclosed_end: int) -> tuple[int, int | None] | None:

@@ -98,6 +98,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of a command: the bytes of output so far."""
     is_existing: bool = False
     """It was not started now: an unfinished task had its key."""
+    is_moved: bool = False
+    """The user moved it to the background while its caller waited."""
 
     @property
     def further_warnings(self) -> tuple[str, ...]:
@@ -129,6 +131,7 @@ _REPORT_JSON: Final = RecordFields(
     "violations",
     "is_command",
     "is_existing",
+    not_stored=("is_moved",),
     exit_code="code",
     next_offset="next",
     output_size="size",

@@ -53,7 +53,7 @@ async def _load_skill(arguments: SkillArguments, context: ToolContext) -> ToolOu
     warnings = delivered.warnings if delivered.loaded else ()
     already_loaded = "" if delivered.loaded else " (already loaded)"
     shown = f"{delivered.name}, {delivered.part}" if delivered.part else delivered.name
-    summary = f"{shown}, {delivered.tokens} tokens{already_loaded}"
+    summary = f"{shown}, {delivered.tokens:,} tokens{already_loaded}"
     limits = delivered.permissions.model_notice() if delivered.permissions is not None else ""
     told = "\n".join(f"Warning: {collapse_whitespace(escape_tags(warning))}" for warning in warnings)
     text = "\n\n".join(part for part in (delivered.text, limits, told) if part)

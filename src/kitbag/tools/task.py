@@ -87,13 +87,15 @@ async def _start_task(arguments: TaskArguments, context: ToolContext) -> ToolOut
     )
     report = await _delegation(context).start(request, context.progress, context.background_switch)
     if not report.is_finished:
+        status = "moved to the background by the user" if report.is_moved else "started in the background"
         text = (
-            f"Agent: {report.name}\nTask: {report.id}\nStatus: started in the background\n\n"
+            f"Agent: {report.name}\nTask: {report.id}\nStatus: {status}\n\n"
             f'{_delegation(context).end_notice} Check it with TaskOutput(task_id="{report.id}", block=false), stop it'
             f' with TaskStop(task_id="{report.id}").'
         )
         text = "\n".join((text, *render_warnings(report.warnings)))
-        return text_output(text, f"{report.name} started in the background, task {report.id}")
+        verb = "moved to" if report.is_moved else "started in"
+        return text_output(text, f"{report.name} {verb} the background, task {report.id}")
     return render_report(report, 0)
 
 

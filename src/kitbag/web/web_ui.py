@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kitbag.chat.ui import ChatStatus, ExitRequested, LiveState, Panel, UserAction
+from kitbag.chat.ui import ChatStatus, ExitRequested, LiveState, Panel, Submitted, UserAction
 from kitbag.dialogs.form import Form, FormAnswer, answer_line, continues
 from kitbag.views.blocks import Block, LinesBlock, ThinkingBlock, ToolBlock
 from kitbag.web.topics import Payload, Topic
@@ -163,8 +163,10 @@ class WebUI:
         del panel
         return False
 
-    def insert(self, text: str) -> None:
-        self.topic.add("insert", {"text": text, "client": self._last_client}, transient=True)
+    def insert(self, *submissions: Submitted) -> None:
+        text = "\n".join(one.text for one in submissions)
+        images = [{"media_type": image.media_type, "data": image.data} for one in submissions for image in one.images]
+        self.topic.add("insert", {"text": text, "images": images, "client": self._last_client}, transient=True)
 
     async def copy(self, text: str) -> bool:
         self.topic.add("copy", {"text": text, "client": self._last_client}, transient=True)

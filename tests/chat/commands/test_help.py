@@ -43,6 +43,15 @@ def test_configured_keys_are_listed_in_place_of_the_usual_ones(at_home: World) -
     asyncio.run(look())
 
 
+def test_two_actions_can_swap_their_keys_and_no_key_has_two_effects() -> None:
+    keys, problems = parse_keys(["details=ctrl-b", "background=ctrl-o"])
+    assert (keys["details"], keys["background"], problems) == ("c-b", "c-o", [])
+    keys, problems = parse_keys(["details=ctrl-b", "mode=ctrl-t", "edit=ctrl-t", "image=ctrl-x"])
+    assert len(set(keys.values())) == len(keys)
+    assert [problem.split("'")[1] for problem in problems] == ["image=ctrl-x", "details=ctrl-b", "mode=ctrl-t"]
+    assert "ctrl-LETTER (not c, d, h, i, j, m, x, z)" in problems[0]
+
+
 def test_the_person_s_own_commands_and_the_number_of_skills_are_told(at_home: World) -> None:
     at_home.write("~/.claude/commands/ship.md", "---\ndescription: Ships it.\nargument-hint: VERSION\n---\nShip.\n")
     at_home.skill("~/.kitbag/skills", "deploy")

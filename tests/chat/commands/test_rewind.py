@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from conftest import World
+from kitbag.chat.ui import Submitted
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.runtime.agent import Agent
 from kitbag.testing import ModelServer, Step
@@ -29,8 +30,8 @@ class Face(TalkingFace):
         super().__init__(*answers, plain=True)
         self.inserted: list[str] = []
 
-    def insert(self, text: str) -> None:
-        self.inserted.append(text)
+    def insert(self, *submissions: Submitted) -> None:
+        self.inserted += [one.text for one in submissions]
 
 
 def rewind(world: World, face: Face, *lines: str, meanwhile: Any = lambda: None) -> list[str]:

@@ -87,6 +87,26 @@ class TestTexts:
         assert not any((ord(char) < 32 and char not in "\n\t") or 127 <= ord(char) < 160 for char in found)
         assert sanitize_paste(found) == found
 
+    def test_what_returns_to_the_line_stands_for_the_same_message_also_in_another_chat(self, tmp_path: Path) -> None:
+        before, after = Line(tmp_path).pastes, Line(tmp_path).pastes
+        picture = tmp_path / "x.png"
+        picture.write_bytes(PNG)
+        typed = " and ".join(["see", *map(before.take, ("a\n" * 50, str(picture), "b" * 90_000))])
+        sent = before.expand(typed)
+        assert before.restore(sent.text, sent.images, typed) == typed
+        after.take("c\n" * 50)
+        returned = after.restore(sent.text, sent.images, typed)
+        again = after.expand(returned)
+        assert (again.text.replace("[image #3", "[image #2"), again.images) == sent
+        assert len(returned) < 300
+        assert after.expand(after.restore("", sent.images, "")).images == sent.images
+
+    def test_a_message_that_returns_may_hold_such_words_itself(self, line: Line) -> None:
+        text = "it says [pasted text #2, 50 lines] here"
+        returned = line.pastes.restore(text, (), "")
+        line.pastes.take("c\n" * 50)
+        assert line.pastes.expand(returned) == (text, ())
+
     def test_memory_is_bounded_and_what_is_gone_is_told(self, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pasting, "MAX_STORED_CHARACTERS", 5_000)
         first, second = line.pastes.take("a" * 3_000), line.pastes.take("b" * 3_000)

@@ -352,7 +352,7 @@ def test_it_has_no_panels_and_says_what_it_can_not_put_back(pipe: Pipe) -> None:
     async def act(_key: str, _row: str) -> None: ...
 
     async def work() -> bool:
-        pipe.face.insert("my words")
+        pipe.face.insert(Submitted(text="my words"))
         pipe.face.clear()
         return await pipe.face.open(Panel(title="x", rows=lambda: (), actions=(), run_action=act))
 

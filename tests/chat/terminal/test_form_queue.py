@@ -108,6 +108,22 @@ def test_the_marked_option_has_a_preview() -> None:
     at_terminal(scene)
 
 
+@pytest.mark.parametrize(("columns", "rows"), [(30, 10), (20, 8), (80, 12)])
+def test_what_is_asked_about_is_visible_in_a_small_terminal_with_long_options(columns: int, rows: int) -> None:
+    options = tuple(
+        FormOption(key=key, label=f"choice {key} with a label that takes several rows") for key in "abcdefgh"
+    )
+    form = Form(prompt="Allow it?", options=options, above=(VerbatimBlock("make all", "command"),), summary="Bash make")
+
+    async def scene(shown: Seen) -> None:
+        asking = await asked(shown, form)
+        await shown.until_seen("? Allow it?", "make all", "a  choice")
+        shown.type("h")
+        assert await asking == FormAnswer(("h",))
+
+    at_terminal(scene, columns, rows)
+
+
 def test_a_request_with_a_summary_fits_the_screen_scrolls_and_leaves_one_line() -> None:
     lines = "\n".join(f"line {at}." for at in range(60))
     form = Form(prompt="Allow it?", options=YES_NO, above=(VerbatimBlock(lines, "command"),), summary="Bash make all")

@@ -12,9 +12,15 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import BufferControl
+from prompt_toolkit.layout.processors import TransformationInput
 
 from chat.seen_terminal import DOWN, ENTER, ESCAPE, UP, Seen, seen, started
+from kitbag.chat.terminal.layout import _ShowHidden
 from kitbag.chat.terminal.live_region import live_lines
+from kitbag.chat.terminal.terminal_queries import ReplyFilter, _FilteringParser
 from kitbag.chat.ui import ChatStatus, ExitRequested, KeyPressed, LiveState, RunningCall, Submitted
 from kitbag.errors import InvalidError
 from kitbag.messages import Image
@@ -182,7 +188,7 @@ def test_enter_takes_the_marked_completion_or_the_only_one() -> None:
         await shown.until_seen("about @app.py")
         shown.type(DOWN)
         await shown.until_seen("› @api.py")
-        shown.type(ENTER, " now", ENTER)  # takes the marked one
+        shown.type(ENTER, "now", ENTER)  # takes the marked one
         assert await shown.next() == Submitted(text="see @api.py now")
         shown.type("/he")
         await shown.until_seen("about /help")
@@ -197,7 +203,7 @@ def test_enter_takes_the_marked_completion_or_the_only_one() -> None:
 def test_a_mention_that_matches_nothing_is_reported_before_the_message_is_sent() -> None:
     async def scene(shown: Seen) -> None:
         shown.type("see @cor", ENTER)
-        await shown.until_seen("no file or agent is named @cor; press Enter again", "> see @cor")
+        await shown.until_seen("press Enter again to send as text: no file or agent named @cor", "> see @cor")
         shown.type("e.py")
         await shown.until_gone("press Enter again")
         shown.type(ENTER)
@@ -298,9 +304,9 @@ def test_keys_of_the_chat_are_told() -> None:
         await shown.until_seen("queued: later")
         shown.type(UP)
         assert await shown.next() == KeyPressed("unqueue")
-        shown.terminal.insert("later")
+        shown.terminal.insert(Submitted(text="later"))
         await shown.until_seen("> later")
-        shown.terminal.insert("before")
+        shown.terminal.insert(Submitted(text="before"))
         await shown.until_seen("> before\n  later")
 
     at_terminal(scene)
@@ -359,6 +365,9 @@ class Pastes:
             raise InvalidError("the image is damaged", "take another")
         return text.replace("[pasted 5000]", "p" * 5000), (Image(media_type="image/png", data="x"),)
 
+    def restore(self, text: str, images: Sequence[Image], typed: str) -> str:
+        return typed or text
+
     def from_clipboard(self) -> str | None:
         return "[image #1]"
 
@@ -403,6 +412,26 @@ def test_pasted_text_that_contains_the_end_of_a_paste_types_nothing(size: int) -
         assert await shown.next() == KeyPressed("mode")
 
     at_terminal(scene)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 1024])
+def test_a_paste_in_many_pieces_is_one(size: int) -> None:
+    keys: list[KeyPress] = []
+    parser = _FilteringParser(keys.append, ReplyFilter({}), lambda: False)
+    pasted = "line of text\n" * 400
+    data = f"a\x1b[200~{pasted}\x1b[201~b"
+    for at in range(0, len(data), size):
+        parser.feed(data[at : at + size])
+    assert [(key.key, key.data) for key in keys] == [("a", "a"), (Keys.BracketedPaste, pasted), ("b", "b")]
+    assert parser._paste_buffer == ""
+
+
+def test_emoji_and_letters_that_need_a_joiner_stay_whole_in_the_line() -> None:
+    joined = "\U0001f469\u200d\U0001f467 \U0001f3f3\ufe0f\u200d\U0001f308 \u0645\u06cc\u200c\u062e"
+    typed = [("", character) for character in f"{joined} hid\u200bden"]
+    given = TransformationInput(BufferControl(), Document(), 0, lambda at: at, typed, 80, 24)
+    shown = _ShowHidden().apply_transformation(given).fragments
+    assert [piece[1] for piece in shown] == list(f"{joined} hid\ufffdden")
 
 
 def test_keys_typed_after_a_paste_are_keys() -> None:

@@ -278,6 +278,7 @@ def test_a_zip_bomb_that_lies_about_its_size_is_refused(place: Place) -> None:
     place.refused("bomb")
 
 
+@long
 def test_many_files_that_are_too_much_together_are_refused(place: Place) -> None:
     size = 45 << 20
     stream, crc = deflated_zeros(size), zlib.crc32(bytes(size))
@@ -331,6 +332,7 @@ def test_a_million_zip_entries_are_refused_before_they_are_read(place: Place) ->
     assert steps(lambda: place.refused("central directory")) < 100_000
 
 
+@long
 def test_twenty_thousand_zip_entries_are_refused_by_count(place: Place) -> None:
     place.archive.write_bytes(zip_around([f"f{n}" for n in range(20_000)], b"\3\0", 0))
     place.refused("10,000 entries")
@@ -346,6 +348,7 @@ def test_a_million_tar_entries_are_refused_when_there_are_too_many(place: Place)
         assert steps(lambda: place.refused("10,000 entries")) < 11_000 * 1_000
 
 
+@long
 def test_ten_thousand_entries_are_taken(place: Place) -> None:
     headers = [tarfile.TarInfo(f"d/f{n}").tobuf(tarfile.USTAR_FORMAT) for n in range(10_000)]
     place.archive.write_bytes(b"".join(headers) + bytes(1024))
@@ -523,6 +526,7 @@ def test_an_empty_destination_is_filled(place: Place) -> None:
     assert (place.destination / "a").read_text() == "new"
 
 
+@long
 def test_a_hostile_archive_costs_little_memory(place: Place) -> None:
     with bz2.open(place.archive, "wb") as out:
         info = tarfile.TarInfo("f")

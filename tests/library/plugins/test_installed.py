@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
+from kitbag.library.agents import read_agent
 from kitbag.library.plugins.installed import load_installed, plugin_roots
 from kitbag.library.plugins.manifest import Plugin, read_plugin
 from kitbag.library.plugins.store import install_plugin, remove_plugin, set_plugin_enabled, verify_plugin
 from kitbag.library.scopes import Root
 from kitbag.text.source_files import directory_boundary
 from support.disk import Disk
-from support.matrix import sample
+from support.matrix import long, sample
 from support.waiting import TEST_TIMEOUT
 
 SKILL = "---\nname: greet\ndescription: Greets people.\n---\nSay hello.\n"
@@ -530,17 +531,76 @@ def test_links_out_and_special_files_in_a_directory_are_refused(home: str, sourc
     bad.symlink_to("../../../secret")
     refuse(source, home, tmp_path, InvalidError, "link to a file outside")
     bad.unlink()
-    (source / ".git").mkdir()
-    (source / ".git" / "config").write_text("")
-    bad.symlink_to(source / ".git" / "config")
-    refuse(source, home, tmp_path, InvalidError, "link")
-    bad.unlink()
     os.mkfifo(bad)
     refuse(source, home, tmp_path, InvalidError, "pipe")
     bad.unlink()
     bad.write_text("")
     bad.chmod(0o4755)
     refuse(source, home, tmp_path, InvalidError, "setuid")
+
+
+@pytest.mark.parametrize("key", ["default_enabled", "default-enabled", "DefaultEnabled"])
+def test_a_manifest_key_is_read_in_every_spelling_and_a_similar_one_is_reported(source: Path, key: str) -> None:
+    text = f'{{\n "enabled": false,\n "{key}": false,\n "display_name": "Shown", "mcp-servers": {{"a": {{}}}}}}'
+    plugin, diagnostics = read(tree(source, {".claude-plugin/plugin.json": text, "skills/a/SKILL.md": SKILL}))
+    assert (plugin.default_enabled, plugin.display_name, plugin.brings) == (False, "Shown", ("mcpServers",))
+    assert [(d.code, d.line, d.fix) for d in diagnostics] == [("field-misspelled", 2, "did you mean `defaultEnabled`?")]
+
+
+@pytest.mark.parametrize("as_archive", [False, True])
+def test_links_to_themselves_or_into_folders_that_are_not_installed_are_skipped(
+    home: str, source: Path, tmp_path: Path, as_archive: bool
+) -> None:
+    plugin_at(source)
+    tree(source, {".git/config": "secret", "node_modules/a/cli.js": "x"})
+    (source / "config").symlink_to(".git/config")
+    (source / "tool").symlink_to("node_modules/a")
+    (source / "loop").symlink_to("loop")
+    (source / "one").symlink_to("two")
+    (source / "two").symlink_to("one")
+    (source / "node_modules/b").symlink_to("/usr")
+    given: Path = source
+    if as_archive:
+        given = tmp_path / "source.tar.gz"
+        with tarfile.open(given, "w:gz") as archive:
+            archive.add(source, "source")
+    found = install_plugin(str(given), home)
+    skipped = sorted(os.path.basename(note.file) for note in found.diagnostics if note.code == "link-skipped")
+    assert skipped == ["config", "loop", "one", "tool", "two"]
+    assert sorted(os.listdir(found.plugin.path)) == [".claude-plugin", "skills"]
+
+
+def test_an_agent_of_a_copilot_marketplace_keeps_its_bare_server_names(home: str, source: Path) -> None:
+    tree(
+        source,
+        {
+            ".github/plugin/marketplace.json": '{"plugins": [{"name": "one", "source": "./plugins/one"}]}',
+            "plugins/one/.github/plugin/plugin.json": '{"name": "one", "agents": ["./agents/jira.md"]}',
+            "agents/jira.agent.md": "---\ndescription: d\ntools: ['atlassian']\n---\nText\n",
+        },
+    )
+    found = install_plugin(str(source), home)
+    (path,) = found.plugin.agent_paths
+    root = Root(path=found.plugin.path, kind="agents", scope="plugin", dialect="claude", rank=(0, 0), plugin="one")
+    agent, _ = read_agent(path, root)
+    assert agent is not None
+    assert (agent.name, agent.tools.names) == ("jira", ("mcp__atlassian__*",))
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ('{"name": "x"}', "no `source`"),
+        ('{"name": "x", "source": ""}', "no `source`"),
+        ('{"name": "x", "source": {"source": "pip", "package": "pkg"}}', "pip:pkg"),
+    ],
+)
+def test_a_marketplace_entry_without_a_local_source_is_explained(
+    home: str, source: Path, entry: str, words: str
+) -> None:
+    tree(source, {".claude-plugin/marketplace.json": f'{{"plugins": [{entry}]}}'})
+    with pytest.raises((InvalidError, UsageError), match=words):
+        install_plugin(str(source), home, plugin="x")
 
 
 def test_links_without_a_copy_are_skipped_and_reported(home: str, source: Path) -> None:
@@ -814,7 +874,7 @@ def test_a_marketplace_is_read_where_each_tool_has_it(home: str, source: Path, p
     one = install_plugin(str(source), home, plugin="one").plugin
     assert sorted(snapshot(Path(one.path))) == [
         ".github/plugin/plugin.json",
-        "agents/helper.md",
+        "agents/helper.agent.md",
         "skills/greet/SKILL.md",
     ]
     assert (one.version, one.description, len(one.agent_paths)) == ("1", "First.", 1)
@@ -993,6 +1053,7 @@ def test_the_lock_file_is_whole_on_the_disk_before_it_takes_the_old_one_s_place(
 # Kills a child before its n-th change of the file system, for every n, and reports what is left each time.
 KILLED = """
 import json, os, shutil, signal, sys
+from kitbag.library.agents import read_agent
 from kitbag.library.plugins.installed import load_installed
 from kitbag.library.plugins.store import install_plugin, remove_plugin, verify_plugin
 import ctypes, difflib, fcntl, hashlib, tarfile, tempfile, zipfile
@@ -1130,6 +1191,7 @@ def test_a_directory_that_is_neither_the_old_nor_the_announced_one_is_disabled(h
     assert [plugin.enabled for plugin in load_installed(home)[0]] == [False]
 
 
+@long
 def test_many_processes_that_install_at_once_all_succeed(home: str, tmp_path: Path) -> None:
     code = "import sys\nfrom kitbag.library.plugins.store import install_plugin\ninstall_plugin(sys.argv[1], sys.argv[2])\n"
     names = [f"plugin-{number}" for number in range(8)]

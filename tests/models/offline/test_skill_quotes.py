@@ -36,14 +36,24 @@ def test_files_are_searched_for_the_words_that_the_skill_lacks() -> None:
 
 
 def test_a_word_that_many_files_contain_is_no_reason_to_quote_them() -> None:
-    talk = [user_message("How do I review a change for the customer?")]
+    talk = [user_message("How do I review a change in the warehouse basement?")]
     first = ask(*talk)
     talk += answered(first, SKILL)
     second = ask(*talk)
-    many = "\n".join(f"docs/{number}.md:1:the customer" for number in range(9))
+    many = "\n".join(f"docs/{number}.md:1:the warehouse" for number in range(9))
     last = ask(*talk, *answered(second, many))
     assert last.message.calls == ()
     assert "docs/" not in last.message.text
+
+
+def test_a_skill_that_has_most_words_of_the_question_has_answered_it() -> None:
+    talk = [user_message("How do I review a change of the invoice?")]
+    assert ask(*talk, *answered(ask(*talk), SKILL)).message.calls == ()
+
+
+def test_a_word_that_is_common_anywhere_is_no_reason_to_search() -> None:
+    talk = [user_message("How do I create a review of a change?")]
+    assert ask(*talk, *answered(ask(*talk), SKILL)).message.calls == ()
 
 
 def test_a_skill_that_can_t_be_loaded_leaves_the_search() -> None:
@@ -60,7 +70,8 @@ def test_a_skill_that_can_t_be_loaded_leaves_the_search() -> None:
     [
         ({"server"}, ["## Servers", "", "Restart them."]),
         ({"nothing"}, BODY.strip().splitlines()),
-        ({"review", "diff"}, ["## Steps", "", "Review the diff of each change first."]),
+        ({"review", "diff", "first"}, ["## Steps", "", "Review the diff of each change first."]),
+        ({"review", "diff"}, ["# Review a change", "", "About reviews.", "…", "## Steps"]),
     ],
 )
 def test_the_sections_that_share_words_are_quoted_else_the_start(keywords: set[str], quoted: list[str]) -> None:

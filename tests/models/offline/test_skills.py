@@ -2,6 +2,7 @@
 
 import pytest
 
+from kitbag.library.routing.agent_search import find_topic_words
 from kitbag.models.offline.skills import best_skill, find_labeled_command
 from kitbag.models.provider import ModelRequest, SystemBlock
 
@@ -21,6 +22,30 @@ def test_a_skill_is_found_in_the_suggestions_too() -> None:
     )
     assert found is not None
     assert found.name == "pdf-forms"
+
+
+MANY = """<available-skills>
+- code-review: Reviews changes against the shop's rules: defects, money, guards, tests. Use to review a commit before merging. Writes findings and a message with the verdict.
+- git_ops: How branches, commits and history are handled in this repository.
+- writing-agents: Writes and improves agent files, which define subagents with their own prompt, tools and permissions.
+- writing-skills: Writes and improves SKILL.md files, the instructions agents load on demand.
+</available-skills>"""
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        ("How are branches named?", "git_ops"),
+        ("How do I review a change?", "code-review"),
+        ("How do I write an agent?", "writing-agents"),
+        ("How do I write a poem?", ""),
+        ("What does writing-skills say about branches?", "writing-skills"),
+    ],
+)
+def test_the_skill_that_ranks_first_is_chosen_and_a_shared_verb_chooses_none(message: str, name: str) -> None:
+    request = ModelRequest(model="", system=(SystemBlock(text=MANY),), messages=())
+    found = best_skill(request, message, find_topic_words(message))
+    assert (found.name if found else "") == name
 
 
 def fence(*rows: str, info: str = "sh", mark: str = "```") -> str:

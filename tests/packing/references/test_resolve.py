@@ -46,7 +46,7 @@ from kitbag.settings import Settings
 from kitbag.text.sections import parse_sections
 from support.cost import bytes_read, steps
 from support.inserted_files import without_fences
-from support.matrix import examples
+from support.matrix import examples, long
 from support.waiting import TEST_TIMEOUT
 
 NAMES = frozenset(("CANARY", "PLAIN", "EMPTY", "UNSET"))
@@ -546,6 +546,7 @@ def test_D31_a_glob_is_sorted_and_names_its_files(case: Case) -> None:
     assert re.findall("<.*>", case.resolve("@docs/{b.md,sub/*}").text) == ["<b.md>", "<sub/d.md>"]
 
 
+@long
 def test_D31_a_glob_over_thousands_of_files_reads_a_few_and_says_what_it_left_out(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -575,6 +576,7 @@ def test_D31_a_walk_that_is_stopped_says_that_there_is_more(case: Case) -> None:
     assert not expand_pattern(pattern, str(case.world.workspace / "d"), WalkBudget(seconds=0)).is_complete
 
 
+@long
 def test_D31_a_million_alternatives_are_not_expanded(case: Case) -> None:
     text = f"@{'{a,b}' * 20} end"
     done = case.resolve(text)

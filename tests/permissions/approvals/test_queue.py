@@ -28,6 +28,7 @@ from kitbag.permissions.model import DecisionPart, PermissionDecision, SandboxSu
 from kitbag.permissions.rules.rule import PermissionRules
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
+from support.matrix import long
 from support.waiting import TEST_TIMEOUT, until_true
 
 pytestmark = pytest.mark.usefixtures("store")
@@ -217,6 +218,7 @@ def test_waiting_ends_with_its_time_or_when_it_is_cancelled_and_the_question_sta
     asyncio.run(main())
 
 
+@long
 def test_a_thousand_can_wait(journal: Journal) -> None:
     async def main() -> None:
         queue = ApprovalQueue(journal)

@@ -11,6 +11,7 @@ from conftest import World
 from kitbag.permissions.trust.bounded_reader import ReadLimits
 from kitbag.permissions.trust.workspace_items import WorkspaceScan, scan_workspace
 from support.cost import processor_limit
+from support.matrix import long
 
 
 def found_in(world: World, cwd: Path | None = None, bounds: ReadLimits | None = None) -> WorkspaceScan:
@@ -248,6 +249,7 @@ def test_a_folder_that_can_t_be_listed_is_said_and_nothing_is_whole(world: World
     assert not found.is_complete
 
 
+@long
 def test_thousands_of_skills_are_seen_or_said_to_be_too_many(world: World) -> None:
     for number in range(4_000):
         folder = world.workspace / f".kitbag/skills/s{number}"
@@ -289,6 +291,7 @@ def test_links_out_of_the_workspace_and_huge_files_end(world: World) -> None:
     assert not found.is_complete
 
 
+@long
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -18,7 +18,7 @@ from kitbag.tools.files.edit import EDIT, MAX_ROW_CHARS, MAX_ROWS
 from kitbag.tools.files.read import READ
 from kitbag.tools.files.write import WRITE
 from kitbag.tools.seen_files import MAX_BYTES, SeenFiles
-from support.matrix import examples
+from support.matrix import examples, long
 from support.using import Bench, text_of
 from tools.changing_files import Keeper, editing, every_file, swapping
 
@@ -368,6 +368,7 @@ def test_what_is_no_text_file_is_refused(bench: Bench) -> None:  # D12
         assert reason in answer, path
 
 
+@long
 def test_a_huge_file_with_no_such_text_is_answered_in_little_time(bench: Bench) -> None:
     lines = "".join(f"line {number} with some words {number * 7_919 % 100_003}\n" for number in range(200_000))
     bench.write("a.py", lines)

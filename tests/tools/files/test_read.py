@@ -14,7 +14,7 @@ from msgspec import structs
 from kitbag.messages import Image
 from kitbag.tools.files.read import MAX_CHARS, MAX_IMAGE_BYTES, MAX_LINE_CHARS, READ, format_size
 from support.cost import bytes_read
-from support.matrix import rounds
+from support.matrix import long, rounds
 from support.using import Bench, memory_growth, text_of
 from support.waiting import TEST_TIMEOUT
 
@@ -226,6 +226,7 @@ def test_what_is_no_file_is_refused_at_once(bench: Bench) -> None:  # D12
             assert "cannot use" in text_of(outcome), path
 
 
+@long
 def test_a_huge_file_gives_a_bounded_answer_in_little_time_and_memory(  # D12
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ from kitbag.views.blocks import (
     text_block,
 )
 from kitbag.views.rendering.render import needs_gap, render, render_tail
-from support.matrix import examples, sample
+from support.matrix import examples, long, sample
 
 SGR = re.compile(r"\x1b\[[0-9]{1,2}(?:;[0-9]{1,2})*m")
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
@@ -141,6 +141,7 @@ def test_neither_does_what_is_not_whole(text: str, width: int, height: int, colo
     assert shown.count("\n") <= height
 
 
+@long
 @pytest.mark.parametrize(
     "text",
     sample(

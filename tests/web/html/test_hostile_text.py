@@ -27,7 +27,7 @@ from kitbag.views.blocks import (
 from kitbag.web.html.blocks import render_block
 from kitbag.web.html.chat_state import render_live, render_status
 from kitbag.web.html.forms import render_form
-from support.matrix import examples, sample
+from support.matrix import examples, long, sample
 from web.html.parsed import parse
 
 DIFF = "--- a/{0}\n+++ b/{0}\n@@ -1,2 +1,2 @@ {0}\n-{0}\n+{0}\n \n{0}\n"
@@ -155,6 +155,7 @@ def test_every_mixture_of_markup_stays_text(text: str) -> None:
         parse(source)
 
 
+@long
 @pytest.mark.parametrize("kind", sample(BLOCKS, 4))
 def test_a_line_of_ten_megabytes_is_limited(kind: str) -> None:
     source = render_block(BLOCKS[kind]("<b>&" * 2_500_000), str)

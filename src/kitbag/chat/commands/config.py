@@ -25,12 +25,12 @@ async def config_command(chat: CommandContext, arguments: str) -> None:
         fields = (("value", str(found.value)), ("source", shorten_path(found.source)), ("meaning", meaning))
         chat.show(FieldsBlock(fields, key))
     elif key in PERMISSION_KEYS:
-        raise UsageError(f"`{key}` decides what the agent may do", f"run: kitbag config set {key} VALUE")
+        raise UsageError(f"`{key}` decides what the agent may do", f"run `kitbag config set {key} VALUE`")
     else:
         parsed = parse_value(key, value.strip())
         await asyncio.to_thread(write_setting, settings.user_file, key, parsed)
         chat.show(text_block(f"{key} = {parsed} ({shorten_path(settings.user_file)})"))
-        chat.show(text_block("/reload applies it where the chat can; otherwise it applies to the next start", "dim"))
+        chat.show(text_block("run /reload to apply it; some settings apply only to a new session", "dim"))
 
 
 def _row(settings: Settings, key: str, description: str) -> tuple[str, str, str, str]:

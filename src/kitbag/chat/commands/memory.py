@@ -27,4 +27,4 @@ async def memory_command(chat: CommandContext, arguments: str) -> None:
     chat.show(text_block(f"for all projects: {own}\nfor this project: {project} (/init writes it)", "dim"))
     if not environment.trust.can_load_items:
         problem = "this workspace is not trusted, so its memory files are not read"
-        chat.show(NoticeBlock("warning", problem, "run: kitbag trust"))
+        chat.show(NoticeBlock("warning", problem, "run `kitbag trust`"))

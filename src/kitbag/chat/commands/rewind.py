@@ -13,6 +13,7 @@ from kitbag.agent.shield import run_ignoring_cancellation
 from kitbag.agent.undo.plan import MessageChanges
 from kitbag.chat.commands import CommandContext
 from kitbag.chat.commands.undo import is_session_empty
+from kitbag.chat.ui import Submitted
 from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import UsageError
 from kitbag.runtime.rewind import RewindPlan, RewindScope, SessionRewind
@@ -161,8 +162,9 @@ def _diffs(rewind: SessionRewind, plan: RewindPlan) -> list[Block]:
 async def _reopen(chat: CommandContext, rewind: SessionRewind, plan: RewindPlan) -> None:
     """Replays the session as it is now; the message returns to the input line."""
     agent = chat.agent
-    text = "" if plan.undoes_rewind else await asyncio.to_thread(rewind.message_text, plan.message)
+    text, images = ("", ()) if plan.undoes_rewind else await asyncio.to_thread(rewind.read_message, plan.message)
     chat.ui.clear()
     await chat.open_session(msgspec.structs.replace(agent.options, resume=agent.session.id, fork=False))
-    if typed := "".join(part for kind, _, part in split_user_text(text) if kind == "user").strip():
-        chat.ui.insert(typed)
+    typed = "".join(part for kind, _, part in split_user_text(text) if kind == "user").strip()
+    if typed or images:
+        chat.ui.insert(Submitted(text=typed, images=images))

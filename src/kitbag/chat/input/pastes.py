@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -23,6 +23,8 @@ from kitbag.tools.files.read import MAX_IMAGE_BYTES, format_size, image_type
 MAX_INLINE_LINES: Final = 10
 MAX_INLINE_CHARACTERS: Final = 1_000
 """Longer text becomes a placeholder."""
+MAX_EDITABLE_CHARACTERS: Final = 10_000
+"""Longer text of a message that returns to the input line becomes a placeholder: it may have been typed."""
 MAX_TEXT_LENGTH: Final = 2_000_000
 """Characters of one paste; the rest is truncated."""
 MAX_STORED_CHARACTERS: Final = 40_000_000
@@ -60,12 +62,9 @@ class PasteStore:
         if len(text) > MAX_TEXT_LENGTH:
             self._notify(f"pasted text truncated to {MAX_TEXT_LENGTH:,} of {len(text):,} characters")
             text = text[:MAX_TEXT_LENGTH]
-        count = text.count("\n") + (not text.endswith("\n"))
         # Store text that looks like a placeholder, too, so that it is never replaced by something else.
-        if count <= MAX_INLINE_LINES and len(text) <= MAX_INLINE_CHARACTERS and not _PLACEHOLDER.search(text):
-            return text
-        size = format_count(count, "line") if count > 1 else format_count(len(text), "character")
-        return self._store("pasted text", f", {size}", text)
+        is_short = _count_lines(text) <= MAX_INLINE_LINES and len(text) <= MAX_INLINE_CHARACTERS
+        return text if is_short and not _PLACEHOLDER.search(text) else self._fold(text)
 
     def from_clipboard(self, environment: Mapping[str, str] | None = None) -> str | None:
         """The placeholder of the clipboard's image; None, after a notice, if there is none. Blocks for a few seconds at
@@ -79,21 +78,44 @@ class PasteStore:
     def expand(self, text: str) -> ExpandedInput:
         """Replaces placeholders of text; those of images stay, and the images are attached. Unknown placeholders stay
         as they are."""
+        for placeholder in _PLACEHOLDER.findall(text):
+            if placeholder not in self._stored:  # typed by hand, from an earlier chat, or dropped meanwhile
+                lost = f"no content stored for {placeholder}; sent as plain text"
+                self._notify(f"{lost}. Paste it again to include it")
+        return self._expand(text)
+
+    def _expand(self, text: str) -> ExpandedInput:
         images: dict[str, Image] = {}
 
         def replacement(match: re.Match[str]) -> str:
-            placeholder = match[0]
-            stored = self._stored.get(placeholder)
+            stored = self._stored.get(match[0], match[0])
             if isinstance(stored, Image):
-                images[placeholder] = stored
-            elif stored is not None:
-                return stored
-            else:  # typed by hand, from an earlier chat, or dropped meanwhile
-                lost = f"no content stored for {placeholder}; sent as plain text"
-                self._notify(f"{lost}. Paste it again to include it")
-            return placeholder
+                images[match[0]] = stored
+                return match[0]
+            return stored
 
         return ExpandedInput(_PLACEHOLDER.sub(replacement, text), tuple(images.values()))
+
+    def restore(self, text: str, images: Sequence[Image], typed: str) -> str:
+        """The input line of a message that returns to it: as typed, if that still stands for the message; otherwise,
+        as after a crash or a rewind, with new placeholders for its images and what is too long to edit."""
+        if typed and self._expand(typed) == (text, tuple(images)):
+            return typed
+        rest = list(images)
+        placed: dict[str, str] = {}
+        pieces: list[str] = []
+        for piece in re.split(f"({_PLACEHOLDER.pattern})", text):
+            if rest and piece.startswith("[image #") and piece not in placed:
+                about = piece[:-1].removeprefix("[image #").lstrip("0123456789")
+                placed[piece] = self._store("image", about, rest.pop(0))
+            is_plain = len(piece) <= MAX_EDITABLE_CHARACTERS and not _PLACEHOLDER.fullmatch(piece)
+            pieces.append(placed.get(piece) or (piece if is_plain else self._fold(piece)))
+        return " ".join(["".join(pieces), *(self._store("image", "", image) for image in rest)]).strip()
+
+    def _fold(self, text: str) -> str:
+        lines = _count_lines(text)
+        size = format_count(lines, "line") if lines > 1 else format_count(len(text), "character")
+        return self._store("pasted text", f", {size}", text)
 
     # Storage
 
@@ -150,6 +172,10 @@ def sanitize_paste(text: str) -> str:
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return _SURROGATE.sub("\ufffd", _CONTROL.sub("", TERMINAL_SEQUENCE.sub("", text)))
+
+
+def _count_lines(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n"))
 
 
 def _size(stored: str | Image) -> int:

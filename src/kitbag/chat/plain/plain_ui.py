@@ -256,9 +256,9 @@ class PlainUI:
         del panel
         return False
 
-    def insert(self, text: str) -> None:
+    def insert(self, *submissions: Submitted) -> None:
         """Without an input line, shows the text so that it is not lost."""
-        if text.strip():
+        if text := "\n".join(one.display_text for one in submissions).strip():
             self.show(NoticeBlock("warning", f"not sent: {text}", "type it again to send it"))
 
     def clear(self) -> None:

@@ -33,6 +33,7 @@ class PasteHandler(Protocol):
 
     def take(self, text: str) -> str: ...
     def expand(self, text: str) -> tuple[str, Sequence[Image]]: ...
+    def restore(self, text: str, images: Sequence[Image], typed: str) -> str: ...
     def from_clipboard(self) -> str | None: ...
 
 
@@ -44,6 +45,9 @@ class PassthroughPastes:
 
     def expand(self, text: str) -> tuple[str, Sequence[Image]]:
         return text, ()
+
+    def restore(self, text: str, images: Sequence[Image], typed: str) -> str:
+        return typed or text
 
     def from_clipboard(self) -> str | None:
         return None
@@ -122,6 +126,7 @@ class InputLine:
             return True
         if state.current_completion is not None:
             buffer.complete_state = None
+            self._end_mention()
             return buffer.text.startswith("/")
         only, before = state.completions[0], buffer.document.text_before_cursor
         typed = before[len(before) + only.start_position :]
@@ -129,7 +134,14 @@ class InputLine:
         if len(state.completions) > 1 or typed == only.text or (is_argument and not typed.startswith("@")):
             return True  # an argument may be new, such as the name of a file to write
         buffer.apply_completion(only)
+        self._end_mention()
         return bool(_NAME.fullmatch(before)) and only.text.startswith(typed)
+
+    def _end_mention(self) -> None:
+        """Adds a space after a completed mention, so that the next word is not part of it; a folder may continue."""
+        before, after = self.buffer.document.text_before_cursor, self.buffer.document.text_after_cursor
+        if _MENTION.search(before[-200:]) and not before.endswith("/") and not after[:1].isspace():
+            self.buffer.insert_text(" ")
 
     def _is_complete(self, typed: str) -> bool:
         """False: a mention matches nothing, and the user is told so; the next Enter sends the text as typed."""
@@ -137,9 +149,7 @@ class InputLine:
         if not missing:
             return True
         self._warned_text = typed
-        self._hint(
-            f"no file or agent is named {', '.join(missing)}; press Enter again to send it as text", _NOTE_SECONDS
-        )
+        self._hint(f"press Enter again to send as text: no file or agent named {', '.join(missing)}", _NOTE_SECONDS)
         return False
 
     def _send(self, *, waits: bool = False) -> None:
@@ -232,6 +242,7 @@ class InputLine:
             self.buffer.apply_completion(state.current_completion or state.completions[0])
             if _NAME.fullmatch(self.buffer.text):
                 self.buffer.insert_text(" ")  # arguments follow
+            self._end_mention()
         elif self._is_working() and self.buffer.text.strip() and not self._completes_while_typing():
             self._send(waits=True)
         else:
@@ -256,9 +267,10 @@ class InputLine:
         else:
             self._hint("no image in the clipboard", EXIT_SECONDS)
 
-    def insert(self, text: str) -> None:
+    def insert(self, *submissions: Submitted) -> None:
         """Inserts before the current text."""
         current = self.buffer.text
+        text = "\n".join(self._pastes.restore(one.text, one.images, one.typed) for one in submissions)
         whole = f"{text}\n{current}" if current.strip() else text
         self.buffer.document = Document(whole, len(whole))
 

@@ -4,6 +4,7 @@ Used by terminal_ui. Assigns heights before each frame, so that it fits any term
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -81,7 +82,9 @@ class _ShowHidden(Processor):
         fragments = transformation_input.fragments
         if all(piece[1].isascii() for piece in fragments):
             return Transformation(fragments)
-        return Transformation([(piece[0], _replace_hidden(piece[1])) for piece in fragments])
+        # Fragments are single characters; whether one hides something depends on its neighbors.
+        shown = iter(_replace_hidden("".join(piece[1] for piece in fragments)))
+        return Transformation([(piece[0], "".join(islice(shown, len(piece[1])))) for piece in fragments])
 
 
 def _replace_hidden(text: str) -> str:
@@ -217,9 +220,12 @@ class ChatLayout:
         self._lines["menu"] = self._menu(columns, min(_MAX_COMPLETIONS, left, max(rows // 3, 1)))
         left -= len(self._lines["menu"])
         form, panel = self._forms.state, self._panels.state
-        self._lines["form"] = form.lines(columns, left, self._cleaners.text) if form and left > 0 else []
+        request = self._request(form, columns) if form else []
+        # Some of what is to be approved is always visible, even if not all options fit then.
+        kept = min(len(request) + 1, max(left // 3, min(left // 2, 4))) if request else 0
+        self._lines["form"] = form.lines(columns, left - kept, self._cleaners.text) if form and left > 0 else []
         left -= len(self._lines["form"])
-        self._lines["request"] = self._request(form, columns, left - 1) if form else []
+        self._lines["request"] = form.request_lines(request, max(left - 1, 0)) if form and request else []
         left -= len(self._lines["request"])
         room = min(left, max(rows * 2 // 3, 6))  # keep some scrollback visible
         shows_panel = panel is not None and self._shows_panel() and room > 0
@@ -254,14 +260,14 @@ class ChatLayout:
         """The rule and the status line must not take two rows each if the terminal becomes half as wide."""
         return self.rows_above is not None and self.rows_above < _ROWS_TO_REWRAP
 
-    def _request(self, form: FormState, columns: int, room: int) -> list[FragmentLine]:
+    def _request(self, form: FormState, columns: int) -> list[FragmentLine]:
         """The blocks above a form that are not printed."""
-        if not form.form.summary or room <= 0:
+        if not form.form.summary:
             return []
         key = (id(form), columns)
         if self._rendered_request[0] != key:
             self._rendered_request = (key, self._cleaners.blocks(form.form.above, columns))
-        return form.request_lines(self._rendered_request[1], room)
+        return self._rendered_request[1]
 
     def _input_height(self, columns: int, rows: int, left: int) -> int:
         preferred = self._line_control.preferred_height(columns, rows, True, _prefix) or 1

@@ -82,5 +82,8 @@ class _LazyPastes:
     def expand(self, text: str) -> tuple[str, Sequence[Image]]:
         return self._pastes.expand(text)
 
+    def restore(self, text: str, images: Sequence[Image], typed: str) -> str:
+        return self._pastes.restore(text, images, typed)
+
     def from_clipboard(self) -> str | None:
         return self._pastes.from_clipboard()

@@ -102,11 +102,13 @@ class _FilteringParser(Vt100Parser):
         self._is_filtered = False
         self._awaits_end = False
         """An end of the paste was taken for a part of it."""
+        self._pasted: list[str] = []
+        """What came of a paste whose end has not come."""
         super().__init__(feed_key_callback)
 
     def feed(self, data: str) -> None:
         if self._is_filtered:  # the parser calls itself at the start and the end of a paste
-            super().feed(data)
+            self._feed_parser(data)
         else:
             self._feed_filtered(self._replies.feed(data))
 
@@ -118,9 +120,18 @@ class _FilteringParser(Vt100Parser):
         keys = self._join_paste(keys)
         self._is_filtered = True
         try:
-            super().feed(keys if self._in_bracketed_paste else self._without_unknown(keys))
+            self._feed_parser(keys if self._in_bracketed_paste else self._without_unknown(keys))
         finally:
             self._is_filtered = False
+
+    def _feed_parser(self, keys: str) -> None:
+        """A paste is passed on whole: the parser would search all of it again for each chunk."""
+        if self._in_bracketed_paste:
+            self._pasted += [keys] if keys else []
+            if _PASTE_END not in "".join(self._pasted[-len(_PASTE_END) :]):
+                return
+            keys, self._pasted = "".join(self._pasted), []
+        super().feed(keys)
 
     def _join_paste(self, keys: str) -> str:
         """Pasted text may contain the end of a paste, and tmux passes it on: the rest would be typed, Enter included.

@@ -271,8 +271,8 @@ class TerminalUI:
         self._clears_screen = True
         self._draw_soon()
 
-    def insert(self, text: str) -> None:
-        self._line.insert(text)
+    def insert(self, *submissions: Submitted) -> None:
+        self._line.insert(*submissions)
         self._draw_soon()
 
     def _take_printed(self, width: int) -> str:

@@ -110,6 +110,23 @@ SKILL_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Each skill field that has an effect and all its spellings; the first one present wins."""
 
+_DENIED = (
+    "deny-tools", "deny-tool", "blocked-tools", "block-tools", "forbidden-tools", "forbid-tools", "banned-tools",
+    "excluded-tools", "disabled-tools", "disable-tools", "denied-tools", "exclude-tools", "without-tools",
+)  # fmt: skip
+MISTAKEN: Final[dict[str, tuple[str, ...]]] = {
+    "denied": _DENIED,
+    "disallowed_tools": _DENIED,
+    "disabled": ("enabled", "enable", "is-disabled", "is-enabled"),
+    "disable_model_invocation": ("model-invocable", "disabled", "disable", "enabled"),
+    "tools": ("enabled-tools", "permitted-tools"),
+    "allowed_tools": ("enabled-tools", "permitted-tools"),
+    "isolation": ("isolate", "isolated"),
+    "max_turns": ("turns", "turn-limit", "max-iterations"),
+    "mcp_servers": ("mcp", "mcps", "servers"),
+}
+"""Names that are no spelling of a field, but are used for it; reported like misspellings."""
+
 _AGENT_IGNORED = (
     "activation_triggers agent_card_json agent_card_url approval_policy auth capabilities category context "
     "handoffs include-custom-instructions initialPrompt memory metadata modelPolicy model_provider "

@@ -7,6 +7,7 @@ that limits or grants something is reported, because ignoring it silently would 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from kitbag.library.dialects.field_names import MISTAKEN
 from kitbag.text.frontmatter import normalize_key
 from kitbag.text.plain_frontmatter import Metadata
 from kitbag.text.source_files import FileProblem
@@ -29,7 +30,8 @@ class FieldSpelling:
         }
         """Names that need no lookup."""
         self._protective = {
-            spellings[field][0]: [_pairs(normalize_key(name)) for name in spellings[field]] for field in protective
+            spellings[field][0]: [_pairs(normalize_key(name)) for name in (*spellings[field], *MISTAKEN.get(field, ()))]
+            for field in protective
         }
         self._similar: dict[str, str] = {}
 
@@ -55,7 +57,7 @@ class FieldSpelling:
             rated = [
                 (max(_similarity(pairs, own) for own in spelled), name) for name, spelled in self._protective.items()
             ]
-            rating, name = max(rated, default=(0.0, ""))
+            rating, name = max(rated, key=lambda rating: rating[0], default=(0.0, ""))
             similar = self._similar[key] = name if rating >= _SIMILAR else ""
         if not similar:
             return None

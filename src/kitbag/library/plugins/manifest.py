@@ -9,6 +9,7 @@ import re
 from typing import NamedTuple, cast
 
 from kitbag.errors import Diagnostic, Severity
+from kitbag.text.frontmatter import normalize_key
 from kitbag.text.hidden_characters import (
     collapse_whitespace,
     escape_for_terminal,
@@ -44,6 +45,7 @@ MANIFEST_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("skills", "agents", "workflows", "outputStyles"), (str, list)),
     **dict.fromkeys(("commands", "hooks", "mcpServers", "lspServers", "monitors"), (str, list, dict)),
 }
+_MANIFEST_SPELLINGS = {normalize_key(key): key for key in MANIFEST_TYPES}
 _TYPE_NAMES = {str: "a text", bool: "true or false", list: "a list", dict: "an object"}
 _EXECUTABLE_PARTS: dict[str, tuple[str, ...]] = {
     "hooks": ("hooks",),
@@ -151,6 +153,11 @@ def _names_plugin(directory: str) -> bool:
     return bool(problems) or isinstance(as_map(value).get("name"), str)
 
 
+def component_names(path: str) -> tuple[str, ...]:
+    """The files that a component's path may mean: Copilot lists `agents/x.md` for `agents/x.agent.md`."""
+    return (path, f"{path.removesuffix('.md')}.agent.md") if path.endswith(".md") else (path,)
+
+
 def as_map(value: object) -> dict[str, object]:
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
@@ -244,14 +251,18 @@ class _PluginReader:
         fields = as_map(value)
         if not problems and value != fields:
             self._report("error", "json", "{", "the manifest is not a JSON object", 'write { "name": "…" }')
-        for key, content in fields.items():
+        for spelling, content in sorted(fields.items(), key=lambda field: field[0] not in MANIFEST_TYPES):
+            key = _MANIFEST_SPELLINGS.get(normalize_key(spelling), spelling)
             allowed = MANIFEST_TYPES.get(key)
+            if key in ("enabled", "disabled"):
+                fix = "did you mean `defaultEnabled`?"
+                self._report("warning", "field-misspelled", key, f"unknown field `{key}`; ignored", fix)
             if content is None or (allowed and not isinstance(content, allowed)):
                 if allowed:
                     kinds = " or ".join(_TYPE_NAMES[kind] for kind in allowed)
-                    self._report("error", "wrong-type", key, f"`{key}` must be {kinds}; ignored", "fix it")
+                    self._report("error", "wrong-type", spelling, f"`{spelling}` must be {kinds}; ignored", "fix it")
                 continue
-            self.manifest[key] = content
+            self.manifest.setdefault(key, content)
         return True
 
     def _plugin_name(self) -> str | None:
@@ -351,7 +362,8 @@ class _PluginReader:
             )
             return None
         safe_path = escape_for_terminal(collapse_whitespace(value[:80]))
-        real = self._resolve_inside(os.path.join(self.path, value))
+        path = os.path.join(self.path, value)
+        real = self._resolve_inside(next(filter(os.path.lexists, component_names(path)), path))
         if real is None:
             problem = f"`{key}`: {safe_path!r} is outside the plugin; ignored"
             self._report("error", "path-outside", key, problem, "move the files into the plugin")

@@ -14,6 +14,7 @@ from kitbag.library.plugins.manifest import (
     MARKETPLACES,
     as_list,
     as_map,
+    component_names,
     find_manifest,
     plugin_name_problem,
     read_json_file,
@@ -72,6 +73,8 @@ def _read_entry(tree: str, name: str, entry: dict[str, object], base: object) ->
     if problem:
         raise InvalidError(f"{_sanitize(name)!r}: {problem}", "ask the marketplace's owner to rename it")
     source = _resolve_source(entry.get("source"), base)
+    if not source:
+        raise InvalidError(f"{name} has no `source` in the marketplace", "ask the marketplace's owner to add it")
     if not isinstance(source, str) or not (source == "." or source.startswith("./")):
         url = source_url(source)
         problem = f"{name} has a remote source, {url}; only local sources are supported"
@@ -99,8 +102,8 @@ def source_url(source: object) -> str:
     url = fields.get("url") or kind or source
     if kind == "github" and repo:
         url = f"https://github.com/{repo}"
-    elif kind == "npm" and package:
-        url = f"npm:{package}"
+    elif package:
+        url = f"{kind}:{package}"
     folder, ref = fields.get("path"), fields.get("ref") or fields.get("commit") or fields.get("sha")
     more = [f"{label} {value}" for label, value in (("directory", folder), ("revision", ref)) if value]
     return _sanitize(url, 300) + (f" ({_sanitize(', '.join(more), 200)})" if more else "")
@@ -145,10 +148,10 @@ def copy_shared_components(source: PluginSource, tree: str, staged: str, writer:
             relative = os.path.normpath(str(listed))
             if path_problem(relative) or "/" not in relative or os.path.lexists(os.path.join(staged, relative)):
                 continue
-            for name in (relative, f"{relative.removesuffix('.md')}.agent.md"):
+            for name in component_names(relative):
                 path = os.path.join(tree, name)
                 if os.path.exists(path):
-                    copy_tree(path, writer, tree, relative)
+                    copy_tree(path, writer, tree, name)
                     break
 
 

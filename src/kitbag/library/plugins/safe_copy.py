@@ -110,6 +110,8 @@ class PackageWriter:
         relative = self.check_path(name, False)
         base = "" if kind == "hard link" else os.path.dirname(relative)
         path = os.path.normpath(os.path.join(base, target)) if target else "."
+        if is_omitted(relative):
+            return
         if leads_out(path) or "\0" in target or "\\" in target:
             raise self.refusal(name, f"{kind} to a path outside the package")
         self._links[relative] = path
@@ -126,8 +128,8 @@ class PackageWriter:
         known = set(files)
         for relative in self._links:
             target = self._follow_link(relative)
-            if target is None or f"{relative}/".startswith(f"{target}/") or target == ".":
-                self.skipped.append((relative, "a symbolic link to a directory that contains it"))
+            if reason := _skip_reason(relative, target):
+                self.skipped.append((relative, reason))
                 continue
             below = files[bisect_left(files, f"{target}/") : bisect_left(files, f"{target}0")]  # `0` follows `/`
             if not below and target not in known:
@@ -139,8 +141,8 @@ class PackageWriter:
                 self.count_entry(copied)
                 self._copy_within(path, copied)
 
-    def _follow_link(self, relative: str) -> str | None:
-        """The path that a link leads to, through other links; None for a loop."""
+    def _follow_link(self, relative: str) -> str:
+        """The path that a link leads to, through other links; the link itself for a loop."""
         target = self._links[relative]
         for _ in range(_MAX_LINKS):
             parts = target.split("/")
@@ -151,7 +153,7 @@ class PackageWriter:
             target = os.path.normpath(self._links[link] + target[len(link) :])
             if leads_out(target):
                 raise self.refusal(relative, "symbolic link to a path outside the package")
-        return None
+        return relative
 
     def _copy_within(self, source: str, relative: str) -> None:
         try:
@@ -196,9 +198,24 @@ class PackageWriter:
 
 
 def leads_out(path: str) -> bool:
-    """Whether a normalized relative path leads out of the package, or into a folder that is never copied."""
-    parts = path.split("/")
-    return path.startswith("/") or parts[0] == ".." or any(part.casefold() in SKIPPED_NAMES for part in parts)
+    """Whether a normalized relative path leads out of the package."""
+    return path.startswith("/") or path.split("/")[0] == ".."
+
+
+def is_omitted(path: str) -> bool:
+    """Whether a relative path is in a folder that is never copied."""
+    return any(part.casefold() in SKIPPED_NAMES for part in path.split("/"))
+
+
+def _skip_reason(link: str, target: str) -> str:
+    """Why a link inside the package has no copy; both are relative paths. Empty if it may have one."""
+    if is_omitted(target):
+        return "a symbolic link into a directory that is not installed"
+    if link == target:
+        return "a symbolic link without a target"
+    if target == "." or f"{link}/".startswith(f"{target}/"):
+        return "a symbolic link to a directory that contains it"
+    return ""
 
 
 def path_problem(relative: str) -> str:
@@ -259,7 +276,8 @@ def copy_tree(source: str, writer: PackageWriter, boundary: str = "", prefix: st
     becomes a copy; a link out of it is refused."""
     top = os.path.realpath(source)
     inside = os.path.realpath(boundary) if boundary else top
-    if top != inside and leads_out(os.path.relpath(top, inside)):
+    place = os.path.relpath(top, inside)
+    if leads_out(place) or is_omitted(place):
         raise writer.refusal(prefix, "symbolic link to a file outside the package")
     if prefix and not os.path.isdir(top):
         _copy_file(top, prefix, inside, writer)
@@ -279,8 +297,10 @@ def copy_tree(source: str, writer: PackageWriter, boundary: str = "", prefix: st
             name = f"{folder}/{entry.name}" if folder else entry.name
             writer.count_entry(name)
             target = _link_target(entry, name, inside, writer) if entry.is_symlink() else entry.path
-            if not os.path.isdir(target):
-                if os.path.lexists(target):
+            if entry.is_symlink() and is_omitted(os.path.relpath(target, inside)):
+                writer.skipped.append((name, "a symbolic link into a directory that is not installed"))
+            elif not os.path.isdir(target):
+                if not os.path.islink(target) and os.path.lexists(target):
                     _copy_file(target, name, inside, writer)
                 else:
                     writer.skipped.append((name, "a symbolic link without a target"))

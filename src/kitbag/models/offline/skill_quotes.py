@@ -7,10 +7,13 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from kitbag.library.routing.agent_search import find_paths
+from kitbag.library.routing.common_words import common_share
 from kitbag.library.routing.light_stems import light_stems
+from kitbag.library.routing.terms import term_keys
 from kitbag.models.offline.agents import is_question
 from kitbag.models.offline.conversation import OfflineConversation, find_blocks
 from kitbag.models.offline.search import issue_numbers
+from kitbag.models.offline.skills import parse_skill_catalog
 from kitbag.text.sections import MarkdownSection, parse_sections
 
 _MAX_LINES, _MAX_SECTIONS = 24, 3
@@ -24,14 +27,25 @@ def is_answerable(conversation: OfflineConversation) -> bool:
 
 
 def uncovered_words(conversation: OfflineConversation, keywords: set[str]) -> set[str]:
-    """The words of the request that no loaded or invoked skill contains; all of them if there is none,
-    or if the user wants more than an answer."""
+    """The rare words of the request that no loaded or invoked skill contains, unless they are the smaller part of it;
+    all words if there is no skill, or if the user wants more than an answer."""
     if not is_answerable(conversation):
         return keywords
-    texts = [step.text for step in conversation.steps_of("Skill") if not step.is_error]
+    steps = [step for step in conversation.steps_of("Skill") if not step.is_error]
     message = conversation.message
+    texts = [step.text for step in steps]
     texts += [message[start:end] for start, end in find_blocks(message, "skill-invocation")]
-    return keywords - light_stems("\n".join(texts)) if texts else keywords
+    if not texts:
+        return keywords
+    catalog = parse_skill_catalog(conversation.request, message)
+    texts += [catalog.get(str(step.call.arguments.get("skill", "")), "") for step in steps]
+    uncovered = keywords - light_stems("\n".join(texts)) - _common_stems(conversation.prompt)
+    return uncovered if 2 * len(uncovered) >= len(keywords) else set()
+
+
+def _common_stems(text: str) -> set[str]:
+    """`create` and `write` are in any repository, and say nothing about the request."""
+    return {stem for word in text.split() if any(map(common_share, term_keys(word))) for stem in light_stems(word)}
 
 
 def quote_skill(name: str, block: str, keywords: AbstractSet[str]) -> str:
@@ -49,8 +63,8 @@ def _choose_pieces(body: str, keywords: AbstractSet[str]) -> list[str]:
     sections = [one for one in parse_sections(body) if body[one.start : one.end].strip()]
     scores = {one.start: _score(body, one, keywords) for one in sections}
     best = sorted((one for one in sections if scores[one.start]), key=lambda one: (-scores[one.start], one.start))
-    # A weaker section is worth quoting only if it shares about as much as the best one.
-    chosen = [one for one in best[:_MAX_SECTIONS] if 2 * scores[one.start] > scores[best[0].start]]
+    # A weaker section is worth quoting only if it shares at least half as much as the best one.
+    chosen = [one for one in best[:_MAX_SECTIONS] if 2 * scores[one.start] >= scores[best[0].start]]
     if not chosen:
         return [_first_lines(body, _MAX_SECTION_LINES)]
     pieces: list[tuple[int, str]] = []

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from kitbag.library.routing.agent_search import find_topic_words, share_stem
+from kitbag.library.routing.description_search import score_descriptions
 from kitbag.library.routing.light_stems import light_stems
 from kitbag.messages import Text, ToolCall
 from kitbag.models.offline.conversation import CATALOG_TAGS, OfflineConversation, ToolStep, find_blocks, typed_text
@@ -35,6 +36,9 @@ _EMPTY_WORDS: Final = frozenset(
         " my our your have has about into file files code project repository repo work works there here"
     )
 )
+_NAMED_SCORE: Final = 10.0
+_CLEAR_SCORE, _CLEAR_RANK = 3.0, 9.0
+"""Shared words, or the ranking of skills over name and description: one generic verb reaches neither."""
 
 
 class CatalogSkillMatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,22 +73,31 @@ def load_skill_calls(conversation: OfflineConversation, match: CatalogSkillMatch
     return [conversation.make_call("Skill", skill=match.name, reason=reason)]
 
 
-def best_skill(request: ModelRequest, message: str, keywords: set[str]) -> CatalogSkillMatch | None:
-    """Searches the catalog in the prompt and the suggestions in the message."""
-    catalogs = [block.text for block in request.system] + [message]
-    best: CatalogSkillMatch | None = None
-    for text in catalogs:
+def parse_skill_catalog(request: ModelRequest, message: str) -> dict[str, str]:
+    """Name to description."""
+    entries: dict[str, str] = {}
+    for text in [*(block.text for block in request.system), message]:
         for start, end in (span for tag in CATALOG_TAGS for span in find_blocks(text, tag)):
             for entry in _ENTRY.finditer(text[start:end]):
-                match = _score(html.unescape(entry[1]), html.unescape(entry[2] or ""), message, keywords)
-                if match.score >= 2.0 and (best is None or _is_better(match, best)):
-                    best = match
-    return best
+                entries.setdefault(html.unescape(entry[1]), html.unescape(entry[2] or ""))
+    return entries
 
 
-def _is_better(match: CatalogSkillMatch, other: CatalogSkillMatch) -> bool:
-    """On equal scores, a team's own skill wins."""
-    return (match.score, "/" in match.name) > (other.score, "/" in other.name)
+def best_skill(request: ModelRequest, message: str, keywords: set[str]) -> CatalogSkillMatch | None:
+    """Searches the catalog in the prompt and the suggestions in the message."""
+    entries = parse_skill_catalog(request, message)
+    matches = [_score(name, description, message, keywords) for name, description in entries.items()]
+    candidates = [match for match in matches if match.score > 0]
+    if not candidates:
+        return None
+    ranks = dict(zip(entries, score_descriptions(list(entries.items()), typed_text(message)), strict=True))
+    fitting = [match for match in candidates if match.score >= _CLEAR_SCORE or ranks[match.name] >= _CLEAR_RANK]
+    # A skill that is named wins; on equal ranks, a team's own skill.
+    return max(
+        fitting,
+        key=lambda match: (match.score >= _NAMED_SCORE, ranks[match.name], match.score, "/" in match.name),
+        default=None,
+    )
 
 
 def _score(name: str, description: str, message: str, keywords: set[str]) -> CatalogSkillMatch:
@@ -93,7 +106,7 @@ def _score(name: str, description: str, message: str, keywords: set[str]) -> Cat
     in_description = (keywords & light_stems(description)) - in_name
     score = 2.0 * len(in_name) + len(in_description)
     if re.search(rf"(?<![\w-]){re.escape(name.lower())}(?![\w-])", typed_text(message).lower()):
-        score += 10
+        score += _NAMED_SCORE
     return CatalogSkillMatch(name=name, words=sorted(in_name | in_description), score=score)
 
 

@@ -110,7 +110,7 @@ class ChatView {
         showHint(event.text);
         break;
       case "insert":
-        if (event.client === client) this.composer.insert(event.text);
+        if (event.client === client) this.composer.insert(event.text, event.images);
         break;
       case "copy":
         if (event.client === client) void this.copy(event.text);

@@ -79,8 +79,10 @@ export class Composer {
     this.detailsButton.title = `${isOpen ? "Collapse" : "Expand"} tool results and thinking (Ctrl+O)`;
   }
 
-  insert(text) {
+  insert(text, images = []) {
     this.input.value = this.input.value ? `${text}\n${this.input.value}` : text;
+    this.images.unshift(...images.map((image) => ({ ...image, url: `data:${image.media_type};base64,${image.data}` })));
+    this.showAttachments();
     this.grow();
     this.focus();
   }
