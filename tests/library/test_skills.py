@@ -301,9 +301,7 @@ def test_a_near_miss_of_a_field_that_limits_or_grants_is_reported(tmp_path: Path
 
 
 def test_fields_of_other_tools_are_no_near_misses(tmp_path: Path) -> None:
-    keys = (
-        "toolkit allowed-paths model-version user modes tags invocations permission-mode x-tools y" + "z" * 900
-    )
+    keys = "toolkit allowed-paths model-version user modes tags invocations permission-mode x-tools y" + "z" * 900
     lines = [f"{key}: x" for key in [*keys.split(), *sorted(IGNORED_SKILL_FIELDS)]]
     assert notes_of(tmp_path, "name: a", "description: b", *lines) == []
 
