@@ -7,8 +7,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kitbag.agent.session import Session
@@ -16,8 +18,10 @@ from kitbag.agent.session_list import list_sessions, newest_session
 from kitbag.agent.session_records import SessionHeader
 from kitbag.agent.session_table import SESSION_TABLE
 from kitbag.messages import Message, Text, Usage
+from kitbag.store import derived_tables
 from kitbag.store.fault_points import TABLE_POINTS, VARIABLE
 from kitbag.store.journal import Journal, JournalEntry, journal_path
+from kitbag.store.postgres_journal import PostgresJournal
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
@@ -152,3 +156,35 @@ def test_a_table_of_another_version_is_built_again(path: str) -> None:
             writer.execute("UPDATE derived_tables SET version = 7")
             writer.execute("DELETE FROM task_states")
         assert Board(journal).all() == before
+
+
+def test_a_process_that_does_not_know_a_table_leaves_the_records_it_fetches_to_the_next_reader(
+    machine: Callable[..., PostgresJournal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, elsewhere = machine("here"), machine("elsewhere")
+    request, other = TaskRequest(agent="doer", prompt="Do it."), Board(elsewhere)
+    asyncio.run(other.create("aaaa00000001", "agent", request, root="r", parent="", depth=1, background=True))
+    here.catch_up()
+    assert [task.status for task in Board(here).all()] == ["queued"]
+    here.close()
+    asyncio.run(other.finish("aaaa00000001", 0, TaskResult(status="cancelled")))
+    with monkeypatch.context() as patch:  # as in a process that shows sessions only
+        patch.delitem(derived_tables._tables, TASK_TABLE.name)
+        machine("here").close()
+    assert [task.status for task in Board(machine("here")).all()] == ["cancelled"]
+
+
+def test_a_process_with_another_version_of_a_table_leaves_its_records_to_those_with_this_one(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = TaskRequest(agent="doer", prompt="Do it.")
+    with Journal.open(path, Redactor([])) as journal:
+        before = len(Board(journal).all())
+        with monkeypatch.context() as patch:
+            older = msgspec.structs.replace(TASK_TABLE, version=1)
+            patch.setitem(derived_tables._tables, TASK_TABLE.name, older)
+            body = asyncio.run(
+                Board(journal).create("aaaa00000009", "agent", request, root="r", parent="", depth=1, background=True)
+            )
+        assert body.id in [task.id for task in Board(journal).all()]
+        assert len(Board(journal).all()) == before + 1

@@ -14,6 +14,7 @@ class Collector:
         self.spans: list[dict[str, Any]] = []
         self.metrics: dict[str, list[dict[str, Any]]] = {}
         self.services: set[str] = set()
+        self.processes: set[tuple[str, int]] = set()
         self.headers: list[dict[str, str]] = []
         self.raw: list[bytes] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -56,7 +57,9 @@ class Collector:
         self.headers.append(headers)
         if path == "/v1/traces":
             for group in ExportTraceServiceRequest.FromString(body).resource_spans:
-                self.services.add(_attributes(group.resource.attributes)["service.name"])
+                resource = _attributes(group.resource.attributes)
+                self.services.add(resource["service.name"])
+                self.processes.add((resource["host.name"], resource["process.pid"]))
                 self.spans += [_span(span) for scope in group.scope_spans for span in scope.spans]
         elif path == "/v1/metrics":
             for group in ExportMetricsServiceRequest.FromString(body).resource_metrics:

@@ -1,6 +1,7 @@
 """Telemetry of the real program, as a collector on loopback gets it."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -80,6 +81,8 @@ def test_a_run_and_the_agent_that_it_starts_in_another_process_are_one_trace(
     assert [name for name, _ in main["events"]] == ["kitbag.skill.loaded"]
     assert main["events"][0][1]["kitbag.skill.name"] == "calc"
     assert collector.services == {"tests"}
+    assert len(collector.processes) == 2
+    assert {host for host, _ in collector.processes} == {os.uname().nodename}
     assert all(headers["x-key"] == "abc" for headers in collector.headers)
     for text in ("private", "canary", str(world.home)):
         assert not any(text.encode() in body for body in collector.raw), "content is off"

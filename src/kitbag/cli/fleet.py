@@ -76,7 +76,7 @@ def drain(workers: tuple[str, ...], everything: bool, as_json: bool) -> Any:
     if not drained:
         return output.echo("no workers are running")
     for one in drained:
-        output.echo(output.clean(f"{one.id} exits when its {output.format_count(one.running, 'task')} have ended"))
+        output.echo(output.clean(f"{one.id} exits after finishing {output.format_count(one.running, 'task')}"))
     return None
 
 

@@ -69,8 +69,22 @@ def apply_rows(writer: sqlite3.Connection, rows: Iterable[tuple[int, str, str, s
                 continue
             if table.name not in current:
                 current[table.name] = is_current(writer, table)
+                if not current[table.name]:
+                    _leave_behind(writer, seq, "name = ?", table.name)
             if current[table.name]:
                 _apply(writer, table, JournalRecord(seq=seq, stream=stream, at=at, kind=kind, body=json.loads(body)))
+
+
+def leave_unknown_tables(writer: sqlite3.Connection, first: int) -> None:
+    """Called in the transaction that writes records of others, from this number on: tables that this process has not
+    registered may depend on them."""
+    _leave_behind(writer, first, f"name NOT IN ({', '.join('?' for _ in _tables)})", *_tables)
+
+
+def _leave_behind(writer: sqlite3.Connection, first: int, which: str, *values: str) -> None:
+    """The next reader of the table applies the records from this number on."""
+    query = f"UPDATE derived_tables SET complete = 0, applied = ? WHERE complete = 1 AND {which}"  # noqa: S608 - our text
+    writer.execute(query, (first - 1, *values))
 
 
 def is_current(connection: sqlite3.Connection, table: DerivedTable) -> bool:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from kitbag.store import private_files
 from kitbag.store.briefs import STUB_CHECKSUM
 from kitbag.store.deleted_records import delete_rows
-from kitbag.store.derived_tables import apply_rows
+from kitbag.store.derived_tables import apply_rows, leave_unknown_tables
 from kitbag.store.journal_file import (
     DamageError,
     JournalFile,
@@ -106,6 +106,8 @@ class JournalMirror:
             for row in new:
                 stored = STUB_CHECKSUM if row.checksum == STUB_CHECKSUM else checksum(*row[:6])
                 writer.execute(_INSERT, (*row[:6], stored))
+            if new:
+                leave_unknown_tables(writer, new[0].seq)
             apply_rows(writer, [row[:5] for row in new])
             return max([last, *(row.seq for row in new)])
 

@@ -82,12 +82,13 @@ class _Pipeline:
     def __init__(self, endpoint: str, telemetry: Telemetry) -> None:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-        from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+        from opentelemetry.sdk.resources import HOST_NAME, PROCESS_PID, SERVICE_NAME, SERVICE_VERSION, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # each failure would be a line; ours is one
-        defaults = {SERVICE_VERSION: __version__}
+        defaults: dict[str, str | int] = {SERVICE_VERSION: __version__, HOST_NAME: os.uname().nodename}
+        defaults[PROCESS_PID] = os.getpid()
         if not os.environ.get("OTEL_SERVICE_NAME"):
             defaults[SERVICE_NAME] = "kitbag"
         resource = Resource.create(defaults)
