@@ -93,6 +93,7 @@ def test_failures_exit_with_1_and_name_the_confusion(library: World) -> None:
     suites = {suite.get("name"): suite for suite in ElementTree.parse(report).getroot()}
     assert [suites[name].get("failures") for name in ("excel", "pdf")] == ["2", "0"]
     table = library.run("skills", "test", "excel").stdout
+    assert "failed: excel 1 (~/.kitbag/skills/excel/evals/evals.json): " in table
     assert "EXPECTED  CHOSEN  TIMES  EXAMPLE" in table
     assert table.endswith("0 passed, 2 failed\n")
 

@@ -163,7 +163,8 @@ def _print(results: "list[CaseResult]", problems: list[Diagnostic], plan: "Trial
     for result in results:
         if result.outcome != "passed":
             mark = output.style(result.outcome, "red" if result.outcome == "failed" else "yellow")
-            about = f"{result.case.skill} {result.case.id}: {result.reason}"
+            file = output.shorten_path(result.case.file)
+            about = f"{result.case.skill} {result.case.id} ({file}): {result.reason}"
             output.echo(f"{mark}: {output.clean(about)}")
             output.echo(f"  {output.clean(result.case.message[:200])}")
     if confusions:
