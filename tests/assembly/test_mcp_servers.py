@@ -107,7 +107,7 @@ def test_D05_one_that_has_changed_since_is_not_started(world: World, notes: Path
     house.ask("Hi")
     assert not notes.exists()
     assert not world.canary.exists()
-    assert "changed since you trusted it" in house.notices()
+    assert "workspace changed" in house.notices()
 
 
 def test_D05_one_that_the_agent_changes_during_the_run_is_not_started(world: World, notes: Path) -> None:

@@ -149,8 +149,7 @@ def test_behind_two_dashes_a_group_reads_no_option(at_home: World, place: Place,
     else:
         assert done.exit_code == 2
         assert f"No such command '{text}'" in done.output
-    assert "Options:" not in done.output
-    assert "Commands:" not in done.output
+    assert "Options:" not in done.output, "no help"
 
 
 def _behind_dashes(*words: str) -> tuple[click.Command, dict[str, Any]]:
