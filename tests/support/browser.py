@@ -20,6 +20,7 @@ NARROW = (390, 844)
 _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--remote-debugging-port=0",
+    "--disable-gpu-rasterization", "--in-process-gpu", "--disable-extensions",
 )  # fmt: skip
 
 

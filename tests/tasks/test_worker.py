@@ -180,6 +180,7 @@ class TestAnotherVersion:
         assert workshop.task(task_id).status == "queued"
 
 
+@pytest.mark.file_store
 def test_a_task_of_a_named_queue_that_was_copied_from_a_database_runs(workshop: Workshop) -> None:
     workshop.script({"text": "Done."})
     workshop.journal.queue = "build"
