@@ -63,6 +63,8 @@ COMPARED: Final[tuple[tuple[str, ...], ...]] = (
     ("sessions", "show", "nothing"),
     ("tasks", "show", "nothing"),
 )
+LAST_MINUTE: Final = re.compile(r'("last_minute": |^this machine(?: +\d+){4} +)\d+', re.MULTILINE)
+"""How many tasks ended in the last minute: fewer as time passes, in `fleet status` and its JSON."""
 WITHOUT_JSON: Final = (("tasks", "list", "--svg", "-"), ("store", "check"))
 NOT_COMPARED: Final = {
     "writes": "init new skills.disable skills.enable skills.set agents.disable agents.enable agents.run plugins.disable"
@@ -143,9 +145,8 @@ def outputs(world: World, ids: dict[str, str], home: Path) -> dict[str, str]:
                 file.unlink()
             done = world.run(*named, *more)
             text = f"{done.returncode}\n{done.stdout}\n{done.stderr}".replace(str(home), "HOME")
-            found[" ".join((*named, *more))] = re.sub(
-                r"\d+(\.\d+)? ?(s|m|seconds?|minutes?)\b( ago)?", "DURATION", text
-            )
+            text = re.sub(r"\d+(\.\d+)? ?(s|m|seconds?|minutes?)\b( ago)?", "DURATION", text)
+            found[" ".join((*named, *more))] = LAST_MINUTE.sub(r"\1COUNT", text)
     return found
 
 
