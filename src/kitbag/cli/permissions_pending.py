@@ -44,7 +44,7 @@ def pending(as_json: bool) -> None:
         choices = "deny" if not waiting.is_complete else "--answer TEXT" if _is_question(waiting) else "allow|deny"
         answer = f"kitbag permissions answer {waiting.request.id} {choices}"
         output.echo(f"{output.style('answer:', 'bold')} {output.clean(answer)}\n")
-    output.remark(output.style(f"{output.format_count(len(found), 'question')} waiting", "dim"))
+    output.remark(output.style(output.format_count(len(found), "pending approval"), "dim"))
     return None
 
 

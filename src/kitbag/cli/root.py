@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kitbag.cli import BROKEN_PIPE
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.permission_options import allow_env_option
 from kitbag.cli.run_options import CHOOSE_SESSION
@@ -77,7 +78,7 @@ Exit codes:
   11   stopped at --max-turns or `limits.turns` (-p)
   12   over budget: --max-tokens, --max-cost, --max-time or a `limits` setting (-p)
   13   the workspace is not trusted
-  130  interrupted (Ctrl-C); 143 terminated (SIGTERM)
+  130  interrupted (Ctrl-C); 141 output closed, as by `| head`; 143 terminated (SIGTERM)
 """
 
 
@@ -88,9 +89,11 @@ _IMPLIED_VALUES = {**dict.fromkeys(_PRINT_FLAGS, "-"), **dict.fromkeys(("-r", "-
 _MESSAGE = "kitbag.cli.root.message"
 _COMMON_COMMANDS = {
     "help": "--help", "version": "--version", "chat": "", "resume": "--resume", "continue": "--continue",
-    "login": "setup", "auth": "setup", "ls": "skills list", "run": "agents run",
+    "login": "setup", "auth": "setup", "ls": "skills list", "list": "skills list", "run": "agents run",
+    "search": "skills search", "install": "plugins install", "export": "sessions export", "stop": "tasks stop",
+    "serve": "web", "status": "tasks list", "history": "sessions list", "cost": "context calls",
 }  # fmt: skip
-"""Words that users of other tools type as a command, and ours for each."""
+"""Words that users of other tools type as a command, and Kitbag's command for each."""
 
 
 class _Root(CommandGroup):
@@ -105,6 +108,12 @@ class _Root(CommandGroup):
             # The last argument is -p or -r without a value. A click option with an optional value would not accept text
             # that starts with a dash, and would parse it as options.
             return super().parse_args(ctx, [*written, implied])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            ctx.exit(BROKEN_PIPE)  # click would exit with 1
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)

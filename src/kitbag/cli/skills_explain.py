@@ -102,7 +102,9 @@ def _print(found: "RoutingExplanation", as_json: bool) -> None:
     if found.session:
         about = shorten(collapse_whitespace(found.message), 200)
         output.echo(f"session {found.session}, message {found.turn}: {output.clean(about)}")
-    for one in found.skills:
+    for number, one in enumerate(found.skills):
+        if number:
+            output.echo()
         output.echo(output.style(output.clean(one.name), "bold"))
         output.fields(explanation_fields(one))
     if not found.skills:
