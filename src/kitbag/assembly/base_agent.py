@@ -167,7 +167,7 @@ class BaseAgent(AgentResources):
         self.notices += unusable_skill_notices(dropped)
         self.prompt = self.build_system_prompt()
         if self.options.resume and not self.task_id:
-            # Changed options apply from now on, and the model is told.
+            # Changed options apply from now on, and the model is notified.
             switches = list_switches(
                 previous, header, self.environment.library, dropped, has_history=bool(self.session.recorded_messages())
             )

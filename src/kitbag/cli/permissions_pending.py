@@ -18,6 +18,7 @@ from kitbag.library.scopes import find_places
 from kitbag.permissions.approvals.approval import ApprovalAnswer
 from kitbag.permissions.approvals.question_view import GUTTER, visible_lines
 from kitbag.permissions.approvals.queue import CONTAINS_CREDENTIALS, ApprovalQueue, PendingApproval, require_person
+from kitbag.views.tasks import format_time
 
 
 @contextlib.contextmanager
@@ -124,7 +125,7 @@ def _print_question(waiting: PendingApproval) -> None:
     lines = block_lines(approval_blocks(waiting.request))
     if _is_question(waiting) and waiting.is_complete:
         lines = [lines[0], *_question_lines(waiting)]
-    output.block("\n".join([*lines, f"asked at {waiting.asked_at}"]))
+    output.block("\n".join([*lines, f"asked at {format_time(waiting.asked_at)}"]))
     if not waiting.is_complete:
         output.remark(f"can only be denied: {CONTAINS_CREDENTIALS}")
 

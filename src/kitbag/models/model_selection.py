@@ -15,6 +15,7 @@ from kitbag.models.catalog import ModelInfo, look_up_model, model_aliases
 from kitbag.models.local_servers import LOCAL_PORTS, first_local_model, local_address
 from kitbag.models.provider import Provider
 from kitbag.models.reply_limits import ReplyLimits
+from kitbag.text.human_format import did_you_mean
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 OPENAI_URL: Final = "https://api.openai.com/v1"
@@ -286,12 +287,12 @@ def _api_key(provider: str, endpoint: ProviderEndpoint, environment: Mapping[str
 
 def _pydantic_ai_provider(provider: str, sources: ModelSources) -> Provider:
     """Uses the extra `models`, if installed."""
-    from kitbag.models.adapters.pydantic_ai import PydanticAI
+    from kitbag.models.adapters.pydantic_ai import INSTALL, PydanticAI
 
     try:
         return PydanticAI(provider, limits=sources.reply_limits)
     except InvalidError as error:
-        known = ", ".join(known_providers(sources))
-        hint = f"for a compatible API, add [providers.{provider}] base_url = … to your settings"
-        fix = f"available: {known}; {hint}; or {error.fix}"
-        raise UsageError(f"unknown provider {provider!r}: {error.problem}", fix) from error
+        fixes = [did_you_mean(provider, known_providers(sources))]
+        fixes.append(f"for a compatible API, add [providers.{provider}] base_url = … to your settings")
+        fixes += [f"for other providers, {INSTALL}"] if error.fix else []
+        raise UsageError(f"unknown provider {provider!r}", "; ".join(fixes)) from error

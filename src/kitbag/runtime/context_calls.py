@@ -178,13 +178,13 @@ class CallPricing:
         usage = call.usage
         self.ratio = usage.total_input / estimated if estimated else 0.0
         """Tokens that the provider counts for an estimated one."""
-        default = info.input
+        default = info.input_price
         self._spans = (
-            (0, usage.cache_read, info.cached if info.cached is not None else default),
+            (0, usage.cache_read, info.cache_read_price if info.cache_read_price is not None else default),
             (
                 usage.cache_read,
                 usage.cache_read + usage.cache_write,
-                info.written if info.written is not None else default,
+                info.cache_write_price if info.cache_write_price is not None else default,
             ),
             (usage.cache_read + usage.cache_write, usage.total_input, default),
         )

@@ -54,6 +54,8 @@ MAX_INLINE_TEXT: Final = 4_000
 RETRY: Final = "retry; it is built again from the records"
 MAX_WARNING_CHARACTERS: Final = 1_000
 _MAX_SIMILAR: Final = 200
+_REQUEST_KIND: Final = "wish"
+"""Of the record with a task's request, as in the first records that were stored."""
 """Newest tasks among which a similar id is looked for."""
 _CHUNK_CHARACTERS = 500_000
 _POLL_SECONDS = 1.0
@@ -246,7 +248,7 @@ class Board:
         request: TaskRequest | None = None
         seq = 0
         for record in self.journal.read(TASK_STREAM_PREFIX + task_id):
-            if record.kind == "wish":
+            if record.kind == _REQUEST_KIND:
                 stored = TASK_REQUEST_FIELDS.read(record.body)
                 request, seq = msgspec.structs.replace(stored, skills=tuple(stored.skills)), record.seq
         if request is None:
@@ -556,4 +558,4 @@ def _request_entry(task_id: str, request: TaskRequest) -> JournalEntry:
         contract=dict(request.contract),
         output_schema=dict(request.output_schema),
     )
-    return JournalEntry(TASK_STREAM_PREFIX + task_id, "wish", TASK_REQUEST_FIELDS.write(stored))
+    return JournalEntry(TASK_STREAM_PREFIX + task_id, _REQUEST_KIND, TASK_REQUEST_FIELDS.write(stored))

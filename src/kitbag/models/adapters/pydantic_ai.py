@@ -73,7 +73,7 @@ def _check_provider(provider: str) -> None:
     try:
         providers.infer_provider_class(provider)
     except ValueError as error:
-        raise InvalidError(f"pydantic-ai does not support {provider!r} either", "fix the name") from error
+        raise InvalidError(f"pydantic-ai does not support {provider!r}") from error
     except ImportError:
         pass
 
