@@ -34,7 +34,7 @@ def test_every_entry_makes_sense() -> None:
         known = look_up_model(name)
         assert known.window > known.max_output >= 256
         assert known.max_output <= MAX_OUTPUT
-        assert (known.input is None) == (known.said is None)
+        assert (known.input_price is None) == (known.output_price is None)
     for provider in ("anthropic", "openai"):
         assert {"sonnet", "opus", "haiku", "default", "fast"} <= set(model_aliases(provider))
 

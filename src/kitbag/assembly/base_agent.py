@@ -148,7 +148,8 @@ class BaseAgent(AgentResources):
     # The session
 
     async def claim_session(self, kitbag_home: str) -> None:
-        """Raises InvalidError if another process has it open. A task's session belongs to whoever claimed the task."""
+        """Raises InvalidError if another process has it open. A task's session belongs to the process that claimed
+        the task."""
 
     async def _start_session(self) -> None:
         previous = self.session.header

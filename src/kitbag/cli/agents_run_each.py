@@ -72,7 +72,7 @@ def check_each_options(options: dict[str, Any]) -> None:
         return
     for name in ("background", "resume"):
         if options[name]:
-            raise UsageError(f"--each does not go with --{name}", "remove one of the two")
+            raise UsageError(f"--each and --{name} can't be combined", "remove one of the two")
 
 
 def run_each(board: "Board", request: "DelegationRequest", options: dict[str, Any]) -> int:
@@ -256,6 +256,6 @@ def _summary_json(progress: "BatchProgress", results_path: str, running: list[st
 
 def _print_resume(running: list[str]) -> None:
     if running:
-        tasks = "1 task goes on" if len(running) == 1 else f"{len(running):,} tasks go on"
+        tasks = "1 task is still running" if len(running) == 1 else f"{len(running):,} tasks are still running"
         output.remark(f"{tasks} in the background; stop with: kitbag tasks stop {' '.join(running[:20])}")
     output.remark(output.clean(f"resume with: {shlex.join(['kitbag', *sys.argv[1:]])}"))

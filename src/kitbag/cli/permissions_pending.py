@@ -45,7 +45,7 @@ def pending(as_json: bool) -> None:
         choices = "deny" if not waiting.is_complete else "--answer TEXT" if _is_question(waiting) else "allow|deny"
         answer = f"kitbag permissions answer {waiting.request.id} {choices}"
         output.echo(f"{output.style('answer:', 'bold')} {output.clean(answer)}\n")
-    output.remark(output.style(output.format_count(len(found), "pending approval"), "dim"))
+    output.remark(output.style(f"{output.format_count(len(found), 'question')} waiting", "dim"))
     return None
 
 
@@ -102,7 +102,7 @@ def _match_answers(waiting: PendingApproval, choice: str | None, answers: tuple[
     name = waiting.request.id
     if not _is_question(waiting):
         if answers:
-            raise UsageError(f"{name} is no question", f"kitbag permissions answer {name} allow|deny")
+            raise UsageError(f"{name} is not a question", f"kitbag permissions answer {name} allow|deny")
         if choice is None:
             raise UsageError("allow or deny?", f"kitbag permissions answer {name} allow|deny")
         return ()

@@ -48,7 +48,7 @@ def parse_queue_options(options: dict[str, Any]) -> QueueOptions:
     if key and (len(key) > MAX_KEY_LENGTH or not key.isprintable()):
         raise UsageError("invalid --key", f"use up to {MAX_KEY_LENGTH} printable characters")
     if options["delay"] and options["start_at"]:
-        raise UsageError("--at and --in exclude each other", "use one of them")
+        raise UsageError("--at and --in can't be combined", "use one of them")
     not_before = ""
     if options["delay"]:
         not_before = _timestamp(datetime.now(UTC).timestamp() + _parse_duration(str(options["delay"])))

@@ -124,7 +124,7 @@ class _Root(CommandGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """What is no command is the chat's first message, unless it looks like a misspelled command."""
+        """A word that is not a command is the chat's first message, unless it looks like a misspelled command."""
         name = args[0]
         if name in _COMMANDS:
             return super().resolve_command(ctx, args)

@@ -83,6 +83,6 @@ async def _serve(
 
     def announce(url: str) -> None:
         output.echo(url)
-        sys.stdout.flush()  # whoever reads it from a pipe waits for it
+        sys.stdout.flush()  # a program that reads it from a pipe waits for it
 
     await serve_web(find_places(directory), run_options, port, announce, opens=opens)

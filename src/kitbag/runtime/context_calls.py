@@ -61,7 +61,7 @@ _REASONS: Final = {
     "result": "the result of a call",
     "agent-report": "the report of a subagent",
     "one-message": "the user invoked it for one message",
-    "stub": "stands where a skill was",
+    "stub": "replaces an unloaded skill",
 }
 _FOUND: Final = {"suggestion": "suggested with a message", "search": "found by search", "": "named in the catalog"}
 

@@ -45,7 +45,7 @@ class RewindPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def clean_steps(self) -> list[UndoStep]:
-        """Steps that overwrite nothing that somebody else wrote."""
+        """Steps that overwrite no changes from elsewhere."""
         return [step for step in self.files.steps if not step.problem]
 
 

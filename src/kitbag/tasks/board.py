@@ -53,9 +53,9 @@ MAX_INLINE_TEXT: Final = 4_000
 """Characters of an answer that the board keeps in memory."""
 RETRY: Final = "retry; it is built again from the records"
 MAX_WARNING_CHARACTERS: Final = 1_000
-_MAX_SIMILAR: Final = 200
 _REQUEST_KIND: Final = "wish"
 """Of the record with a task's request, as in the first records that were stored."""
+_MAX_SIMILAR: Final = 200
 """Newest tasks among which a similar id is looked for."""
 _CHUNK_CHARACTERS = 500_000
 _POLL_SECONDS = 1.0
