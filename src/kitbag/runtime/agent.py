@@ -88,7 +88,9 @@ class Agent(BaseAgent):
             emit(Notice(severity="warning", text=problem.problem, fix=problem.fix))
         if not problems:
             return ended
-        return msgspec.structs.replace(ended, status="failed", error="the agent needs a skill or file that it did not get")
+        return msgspec.structs.replace(
+            ended, status="failed", error="the agent needs a skill or file that it did not get"
+        )
 
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))
