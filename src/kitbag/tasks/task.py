@@ -173,8 +173,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_in_queue(self) -> bool:
-        """Whether it counts for the limits of its queue. Commands have their own, and who waits for a foreground
-        task also waits for its start."""
+        """Whether it counts for the limits of its queue. Commands have their own, and the caller of a
+        foreground task waits for its start anyway."""
         return self.background and self.kind == "agent"
 
     @property
