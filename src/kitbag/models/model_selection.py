@@ -15,7 +15,6 @@ from kitbag.models.catalog import ModelInfo, look_up_model, model_aliases
 from kitbag.models.local_servers import LOCAL_PORTS, first_local_model, local_address
 from kitbag.models.provider import Provider
 from kitbag.models.reply_limits import ReplyLimits
-from kitbag.text.human_format import did_you_mean
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 OPENAI_URL: Final = "https://api.openai.com/v1"
@@ -287,12 +286,16 @@ def _api_key(provider: str, endpoint: ProviderEndpoint, environment: Mapping[str
 
 def _pydantic_ai_provider(provider: str, sources: ModelSources) -> Provider:
     """Uses the extra `models`, if installed."""
+    from difflib import get_close_matches
+
     from kitbag.models.adapters.pydantic_ai import INSTALL, PydanticAI
 
     try:
         return PydanticAI(provider, limits=sources.reply_limits)
     except InvalidError as error:
-        fixes = [did_you_mean(provider, known_providers(sources))]
-        fixes.append(f"for a compatible API, add [providers.{provider}] base_url = … to your settings")
-        fixes += [f"for other providers, {INSTALL}"] if error.fix else []
-        raise UsageError(f"unknown provider {provider!r}", "; ".join(fixes)) from error
+        known = known_providers(sources)
+        near = get_close_matches(provider, known, 1, 0.75)
+        fix = f"did you mean {near[0]}? Or" if near else f"use one of {', '.join(known)};"
+        fix += f" for a compatible API, add [providers.{provider}] base_url = … to your settings"
+        fix += f"; for other providers, {INSTALL}" if error.fix else ""
+        raise UsageError(f"unknown provider {provider!r}", fix) from error
