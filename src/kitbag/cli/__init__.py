@@ -4,8 +4,8 @@ import gc
 import io
 import os
 import sys
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # without importing typing: a Ctrl-C before `main` runs would print a traceback
 if TYPE_CHECKING:
     from kitbag.errors import KitbagError
 
