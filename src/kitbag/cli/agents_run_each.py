@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from kitbag.cli import interruption, output
+from kitbag.cli.number_types import IntRange
 from kitbag.errors import KitbagError, UsageError
 from kitbag.text.human_format import format_cost, format_count, format_duration, format_thousands
 from kitbag.text.terminal_width import truncate_to_width
@@ -50,7 +51,7 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--concurrency",
-        type=click.IntRange(1),
+        type=IntRange(1),
         help="With --each: have at most this many tasks queued and running.",
         show_default=f"{DEFAULT_CONCURRENCY}",
     ),

@@ -104,7 +104,7 @@ def _match_answers(waiting: PendingApproval, choice: str | None, answers: tuple[
         if answers:
             raise UsageError(f"{name} is not a question", f"kitbag permissions answer {name} allow|deny")
         if choice is None:
-            raise UsageError("allow or deny?", f"kitbag permissions answer {name} allow|deny")
+            raise UsageError("missing answer: allow or deny", f"kitbag permissions answer {name} allow|deny")
         return ()
     if choice == "deny" and not answers:
         return ()

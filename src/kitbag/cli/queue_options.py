@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from kitbag.cli.number_types import IntRange
 from kitbag.errors import UsageError
 from kitbag.library.agents import MAX_PRIORITY
 from kitbag.tools.delegation import QueueOptions
@@ -34,7 +35,7 @@ def queue_options(function: F) -> F:
             help="If an unfinished task has the same key, print that task and start nothing.", show_default="none",
         ),
         click.option(
-            "--priority", type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), metavar="N",
+            "--priority", type=IntRange(-MAX_PRIORITY, MAX_PRIORITY), metavar="N",
             help="Start before queued agents with a lower priority.", show_default="the agent's own, else 0",
         ),
     ):  # fmt: skip

@@ -8,6 +8,7 @@ import click
 
 from kitbag.cli import BROKEN_PIPE
 from kitbag.cli.command_group import CommandGroup
+from kitbag.cli.number_types import FloatRange, IntRange
 from kitbag.cli.permission_options import allow_env_option
 from kitbag.cli.run_options import CHOOSE_SESSION
 from kitbag.version import __version__
@@ -286,28 +287,28 @@ def _limit_options() -> list[_Option[Any]]:
     return [
         click.option(
             "--max-turns",
-            type=click.IntRange(1),
+            type=IntRange(1),
             metavar="N",
             help="Stop the session after N model requests.",
             show_default="with -p, the `limits.turns` setting for each prompt",
         ),
         click.option(
             "--max-tokens",
-            type=click.IntRange(1),
+            type=IntRange(1),
             metavar="N",
             help="Stop before the session and its subagents use more than N tokens.",
             show_default="no limit",
         ),
         click.option(
             "--max-cost",
-            type=click.FloatRange(0, min_open=True),
+            type=FloatRange(0, min_open=True),
             metavar="USD",
             help="Stop before the session and its subagents cost more than this.",
             show_default="no limit",
         ),
         click.option(
             "--max-time",
-            type=click.FloatRange(0, min_open=True),
+            type=FloatRange(0, min_open=True),
             metavar="SECONDS",
             help="Make no model request after SECONDS of work.",
             show_default="no limit",

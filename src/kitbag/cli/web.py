@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kitbag.cli import error_output, interruption, output
+from kitbag.cli.number_types import IntRange
 from kitbag.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @click.command("web")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=IntRange(0, 65535),
     default=0,
     metavar="N",
     help="Listen on this port.",
