@@ -24,7 +24,7 @@ With `--output-format stream-json`: one object per line, with a `type`: `start` 
 `message` (`message`: `role`, `parts`), `turn_end` (`turn`, `usage`, `cost_usd`), `tool_start` (`call_id`, `name`, `arguments`,
 `title`), `tool_progress` (`call_id`, `text`), `tool_end` (`call_id`, `name`, `is_error`, `summary`, `seconds`, `details`, `result`:
 what the model gets), `skill_loaded`, `skill_unloaded`, `switched` (`what`: persona, model, mode or skills; `before`, `after`,
-`told`: the note for the model), `compacted`, `retrying`, `notice`, and last `result`, as above without `failed_calls` and
+`model_notice`: what the model is notified of), `compacted`, `retrying`, `notice`, and last `result`, as above without `failed_calls` and
 `notices`."""
 
 KEYS = {

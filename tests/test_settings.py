@@ -1,9 +1,12 @@
 """Settings are written whole or not at all, and parsed again only when they change."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from kitbag.errors import InvalidError
 from kitbag.settings import load_settings, parse_toml, write_setting
 from support.disk import Disk
 
@@ -53,3 +56,34 @@ def test_one_reading_does_not_change_another(tmp_path: Path, monkeypatch: pytest
     second = load_settings(str(tmp_path), ())
     assert [found.line for found in second.diagnostics] == [1]
     assert [(entry.value, entry.line) for entry in second.permission_entries] == [("Bash(rm:*)", 3)]
+
+
+def test_settings_written_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    keys = [f"vars.K{number}" for number in range(12)]
+    gate = threading.Barrier(len(keys))
+
+    def write(key: str) -> None:
+        gate.wait()
+        write_setting(str(file), key, "x")
+
+    with ThreadPoolExecutor(len(keys)) as threads:
+        list(threads.map(write, keys))
+    assert sorted(parse_toml(file.read_text())["vars"]) == sorted(key.partition(".")[2] for key in keys)
+    assert [one.name for one in tmp_path.iterdir()] == ["settings.toml"]
+
+
+def test_the_last_setting_of_a_table_takes_an_empty_table_with_it_and_leaves_comments(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("[limits]\nturns = 5\n\n[catalog]\n# few\nnames = 9\n")
+    assert write_setting(str(file), "limits.turns", None)
+    assert write_setting(str(file), "catalog.names", None)
+    assert file.read_text() == "[catalog]\n# few\n"
+
+
+def test_a_value_is_not_replaced_by_a_table(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("limits = 5\n")
+    with pytest.raises(InvalidError, match="`limits` must be a table"):
+        write_setting(str(file), "limits.turns", 5)
+    assert file.read_text() == "limits = 5\n"

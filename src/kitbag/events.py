@@ -98,7 +98,7 @@ class Switched(msgspec.Struct, frozen=True, kw_only=True):
     before: str
     after: str
     """Names; empty means none."""
-    told: str = ""
+    model_notice: str = ""
     """The notice for the model; empty if another model continues."""
 
 

@@ -83,7 +83,7 @@ SETTINGS: tuple[Setting, ...] = (
         key="routing.embedding_model",
         kind="text",
         default="text-embedding-3-small",
-        description="the model to ask the server of `routing.vectors` for",
+        description="name of the model on the server of `routing.vectors`",
     ),
     Setting(
         key="routing.learning",
@@ -175,7 +175,7 @@ SETTINGS: tuple[Setting, ...] = (
         key="limits.reply",
         kind="count",
         default=2_000_000,
-        description="characters at which a model's reply is cut; 0: no limit",
+        description="characters after which a model's reply is truncated; 0: no limit",
     ),
     Setting(
         key="limits.skill",
@@ -193,7 +193,10 @@ SETTINGS: tuple[Setting, ...] = (
         key="timeouts.first_byte_local",
         kind="count",
         default=900,
-        description="the same for a model server on this machine, which may take long to read the prompt",
+        description=(
+            "seconds to wait for the first byte from a model server on this machine, which may read a prompt slowly; "
+            "0: no timeout"
+        ),
     ),
     Setting(
         key="timeouts.event",
@@ -205,7 +208,7 @@ SETTINGS: tuple[Setting, ...] = (
         key="timeouts.reply",
         kind="count",
         default=3600,
-        description="seconds after which a reply is cut; 0: no timeout",
+        description="seconds after which a reply is truncated; 0: no timeout",
     ),
     Setting(
         key="timeouts.retry",
@@ -308,15 +311,15 @@ SETTINGS: tuple[Setting, ...] = (
         kind="names",
         default=[],
         description=(
-            "how many background agents of a queue run at once over all workers, per nesting level, as in "
-            "`build=10`; `default` is the queue of this machine; the same on all machines with workers"
+            "maximum number of concurrent background agents of a queue, over all workers and per nesting level, as in "
+            "`build=10`; `default` is this machine's queue; set the same on all machines with workers"
         ),
     ),
     Setting(
         key="tasks.max_queued",
         kind="count",
         default=100_000,
-        description="queued background agents at which a queue takes no more; 0: no limit",
+        description="maximum number of queued background agents per queue; 0: no limit",
     ),
     Setting(
         key="tasks.workspace",

@@ -356,53 +356,49 @@ def _parse_list(key: str, text: str) -> list[Any]:
 
 
 def write_setting(path: str, key: str, value: Any) -> bool:
-    """Sets one key, or removes it if `value` is None. Keeps the rest of the file, including comments. Returns whether
-    the file had the key; if it has none to remove, it is not written."""
-    import tempfile
+    """Sets one key, or removes it if `value` is None. Keeps the rest of the file, including comments, and the settings
+    that other processes write meanwhile. Returns whether the file had the key."""
+    from kitbag.store.toml_file import edit_toml
 
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
-    directory = os.path.dirname(path)
-    if os.path.islink(directory) or os.path.islink(path):
+    if os.path.islink(os.path.dirname(path)) or os.path.islink(path):
         raise InvalidError(
             f"{path} is a symbolic link or is inside a symlinked directory; nothing was written",
             "replace the link with a regular file or directory",
         )
-    try:
-        with open(path, encoding="utf-8") as file:
-            document: Any = tomlkit.parse(file.read())
-    except FileNotFoundError:
-        document = tomlkit.document()
-    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
-        raise InvalidError(f"cannot edit {path}: {error}", "fix the file and retry") from error
-    group, dot, name = key.partition(".")
-    table: Any = document
-    if value is None and dot and not isinstance(document.get(group), dict):
-        return False
-    if dot:
-        if group not in document:
-            document[group] = tomlkit.table()
-        table = document[group]
-    # States apply to names in any letter case and normalization form: the new value replaces each of them.
-    others = [one for one in table if group in STATE_GROUPS and one != name and fold(one) == fold(name)]
-    for spelling in others:
-        table.pop(spelling)
-    had_key = bool(others) or (name or group) in table
-    if value is None:
-        if not had_key:
-            return False
-        table.pop(name or group, None)
-    else:
-        table[name or group] = value
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".settings-")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(tomlkit.dumps(document))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    had_key = False
+
+    def edit(document: Any) -> None:
+        nonlocal had_key
+        had_key = _set_key(document, key, value)
+
+    edit_toml(path, edit)
     return had_key
+
+
+def _set_key(document: Any, key: str, value: Any) -> bool:
+    import tomlkit
+
+    group, dot, name = key.partition(".")
+    if dot and not isinstance(document.get(group), dict):
+        if value is None:
+            return False
+        if group in document:
+            raise TypeError(f"`{group}` must be a table")
+        document[group] = tomlkit.table()
+    table: Any = document[group] if dot else document
+    # States apply to names in any letter case and normalization form: the new value replaces each of them.
+    spellings = {name or group}
+    if group in STATE_GROUPS:
+        spellings |= {one for one in table if fold(one) == fold(name)}
+    old = [one for one in spellings if one in table]
+    for spelling in old:
+        if value is None or spelling != (name or group):
+            table.pop(spelling)
+    if value is not None:
+        table[name or group] = value
+    elif dot and old and not table.as_string().strip():
+        document.pop(group)
+    return bool(old)
 
 
 def _unknown_key(key: str) -> tuple[str, str]:

@@ -346,3 +346,42 @@ def test_what_is_no_command_says_what_to_write_instead(words: tuple[str, ...], s
 
     done = CliRunner().invoke(cli, words)
     assert (done.exit_code, f"Error: {said}" in done.output) == (2, True), done.output
+
+
+@pytest.mark.parametrize("words", [("skills", "list"), ("config", "list"), ("skills", "list", "--dir", ".")])
+def test_a_reader_that_has_gone_ends_every_command_alike(world: World, words: tuple[str, ...]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    program = [sys.executable, "-m", "kitbag", *words]
+    done = subprocess.run(program, cwd=world.workspace, env=world.env, stdout=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(theirs)
+    assert (done.returncode, "Traceback" in done.stderr) == (141, False), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("kitbag skills sh", "show"),
+        ("kitbag tasks ", "watch"),
+        ("kitbag skills show --l", "--level"),
+        ("kitbag sk", "skills"),
+    ],
+)
+def test_a_shell_completes_commands_below_a_group_too(world: World, line: str, completed: str) -> None:
+    world.env |= {"_KITBAG_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    assert f"plain,{completed}" in world.run().stdout.splitlines()
+
+
+def test_a_message_quotes_the_start_and_end_of_a_long_argument(world: World) -> None:
+    long = "x" * 100_000
+    for words in (("skills", long), ("--permission-mode", long, "-p", "Hi"), ("-p", "Hi", "--model", long)):
+        done = world.run(*words)
+        assert done.returncode in (2, 6), words
+        assert len(done.stderr) < 5_000, words
+        assert "characters omitted" in done.stderr, words
+
+
+def test_watching_without_tasks_says_so(world: World) -> None:
+    world.ok("agents", "run", "Explore", "Hi", "--model", "offline")
+    done = world.run("tasks", "watch", cwd=world.outside)
+    assert (done.returncode, "no running tasks in" in done.stderr) == (0, True)

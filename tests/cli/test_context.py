@@ -63,7 +63,7 @@ def test_a_session_is_found_by_its_id_and_by_its_directory(asked: World) -> None
 def test_each_turn_has_the_provider_s_own_count(asked: World) -> None:
     found = asked.json("context")
     assert [turn["number"] for turn in found["turns"]] == list(range(1, len(found["turns"]) + 1))
-    assert found["last_request"]["provider"] == found["turns"][-1]["shown"]
+    assert found["last_request"]["provider"] == found["turns"][-1]["input"]
     assert found["last_request"]["residual"] == found["last_request"]["provider"] - found["last_request"]["ours"]
 
 

@@ -631,3 +631,13 @@ def test_a_run_whose_every_call_was_denied_is_no_success(world: World) -> None:
         assert (done.returncode, done.stdout) == (code, "Done.\n"), calls
         assert ("denied: Write" in done.stderr) == bool(calls)
     assert not (world.workspace / "new.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "fix"),
+    [("antropic/claude", "did you mean anthropic?"), ("zzz/claude", "use one of anthropic, openai, ")],
+)
+def test_an_unknown_provider_gets_a_suggestion_and_a_way_to_add_it(world: World, model: str, fix: str) -> None:
+    done = ask(world, "Hi", "--model", model)
+    assert (done.returncode, fix in done.stderr) == (2, True), done.stderr
+    assert f"[providers.{model.partition('/')[0]}] base_url" in done.stderr

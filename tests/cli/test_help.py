@@ -100,3 +100,10 @@ def test_a_bare_group_still_has_its_own_help_and_rejects_unknown_commands(world:
 def test_a_model_named_as_an_argument_is_not_said_to_come_from_an_option(world: World) -> None:
     assert "--model)" not in world.run("models", "show", "nonesuch").stderr
     assert "--model\n" not in world.ok("models", "show", "anthropic/claude-sonnet-4-5")
+
+
+def test_a_number_that_is_none_gets_a_plain_error() -> None:
+    for words, kind in (("tasks output x --wait abc", "number"), ("skills search x --most 1.5", "integer")):
+        done = CliRunner().invoke(cli, words.split())
+        assert (done.exit_code, f"is not a valid {kind}." in done.output) == (2, True), done.output
+    assert "RANGE" not in CliRunner().invoke(cli, ["worker", "--help"]).output

@@ -30,3 +30,10 @@ sys.exit(interrupted.exit_code)
 def test_a_slow_exit_after_a_signal_keeps_the_exit_code() -> None:
     done = subprocess.run([sys.executable, "-c", SLOW_EXIT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (128 + 15, "")
+
+
+def test_nothing_heavy_is_imported_before_an_interrupt_is_handled() -> None:
+    """A Ctrl-C during these imports would print a traceback."""
+    program = "import sys; before = {*sys.modules}; import kitbag.cli; print(*({*sys.modules} - before))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert {*done.stdout.split()} <= {"kitbag", "kitbag.cli", "gc", "io", "os", "sys"}

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -112,3 +114,11 @@ def test_init_asks_once_in_a_terminal(world: World) -> None:
         driven.press("n\r")
         assert driven.until_ended() == 1
     assert not (world.workspace / ".kitbag").exists()
+
+
+def test_on_a_full_disk_nothing_half_written_is_left(world: World) -> None:
+    """A limit on the size of files is what a full disk is."""
+    program = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", sys.executable, "-m", "kitbag", "new", "skill", "tidy-up"]
+    done = subprocess.run(program, cwd=world.workspace, env=world.env, capture_output=True, text=True)
+    assert (done.returncode, "can't create" in done.stderr) == (6, True), done.stderr
+    assert not (world.workspace / ".kitbag" / PATHS["skill"]).exists()

@@ -151,7 +151,7 @@ def test_background_work_goes_on_and_its_end_is_told_with_a_later_call(world: Wo
             async with server.client() as client:
                 said = await text(client, "Task", subagent_type="Explore", prompt="Find.", run_in_background=True)
                 assert "started in the background" in said
-                assert "The result of your next tool call after it has ended says so." in said
+                assert "Once it has ended, the result of your next tool call says so." in said
                 assert "will be notified" not in said
                 task_id = said.split("Task: ")[1].split("\n")[0]
                 await until_true(lambda: [one.status for one in all_tasks(world) if one.id == task_id] == ["completed"])

@@ -34,7 +34,7 @@ def test_every_entry_makes_sense() -> None:
         known = look_up_model(name)
         assert known.window > known.max_output >= 256
         assert known.max_output <= MAX_OUTPUT
-        assert (known.input is None) == (known.said is None)
+        assert (known.input_price is None) == (known.output_price is None)
     for provider in ("anthropic", "openai"):
         assert {"sonnet", "opus", "haiku", "default", "fast"} <= set(model_aliases(provider))
 
@@ -58,25 +58,32 @@ def test_what_a_reply_costs() -> None:
 
 
 def test_the_user_s_own_entries_win_whatever_their_case() -> None:
-    own = {"Scripted": {"window": 4_000}, "openai/gpt-5": {"input": 1.0}}
+    own = {"Scripted": {"window": 4_000}, "openai/gpt-5": {"input_price": 1.0}}
     assert look_up_model("scripted", own).window == 4_000
     assert look_up_model("scripted", own).max_output == 1_000
-    assert look_up_model("openai/GPT-5", own).input == 1.0
+    assert look_up_model("openai/GPT-5", own).input_price == 1.0
     assert look_up_model("openai/gpt-5", own).window == 400_000
     assert look_up_model("openai/gpt-5", own).source == "settings: openai/gpt-5"
+
+
+def test_price_keys_of_earlier_versions_are_still_read() -> None:
+    good, problems = check_model_settings("m", {"input": 1, "cached": 2, "written": 3, "said": 4}, "settings.toml")
+    assert problems == []
+    usage = Usage(input=1_000_000, cache_read=1_000_000, cache_write=1_000_000, output=1_000_000)
+    assert look_up_model("m", {"m": good}).cost(usage) == 10
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
         ("window", 0), ("window", -5), ("window", "4000"), ("window", 4.5), ("window", float("nan")),
-        ("window", float("inf")), ("window", True), ("window", 10**30), ("output", 5), ("input", float("nan")),
-        ("input", float("inf")), ("input", -1), ("input", "free"), ("images", 1), ("colour", "red"), ("source", "x"),
+        ("window", float("inf")), ("window", True), ("window", 10**30), ("output", 5), ("input_price", float("nan")),
+        ("input_price", float("inf")), ("input_price", -1), ("input_price", "free"), ("images", 1), ("colour", "red"), ("source", "x"),
     ],
 )  # fmt: skip
 def test_an_entry_that_makes_no_sense_is_left_out_and_told(key: str, value: object) -> None:
-    good, problems = check_model_settings("m", {key: value, "said": 2}, "settings.toml")
-    assert good == {"said": 2.0}
+    good, problems = check_model_settings("m", {key: value, "output_price": 2}, "settings.toml")
+    assert good == {"output_price": 2.0}
     assert len(problems) == 1
     assert f"models.m.{key}" in problems[0].problem
     assert problems[0].fix

@@ -96,7 +96,7 @@ def test_the_session_of_a_machine_without_a_sign_of_life_is_free_and_what_that_s
                 )
                 async with lease_session(Session(two, "s1")):
                     await two.write(f"{STREAM_PREFIX}s1", "note", {})
-                    with pytest.raises(StreamFencedError, match="the session was opened elsewhere"):
+                    with pytest.raises(StreamFencedError, match="another process took over the session"):
                         await session.add_note("<continuation>late")
                     await one.write("other", "k", {})
                 monkeypatch.setattr(session_leases, "_held", {(one.path, "s1"): (1, 1)})

@@ -108,7 +108,7 @@ def test_a_run_that_was_ended_is_resumed_with_the_tasks_that_it_left(batch: Work
         said = "".join(started.communicate(timeout=TEST_TIMEOUT))
     if number == signal.SIGINT:
         assert started.returncode == 130, said
-        assert "2 tasks go on in the background" in said
+        assert "2 tasks are still running in the background" in said
         assert "resume with: kitbag agents run doer 'Count {{name}}.' --each rows.csv" in said
     (batch.world.workspace / "go").touch()
     done = run(batch)
@@ -125,7 +125,7 @@ def test_a_run_that_was_ended_is_resumed_with_the_tasks_that_it_left(batch: Work
         ("", ("Go.",), 6, "rows.csv has no rows"),
         ("name\na,b\n", ("Go.",), 6, "rows.csv:2: 2 values"),
         ("name\nx\n", ("Go.", "--results", "rows.csv"), 6, "rows.csv:1: not a result of a row"),
-        ("name\nx\n", ("Go.", "--background"), 2, "--each does not go with --background"),
+        ("name\nx\n", ("Go.", "--background"), 2, "--each and --background can't be combined"),
         ("name\nx\n", ("Go.", "--output-schema", "none.json"), 4, "no file none.json"),
     ],
 )

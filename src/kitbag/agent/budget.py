@@ -134,7 +134,8 @@ class Budget:
         every_kind = Usage(input=1, output=1, cache_read=1, cache_write=1)
         if self.caps_cost and (has_unpriced_usage or config.price(every_kind) is None):
             name = f"{config.provider.name}/{config.model}"
-            fix = f'add its prices to your settings: [models."{name}"] input = … and said = …, or use --max-tokens'
+            prices = f'[models."{name}"] input_price = … and output_price = …'
+            fix = f"add its prices to your settings: {prices}, or use --max-tokens"
             raise UsageError(f"the price of {name} is unknown, so a cost limit can't be enforced", fix)
 
     async def debit(self, expected_input: Usage, price: Price, max_output: int) -> Debit:

@@ -77,9 +77,9 @@ class RequestPiece(msgspec.Struct, frozen=True, kw_only=True):
 class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     model: str
-    shown: int
+    input: int
     """Tokens of its request as counted by the provider, like the two fields below."""
-    said: int
+    output: int
     cached: int
     cost: float | None
 
@@ -87,8 +87,8 @@ class TurnUsage(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "number": self.number,
             "model": self.model,
-            "shown": self.shown,
-            "said": self.said,
+            "input": self.input,
+            "output": self.output,
             "cached": self.cached,
             "cost": self.cost,
         }
@@ -332,8 +332,8 @@ def read_turn_usage(session: Session) -> list[TurnUsage]:
                 TurnUsage(
                     number=len(turns) + 1,
                     model=model,
-                    shown=total_input,
-                    said=output,
+                    input=total_input,
+                    output=output,
                     cached=cached,
                     cost=record.body.get("cost"),
                 )

@@ -86,7 +86,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def difference(self) -> int | None:
-        """Bytes that the request had more than its reconstruction: 0 if that is exact, None if nobody knows. Redacted
+        """Bytes that the request had more than its reconstruction: 0 if that is exact, None if unknown. Redacted
         secrets make a difference."""
         if self.recorded_bytes is None or self.tools is None:
             return None

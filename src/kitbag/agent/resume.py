@@ -60,7 +60,9 @@ def _note_undo(record: JournalRecord, unfinished: dict[int, str]) -> None:
 def _unfinished_warning(number: int, kind: str) -> str:
     state = f"restoring files to before message {number}" if kind == UNDOING else f"re-applying message {number}"
     fix = f"/rewind {number}" if kind == UNDOING else "/rewind undo"
-    return f"{state} was interrupted: the files may be changed, the conversation is not; see and finish it with {fix}"
+    return (
+        f"{state} was interrupted: the files may be changed, the conversation is not; review and finish it with {fix}"
+    )
 
 
 def read_totals(journal: Journal, session_id: str) -> SessionTotals:

@@ -111,7 +111,7 @@ class Session:
         self.status = ""
         """How the last run ended; empty while one is running and after a crash."""
         self.pending_switches: list[SessionSwitch] = []
-        """Switches that the model has not been told about."""
+        """Switches that the model has not been notified of."""
         self.skills: dict[str, SkillUse] = {}
         self.totals = SessionTotals()
         self.warnings: list[str] = []
@@ -170,7 +170,7 @@ class Session:
             body = {"entries": list(_prompt_entries(prompt[0])), "made_for": dict(prompt[1])}
             entries.append(JournalEntry(self.stream, "prompt", body))
         changes = [
-            SWITCH_FIELDS.write(msgspec.structs.replace(switch, told=replace_surrogates(switch.told)))
+            SWITCH_FIELDS.write(msgspec.structs.replace(switch, model_notice=replace_surrogates(switch.model_notice)))
             for switch in switches
         ]
         now = {name: getattr(header, name) for name in SWITCHABLE_FIELDS}

@@ -50,7 +50,7 @@ def read_summary(journal: Journal, row: tuple[str, str, int]) -> SessionSummary:
     except (ValueError, TypeError, msgspec.MsgspecError) as error:
         journal.drop_tables()
         problem = f"the table of sessions in {journal.path} is damaged: {error}"
-        raise StoreError(problem, "retry; it is built again from the records") from error
+        raise StoreError(problem, "retry; Kitbag rebuilds it from the records") from error
 
 
 def find_session(summaries: Sequence[SessionSummary], name: str) -> SessionSummary:

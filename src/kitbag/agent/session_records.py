@@ -67,7 +67,7 @@ class SessionSwitch(msgspec.Struct, frozen=True, kw_only=True):
     what: Literal["persona", "model", "mode", "skills", "options"]
     before: str
     after: str
-    told: str = ""
+    model_notice: str = ""
 
 
 class SkillUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ def make_skill_use(loaded: LoadedSkill, call_id: str = "") -> SkillUse:
     )
 
 
-SWITCH_FIELDS: Final = RecordFields(SessionSwitch, "what", "before", "after", "told")
+SWITCH_FIELDS: Final = RecordFields(SessionSwitch, "what", "before", "after", model_notice="told")
 SKILL_USE_FIELDS: Final = RecordFields(
     SkillUse, "name", "tokens", "at", "by", "digest", "arguments", "text", "call_id", "found"
 )

@@ -49,7 +49,7 @@ class SkillUsage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def score(self) -> int:
-        """What counts for the ranking: the skill was needed, whoever noticed."""
+        """What counts for the ranking: the skill was needed, no matter who noticed."""
         return self.loaded + self.invoked
 
     def to_json(self) -> dict[str, Any]:

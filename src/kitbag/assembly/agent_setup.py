@@ -142,7 +142,7 @@ def build_header(
 ) -> SessionHeader:
     """The recorded header of a session; `previous`: the header until now."""
     library = environment.library
-    nobody = NO_PERSONA if options.persona.strip().casefold() == NO_PERSONA else ""
+    no_persona = NO_PERSONA if options.persona.strip().casefold() == NO_PERSONA else ""
     return msgspec.structs.replace(
         previous,
         directory=environment.places.cwd,
@@ -150,7 +150,7 @@ def build_header(
         mode=mode,
         agent=options.agent,
         team=library.team,
-        persona=library.persona.full_name if library.persona is not None else nobody,
+        persona=library.persona.full_name if library.persona is not None else no_persona,
         task=task_id,
         model_said=bool(options.model) or previous.model_said,
         append=options.append,

@@ -148,7 +148,8 @@ class BaseAgent(AgentResources):
     # The session
 
     async def claim_session(self, kitbag_home: str) -> None:
-        """Raises InvalidError if another process has it open. A task's session belongs to whoever claimed the task."""
+        """Raises InvalidError if another process has it open. A task's session belongs to the process that claimed
+        the task."""
 
     async def _start_session(self) -> None:
         previous = self.session.header
@@ -167,7 +168,7 @@ class BaseAgent(AgentResources):
         self.notices += unusable_skill_notices(dropped)
         self.prompt = self.build_system_prompt()
         if self.options.resume and not self.task_id:
-            # Changed options apply from now on, and the model is told.
+            # Changed options apply from now on, and the model is notified.
             switches = list_switches(
                 previous, header, self.environment.library, dropped, has_history=bool(self.session.recorded_messages())
             )

@@ -181,7 +181,7 @@ def trust_lost_notices(library: Registry) -> list[Notice]:
 
 def untrusted_notices(environment: AgentEnvironment, *, is_brief: bool = False) -> list[Notice]:
     """One line that counts what is omitted because the workspace is not trusted; `kitbag trust show` has the names.
-    `is_brief`: for a user at a terminal, whom a longer line would cost a second row."""
+    `is_brief`: at a terminal, where a longer line would take a second row."""
     trust = environment.trust
     if trust.can_load_items:
         return []

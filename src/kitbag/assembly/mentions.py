@@ -282,7 +282,7 @@ class _MentionReader:
         self._warn(f"@{word}: no such file", f"did you mean {suggestions}" if suggestions else "")
 
     def _check_permission(self, target: _MentionedPath) -> PermissionDecision | None:
-        """The decision for Read. None: denied, and the user was told why."""
+        """The decision for Read. None: denied, and the user was notified."""
         context, facts, path = self._context, target.facts, target.facts.requested
         decision = context.permissions.decide("Read", {"file_path": target.path}, context.directory)
         if decision.effect == "allow":

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
     changes: str
-    """Changed skills, agents, personas and memory files, as told to the model; empty: none."""
+    """Changed skills, agents, personas and memory files, as the model is notified of them; empty: none."""
     tokens_before: int
     tokens_after: int
     """Of the whole system prompt."""

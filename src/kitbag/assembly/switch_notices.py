@@ -1,4 +1,4 @@
-"""What a model is told when its persona or mode was switched: appended to the next message, so that everything sent
+"""Notices for the model that its persona or mode was switched: appended to the next message, so that everything sent
 before stays cached.
 
 Used by what switches a session, which records these notices, and by user_messages, which sends them.
@@ -72,20 +72,22 @@ def list_switches(
                 what="persona",
                 before=header_persona_name(before),
                 after=header_persona_name(now),
-                told=persona_notice(library),
+                model_notice=persona_notice(library),
             )
         )
     if before.model != now.model:
         switches.append(SessionSwitch(what="model", before=before.model, after=now.model))
     if before.mode != now.mode:
-        switches.append(SessionSwitch(what="mode", before=before.mode, after=now.mode, told=mode_notice(now.mode)))
+        switches.append(
+            SessionSwitch(what="mode", before=before.mode, after=now.mode, model_notice=mode_notice(now.mode))
+        )
     if changed := [name for name in OPTION_FIELDS if getattr(before, name) != getattr(now, name)]:
-        told = "The available tools have changed." if {"only_tools", "no_tools"}.intersection(changed) else ""
+        tools_notice = "The available tools have changed." if {"only_tools", "no_tools"}.intersection(changed) else ""
         was, is_now = (_render_options(header, changed) for header in (before, now))
-        switches.append(SessionSwitch(what="options", before=was, after=is_now, told=told))
+        switches.append(SessionSwitch(what="options", before=was, after=is_now, model_notice=tools_notice))
     if dropped:
-        switches.append(SessionSwitch(what="skills", before="", after="", told=dropped_skills_notice(dropped)))
-    return switches if has_history else [msgspec.structs.replace(switch, told="") for switch in switches]
+        switches.append(SessionSwitch(what="skills", before="", after="", model_notice=dropped_skills_notice(dropped)))
+    return switches if has_history else [msgspec.structs.replace(switch, model_notice="") for switch in switches]
 
 
 def _render_options(header: SessionHeader, names: Iterable[str]) -> str:
@@ -99,7 +101,7 @@ def header_persona_name(header: SessionHeader) -> str:
 
 
 def render_switches(pending: Iterable[SessionSwitch]) -> str:
-    """The block, or empty. Of several switches of one kind only the last is told, and none if the value is as
+    """The block, or empty. Of several switches of one kind it has only the last, and none if the value is as
     before."""
     lines: list[str] = []
     by_kind: dict[str, list[SessionSwitch]] = {}
@@ -107,9 +109,9 @@ def render_switches(pending: Iterable[SessionSwitch]) -> str:
         by_kind.setdefault(switch.what, []).append(switch)
     for kind, switches in by_kind.items():
         if kind in ("skills", "options"):
-            lines += [switch.told for switch in switches]
+            lines += [switch.model_notice for switch in switches]
         elif switches[0].before != switches[-1].after:
-            lines.append(switches[-1].told)
+            lines.append(switches[-1].model_notice)
     notices = [line for line in lines if line]
     return "\n".join(("<session-changes>", *notices, "</session-changes>")) if notices else ""
 

@@ -89,7 +89,7 @@ class UserMessages:
         if not await self.session.add_user(parts, one_turn, suggested=suggested, is_steering=is_steering, write=write):
             return False
         for switch in switches:
-            emit(Switched(what=switch.what, before=switch.before, after=switch.after, told=switch.told))
+            emit(Switched(what=switch.what, before=switch.before, after=switch.after, model_notice=switch.model_notice))
         if delivered is not None:
             skill_notice = permissions.user_notice() if permissions is not None else ""
             emit(SkillLoaded(name=delivered.name, tokens=delivered.tokens, by="user", rights=skill_notice))
@@ -120,7 +120,7 @@ class UserMessages:
         return delivered, delivered.request_text(arguments)
 
     def _build_tail(self, text: str, catalog: str) -> list[str]:
-        """What is told only with this message."""
+        """Notices that only this message carries."""
         library = self.skills.library
         # The first message follows the prompt directly, unless the user has switched something in between.
         changes = (

@@ -448,7 +448,7 @@ class _Examination:
         return sorted(kept, key=finding_sort_key)
 
     def _rate_together(self, findings: list[AuditFinding]) -> list[AuditFinding]:
-        """What is ordinary on its own is part of an attack in an item that attacks otherwise; so is a wish to hide."""
+        """What is ordinary on its own is part of an attack in an item that attacks otherwise; so is hiding."""
         active = [
             f
             for f in findings

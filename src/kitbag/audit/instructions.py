@@ -1,6 +1,6 @@
 """Finds paragraphs that say several things which are harmless alone and dangerous together.
 
-For example: a secret, a place to send it, a wish to hide. The combinations are in rules.toml, the facts that they name
+For example: a secret, a place to send it, hiding. The combinations are in rules.toml, the facts that they name
 in prose_facts.toml. Used by examine_item; uses patterns for bounded windows and urls to tell whose host it is.
 """
 

@@ -87,7 +87,7 @@ _DESCRIBED = re.compile(
     r"\s+(?:that|which|to|like|such\s+as|(?:asking|telling|instructing|trying|designed)\s+(?:\w+\s+){0,3}?to)\s+$",
     re.IGNORECASE,
 )
-"""`Instructions that override …`: the text speaks of instructions, it gives none."""
+"""`Instructions that override …`: the text mentions instructions, it gives none."""
 _STARTS_NEGATED = re.compile(r"do\s+not|don|never|must|avoid|refrain|no\s", re.IGNORECASE)
 _RUNS_ITSELF = re.compile(
     r"\b(?:exec|eval)\s*\(|new\s+Function|\batob\(|vm\.run|\bfork\(|dup2|pty\.spawn|rmtree|b64decode|_0x|\b(?:source|include|dofile)\s*\("
@@ -181,7 +181,7 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         if not _STARTS_NEGATED.match(source.text, hit.start) and _NEGATED.search(_same_clause(source, hit.start)):
             return ("low", "described as harmful") if hit.rule == "instruction-override" else "none"
         if _DESCRIBED.search(_same_clause(source, hit.start)):
-            return "medium", "speaks of instructions"
+            return "medium", "mentions instructions"
         if context.role == "script-comment":
             return "medium", "in a script comment"
         if context.role not in ("comment", "config") and (_is_quoted(line[:column]) or context.role == "code"):

@@ -18,7 +18,7 @@ from kitbag.audit.regions import AuditedText
 from kitbag.library.names import confusable_skeleton
 
 RESERVED_DOMAINS: Final = frozenset(("invalid", "test", "example", "localhost"))
-"""For documentation and tests; nobody owns them."""
+"""For documentation and tests; no one owns them."""
 MAIL_ADDRESS: Final = re.compile(r"(?<![\w.+/-])[\w.+-]{1,64}@((?:[\w-]+\.)+[a-zA-Z]{2,})\b")
 MAX_URLS: Final = 2000
 _URL = load_expression("urls.url")

@@ -416,7 +416,7 @@ class Chat:
             self._holds_background = run.ended.status in ("cancelled", "failed")
         finally:
             self._run = None
-            if self._exit is None or not self._exit.immediately:  # else whoever resumes the session delivers them
+            if self._exit is None or not self._exit.immediately:  # else resuming the session delivers them
                 left = self.pending.take_back_messages(self.agent.inbox, [message.id for message in messages])
                 self._give_back(await run_to_completion(left))
             self._draw(LiveState())

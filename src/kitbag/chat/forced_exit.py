@@ -1,4 +1,4 @@
-"""Ends the program after a signal even if its event loop hangs, such as in a write to a terminal or pipe that nobody
+"""Ends the program after a signal even if its event loop hangs, such as in a write to a terminal or pipe that nothing
 reads.
 
 Used by both UIs, for signals that the event loop already handles.

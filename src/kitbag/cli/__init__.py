@@ -4,12 +4,14 @@ import gc
 import io
 import os
 import sys
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # without importing typing: a Ctrl-C before `main` runs would print a traceback
 if TYPE_CHECKING:
     from kitbag.errors import KitbagError
 
 INTERRUPTED = 130
+BROKEN_PIPE = 141
+"""The reader of the output has exited, as in `| head`."""
 _LISTING_FLAGS = frozenset(("--all", "--json"))
 _COMPLETION = "_KITBAG_COMPLETE"
 """Set by a shell that completes a command line, for click."""
@@ -34,14 +36,14 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        # The reader has gone (`| head`): exit quietly, without Python's error message.
-        _discard_output()
-        sys.exit(141)
+        _discard_output()  # exit quietly, without Python's error message
+        sys.exit(BROKEN_PIPE)
     except OSError as error:
         _discard_output()
         from kitbag.cli.output import clean
 
-        sys.stderr.write(f"error: {clean(error.strerror or str(error))}\n")
+        file = f"{error.filename}: " if isinstance(error.filename, str) else ""
+        sys.stderr.write(f"error: {clean(file + (error.strerror or str(error)))}\n")
         sys.exit(1)
     finally:
         if "kitbag.telemetry.export" in sys.modules:
@@ -135,7 +137,7 @@ def _list_skills(*, everything: bool, as_json: bool) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         _discard_output()
-        return 1
+        return BROKEN_PIPE
     return 0
 
 

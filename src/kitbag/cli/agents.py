@@ -7,6 +7,7 @@ import click
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option, library_options, open_registry, project_option, set_state
+from kitbag.cli.number_types import IntRange
 from kitbag.errors import InvalidError, UsageError
 from kitbag.library.agents import AgentFile
 from kitbag.library.registry import Registry
@@ -183,7 +184,7 @@ def disable(name: str, project: bool, as_json: bool) -> None:
 
 @command.command()
 @click.argument("request", nargs=-1, required=True)
-@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="Show at most this many results.")
+@click.option("--most", type=IntRange(1), default=10, show_default=True, help="Show at most this many results.")
 @library_options
 @json_option
 def search(request: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from kitbag.cli import interruption, output
 from kitbag.cli.agents_run_each import check_each_options, each_options, run_each
 from kitbag.cli.headless import STATUS_CODES
 from kitbag.cli.library_options import json_option, library_options
+from kitbag.cli.number_types import IntRange
 from kitbag.cli.pack_options import ALLOW_OPTIONS, pack_options, parse_budgets, parse_names, parse_pairs
 from kitbag.cli.queue_options import parse_queue_options, queue_options
 from kitbag.cli.tasks import open_board
@@ -41,7 +42,7 @@ from kitbag.tools.delegation import DelegationRequest, PackSelection, TaskReport
 )
 @click.option(
     "--max-turns",
-    type=click.IntRange(1),
+    type=IntRange(1),
     help="Stop after this many model requests.",
     show_default="the agent's own, else 50",
 )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from kitbag.cli import interruption, output
+from kitbag.cli.number_types import IntRange
 from kitbag.errors import KitbagError, UsageError
 from kitbag.text.human_format import format_cost, format_count, format_duration, format_thousands
 from kitbag.text.terminal_width import truncate_to_width
@@ -50,7 +51,7 @@ _OPTIONS: Final = (
     ),
     click.option(
         "--concurrency",
-        type=click.IntRange(1),
+        type=IntRange(1),
         help="With --each: have at most this many tasks queued and running.",
         show_default=f"{DEFAULT_CONCURRENCY}",
     ),
@@ -72,7 +73,7 @@ def check_each_options(options: dict[str, Any]) -> None:
         return
     for name in ("background", "resume"):
         if options[name]:
-            raise UsageError(f"--each does not go with --{name}", "remove one of the two")
+            raise UsageError(f"--each and --{name} can't be combined", "remove one of the two")
 
 
 def run_each(board: "Board", request: "DelegationRequest", options: dict[str, Any]) -> int:
@@ -256,6 +257,6 @@ def _summary_json(progress: "BatchProgress", results_path: str, running: list[st
 
 def _print_resume(running: list[str]) -> None:
     if running:
-        tasks = "1 task goes on" if len(running) == 1 else f"{len(running):,} tasks go on"
+        tasks = "1 task is still running" if len(running) == 1 else f"{len(running):,} tasks are still running"
         output.remark(f"{tasks} in the background; stop with: kitbag tasks stop {' '.join(running[:20])}")
     output.remark(output.clean(f"resume with: {shlex.join(['kitbag', *sys.argv[1:]])}"))

@@ -14,7 +14,8 @@ class CommandGroup(click.Group):
     """The command that a group without one runs, as `git branch` does; for groups that have it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if self.bare_command in self.commands and self._names_no_command(ctx, args):
+        is_completion = ctx.resilient_parsing  # which completes the names of commands too
+        if self.bare_command in self.commands and self._names_no_command(ctx, args) and not is_completion:
             args = [self.bare_command, *args]
         ctx.meta[_WRITTEN] = [*args]  # click consumes the list and does not report a `--`
         return super().parse_args(ctx, args)

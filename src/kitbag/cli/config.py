@@ -207,6 +207,6 @@ def where(as_json: bool) -> None:
     if as_json:
         return output.as_json([{"what": what, "path": path, "exists": os.path.exists(path)} for what, path in rows])
     return output.table(
-        ("WHAT", "THERE", "PATH"),
+        ("WHAT", "EXISTS", "PATH"),
         [(what, "yes" if os.path.exists(path) else "no", path) for what, path in rows],
     )

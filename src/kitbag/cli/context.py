@@ -359,9 +359,9 @@ def _print_turns(turns: list[dict[str, Any]]) -> None:
         (
             str(turn["number"]),
             f"{turn['tokens']:,}",
-            f"{turn['shown']:,}",
+            f"{turn['input']:,}",
             f"{turn['cached']:,}",
-            f"{turn['said']:,}",
+            f"{turn['output']:,}",
             "?" if turn["cost"] is None else f"${turn['cost']:.4f}",
             turn["model"],
         )

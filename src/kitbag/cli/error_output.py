@@ -70,4 +70,4 @@ def show_click_error(error: "ClickException") -> None:
 
     shown: Any = io.StringIO()
     error.show(file=shown)
-    output.remark(shown.getvalue().rstrip("\n"))
+    output.remark("\n".join(map(output.shorten_message, shown.getvalue().rstrip("\n").split("\n"))))

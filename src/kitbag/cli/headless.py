@@ -56,8 +56,6 @@ STATUS_CODES: Final = {
     "cancelled": 130,
 }
 
-
-BROKEN_PIPE: Final = 141
 DENIED: Final = 6
 """Every tool call was denied."""
 
@@ -90,8 +88,6 @@ def run_headless(options: HeadlessOptions) -> int:
                 raise
             run_output.fail(KitbagError("cancelled"))
             return interruption.exit_code
-        except BrokenPipeError:
-            return BROKEN_PIPE  # here, because click would turn it into a 1
         except OSError:
             raise  # from our own output: main reports it
         except Exception as error:  # noqa: BLE001 - the outermost place that can tell it without a secret in it

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kitbag.cli.number_types import IntRange
 from kitbag.errors import UsageError
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import find_places
@@ -23,7 +24,7 @@ def _report_errors_as_json(context: click.Context, _: click.Parameter, value: bo
 
 json_option = click.option("--json", "as_json", is_flag=True, callback=_report_errors_as_json, help="Print JSON.")
 limit_option = click.option(
-    "--limit", type=click.IntRange(0), default=500, show_default=True, help="List at most this many; 0: all."
+    "--limit", type=IntRange(0), default=500, show_default=True, help="List at most this many; 0: all."
 )
 all_directories_option = click.option("--all", "everything", is_flag=True, help="Include all directories.")
 project_option = click.option("--project", is_flag=True, help="Save to the project's settings instead of yours.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kitbag.cli import error_output, interruption, output
+from kitbag.cli.number_types import IntRange
 from kitbag.cli.permission_options import allow_env_option
 from kitbag.errors import UsageError
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--http",
     "port",
-    type=click.IntRange(0, 65535),
+    type=IntRange(0, 65535),
     metavar="PORT",
     help="Serve over HTTP on this port.",
     show_default="serve over stdio",

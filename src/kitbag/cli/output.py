@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _STYLE_SEQUENCE = f"(\x1b\\[(?:0|{'|'.join(_STYLES.values())})m)"
 _MIN_COLUMN, _MIN_LAST = 6, 24
+_MAX_MESSAGE = 2_000
 _SEVERITY_STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
@@ -237,10 +238,19 @@ def fail(error: "KitbagError", as_json: bool = False) -> None:
 
         error_json = {"code": error.exit_code, "problem": error.problem, "fix": error.fix}
         return remark(json.dumps({"error": error_json}, indent=2))
-    remark(f"{style('error', 'red', sys.stderr)}: {clean(error.problem)}")
+    remark(f"{style('error', 'red', sys.stderr)}: {clean(shorten_message(error.problem))}")
     if error.fix:
-        remark(f"  {clean(error.fix)}")
+        remark(f"  {clean(shorten_message(error.fix))}")
     return None
+
+
+def shorten_message(text: str) -> str:
+    """A message may quote an argument of any length; it keeps its start and its end."""
+    omitted = len(text) - _MAX_MESSAGE
+    if omitted <= 0:
+        return text
+    half = _MAX_MESSAGE // 2
+    return f"{text[:half]} [{omitted:,} characters omitted] {text[-half:]}"
 
 
 def report_omitted(noun: str, count: int) -> None:

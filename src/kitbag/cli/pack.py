@@ -8,6 +8,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, open_registry
+from kitbag.cli.number_types import IntRange
 from kitbag.cli.pack_options import ALLOW_OPTIONS, pack_options, parse_budgets, parse_names, parse_pairs
 from kitbag.cli.permission_options import permission_options
 from kitbag.errors import KitbagError
@@ -39,14 +40,14 @@ Exit codes:
 @click.option(
     "--available-context",
     "available",
-    type=click.IntRange(0),
+    type=IntRange(0),
     help="Set the size of the subagent's context, in tokens.",
     show_default="the `budget.total` setting",
 )
 @click.option(
     "--context-used",
     "used",
-    type=click.IntRange(0),
+    type=IntRange(0),
     default=0,
     show_default=True,
     help="Set how many tokens of the context are already in use.",

@@ -18,6 +18,7 @@ from kitbag.library.scopes import find_places
 from kitbag.permissions.approvals.approval import ApprovalAnswer
 from kitbag.permissions.approvals.question_view import GUTTER, visible_lines
 from kitbag.permissions.approvals.queue import CONTAINS_CREDENTIALS, ApprovalQueue, PendingApproval, require_person
+from kitbag.views.tasks import format_time
 
 
 @contextlib.contextmanager
@@ -101,9 +102,9 @@ def _match_answers(waiting: PendingApproval, choice: str | None, answers: tuple[
     name = waiting.request.id
     if not _is_question(waiting):
         if answers:
-            raise UsageError(f"{name} is no question", f"kitbag permissions answer {name} allow|deny")
+            raise UsageError(f"{name} is not a question", f"kitbag permissions answer {name} allow|deny")
         if choice is None:
-            raise UsageError("allow or deny?", f"kitbag permissions answer {name} allow|deny")
+            raise UsageError("missing answer: allow or deny", f"kitbag permissions answer {name} allow|deny")
         return ()
     if choice == "deny" and not answers:
         return ()
@@ -124,7 +125,7 @@ def _print_question(waiting: PendingApproval) -> None:
     lines = block_lines(approval_blocks(waiting.request))
     if _is_question(waiting) and waiting.is_complete:
         lines = [lines[0], *_question_lines(waiting)]
-    output.block("\n".join([*lines, f"asked at {waiting.asked_at}"]))
+    output.block("\n".join([*lines, f"asked at {format_time(waiting.asked_at)}"]))
     if not waiting.is_complete:
         output.remark(f"can only be denied: {CONTAINS_CREDENTIALS}")
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from kitbag.cli.number_types import IntRange
 from kitbag.errors import UsageError
 from kitbag.library.agents import MAX_PRIORITY
 from kitbag.tools.delegation import QueueOptions
@@ -34,7 +35,7 @@ def queue_options(function: F) -> F:
             help="If an unfinished task has the same key, print that task and start nothing.", show_default="none",
         ),
         click.option(
-            "--priority", type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY), metavar="N",
+            "--priority", type=IntRange(-MAX_PRIORITY, MAX_PRIORITY), metavar="N",
             help="Start before queued agents with a lower priority.", show_default="the agent's own, else 0",
         ),
     ):  # fmt: skip
@@ -48,7 +49,7 @@ def parse_queue_options(options: dict[str, Any]) -> QueueOptions:
     if key and (len(key) > MAX_KEY_LENGTH or not key.isprintable()):
         raise UsageError("invalid --key", f"use up to {MAX_KEY_LENGTH} printable characters")
     if options["delay"] and options["start_at"]:
-        raise UsageError("--at and --in exclude each other", "use one of them")
+        raise UsageError("--at and --in can't be combined", "use one of them")
     not_before = ""
     if options["delay"]:
         not_before = _timestamp(datetime.now(UTC).timestamp() + _parse_duration(str(options["delay"])))

@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 
 import click
 
+from kitbag.cli import BROKEN_PIPE
 from kitbag.cli.command_group import CommandGroup
+from kitbag.cli.number_types import FloatRange, IntRange
 from kitbag.cli.permission_options import allow_env_option
 from kitbag.cli.run_options import CHOOSE_SESSION
 from kitbag.version import __version__
@@ -77,7 +79,7 @@ Exit codes:
   11   stopped at --max-turns or `limits.turns` (-p)
   12   over budget: --max-tokens, --max-cost, --max-time or a `limits` setting (-p)
   13   the workspace is not trusted
-  130  interrupted (Ctrl-C); 143 terminated (SIGTERM)
+  130  interrupted (Ctrl-C); 141 output closed, as by `| head`; 143 terminated (SIGTERM)
 """
 
 
@@ -88,9 +90,11 @@ _IMPLIED_VALUES = {**dict.fromkeys(_PRINT_FLAGS, "-"), **dict.fromkeys(("-r", "-
 _MESSAGE = "kitbag.cli.root.message"
 _COMMON_COMMANDS = {
     "help": "--help", "version": "--version", "chat": "", "resume": "--resume", "continue": "--continue",
-    "login": "setup", "auth": "setup", "ls": "skills list", "run": "agents run",
+    "login": "setup", "auth": "setup", "ls": "skills list", "list": "skills list", "run": "agents run",
+    "search": "skills search", "install": "plugins install", "export": "sessions export", "stop": "tasks stop",
+    "serve": "web", "status": "tasks list", "history": "sessions list", "cost": "context calls",
 }  # fmt: skip
-"""Words that users of other tools type as a command, and ours for each."""
+"""Words that users of other tools type as a command, and Kitbag's command for each."""
 
 
 class _Root(CommandGroup):
@@ -106,6 +110,12 @@ class _Root(CommandGroup):
             # that starts with a dash, and would parse it as options.
             return super().parse_args(ctx, [*written, implied])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            ctx.exit(BROKEN_PIPE)  # click would exit with 1
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
@@ -115,7 +125,7 @@ class _Root(CommandGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """What is no command is the chat's first message, unless it looks like a misspelled command."""
+        """A word that is not a command is the chat's first message, unless it looks like a misspelled command."""
         name = args[0]
         if name in _COMMANDS:
             return super().resolve_command(ctx, args)
@@ -277,28 +287,28 @@ def _limit_options() -> list[_Option[Any]]:
     return [
         click.option(
             "--max-turns",
-            type=click.IntRange(1),
+            type=IntRange(1),
             metavar="N",
             help="Stop the session after N model requests.",
             show_default="with -p, the `limits.turns` setting for each prompt",
         ),
         click.option(
             "--max-tokens",
-            type=click.IntRange(1),
+            type=IntRange(1),
             metavar="N",
             help="Stop before the session and its subagents use more than N tokens.",
             show_default="no limit",
         ),
         click.option(
             "--max-cost",
-            type=click.FloatRange(0, min_open=True),
+            type=FloatRange(0, min_open=True),
             metavar="USD",
             help="Stop before the session and its subagents cost more than this.",
             show_default="no limit",
         ),
         click.option(
             "--max-time",
-            type=click.FloatRange(0, min_open=True),
+            type=FloatRange(0, min_open=True),
             metavar="SECONDS",
             help="Make no model request after SECONDS of work.",
             show_default="no limit",

@@ -143,7 +143,9 @@ def test(name: str, trust_workspace: bool, as_json: bool) -> None:
     ]
     if not matches:
         names = ", ".join(listed.name for listed in servers)
-        raise NotFoundError(f"no server named {name!r}", f"available: {names}" if names else "none are configured")
+        raise NotFoundError(
+            f"no server named {name!r}", f"available: {names}" if names else "no servers are configured"
+        )
     configured = matches[0].configured
     if configured.state in ("untrusted", "changed"):
         raise UntrustedItemError(

@@ -7,6 +7,7 @@ import click
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option, library_options, open_registry, project_option, set_state
+from kitbag.cli.number_types import IntRange
 from kitbag.cli.skills_budget import budget
 from kitbag.cli.skills_explain import MAX_INDEX_SECONDS, explain
 from kitbag.cli.skills_lint import lint
@@ -184,7 +185,7 @@ def _claim(registry: "Registry", skill: Skill, used: bool) -> dict[str, Any]:
 
 @command.command()
 @click.argument("query", nargs=-1, required=True)
-@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="Show at most this many results.")
+@click.option("--most", type=IntRange(1), default=10, show_default=True, help="Show at most this many results.")
 @library_options
 @json_option
 def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:

@@ -4,13 +4,14 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, limit_option, open_registry
+from kitbag.cli.number_types import IntRange
 
 
 @click.command("budget")
 @click.option("--all", "everything", is_flag=True, help="Also list skills that are described in full or hidden.")
 @click.option(
     "--window",
-    type=click.IntRange(1_000),
+    type=IntRange(1_000),
     default=200_000,
     show_default=True,
     help="Context window in tokens, for a budget in percent.",

@@ -7,6 +7,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, open_registry
+from kitbag.cli.number_types import IntRange
 from kitbag.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -26,11 +27,9 @@ MAX_INDEX_SECONDS: Final = 5.0
     help="Explain a message of this session instead.",
     show_default="none",
 )
-@click.option(
-    "--turn", type=click.IntRange(1), help="Number of the message in the session.", show_default="the last one"
-)
+@click.option("--turn", type=IntRange(1), help="Number of the message in the session.", show_default="the last one")
 @click.option("--skill", "names", multiple=True, metavar="NAME", help="Explain only this skill. Repeatable.")
-@click.option("--most", type=click.IntRange(1), default=5, show_default=True, help="Explain at most this many matches.")
+@click.option("--most", type=IntRange(1), default=5, show_default=True, help="Explain at most this many matches.")
 @library_options
 @json_option
 def explain(
@@ -102,7 +101,9 @@ def _print(found: "RoutingExplanation", as_json: bool) -> None:
     if found.session:
         about = shorten(collapse_whitespace(found.message), 200)
         output.echo(f"session {found.session}, message {found.turn}: {output.clean(about)}")
-    for one in found.skills:
+    for number, one in enumerate(found.skills):
+        if number:
+            output.echo()
         output.echo(output.style(output.clean(one.name), "bold"))
         output.fields(explanation_fields(one))
     if not found.skills:

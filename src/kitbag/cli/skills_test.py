@@ -7,6 +7,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, open_registry
+from kitbag.cli.number_types import FloatRange
 from kitbag.cli.skills_explain import MAX_INDEX_SECONDS
 from kitbag.errors import Diagnostic, KitbagError, NotFoundError, UsageError
 
@@ -27,7 +28,7 @@ class OverCapError(KitbagError):
 @click.option("--model", default="", metavar="NAME", help="Ask this model.", show_default="none: test the ranking only")
 @click.option(
     "--max-cost",
-    type=click.FloatRange(0),
+    type=FloatRange(0),
     default=1.0,
     show_default=True,
     metavar="USD",

@@ -44,6 +44,8 @@ async def watch_board(board: Board, directory: str, as_json: bool) -> None:
                 output.remark(output.clean(problem))
             _print_changes(board, tasks, printed, as_json)
         if all(task.is_finished for task in tasks):
+            if not (tasks or live):
+                output.remark("no running tasks" + (f" in {output.clean(directory)}" if directory else ""))
             return
         await board.journal.wait_async(seen, _POLL_SECONDS)
         if live:  # limit the redraw rate

@@ -106,11 +106,11 @@ def list_(as_json: bool) -> None:
             ]
         )
     output.table(
-        ("TRUSTED", "CAN DO", "WORKSPACE"),
+        ("TRUSTED", "CAPABILITIES", "WORKSPACE"),
         [
             (
                 one.trusted_at[:10],
-                output.format_count(one.capability_count, "thing"),
+                str(one.capability_count),
                 one.root + ("" if exists else " (gone)"),
             )
             for one, exists in rows

@@ -8,6 +8,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option
+from kitbag.cli.number_types import IntRange
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import find_places
 from kitbag.text.hidden_characters import escape_for_terminal
@@ -36,7 +37,7 @@ def _rename_option(name: str) -> str:
 )
 @click.option(
     "--message",
-    type=click.IntRange(1),
+    type=IntRange(1),
     metavar="N",
     help="Undo what your Nth message of the session caused.",
     show_default="the last one that changed files",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kitbag.cli import error_output, interruption, output
+from kitbag.cli.number_types import IntRange
 from kitbag.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @click.command("web")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=IntRange(0, 65535),
     default=0,
     metavar="N",
     help="Listen on this port.",
@@ -83,6 +84,6 @@ async def _serve(
 
     def announce(url: str) -> None:
         output.echo(url)
-        sys.stdout.flush()  # whoever reads it from a pipe waits for it
+        sys.stdout.flush()  # a program that reads it from a pipe waits for it
 
     await serve_web(find_places(directory), run_options, port, announce, opens=opens)

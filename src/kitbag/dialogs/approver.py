@@ -35,14 +35,14 @@ class ApprovalStyle(msgspec.Struct, frozen=True, kw_only=True):
     leaving_interrupts: bool = False
     """Leaving the question also stops the turn."""
     left_reason: str = ""
-    """What the model is told if the user leaves the question; empty: the same as after `no`."""
+    """The result for the model if the user leaves the question; empty: the same as after `no`."""
 
 
 DEFAULT_STYLE: Final = ApprovalStyle()
 
 
 class NotAnsweredError(KitbagError):
-    """Not a denial: nobody can answer."""
+    """Not a denial: no user can answer."""
 
 
 class DialogApprover:
@@ -59,7 +59,7 @@ class DialogApprover:
         self._on_leave = on_leave
 
     async def ask(self, question: ApprovalRequest) -> ApprovalAnswer:
-        """Raises KitbagError if there is nobody to ask."""
+        """Raises KitbagError if there is no user to ask."""
         answer = await self._dialog.run(approval_forms(question, self._style))
         if answer is None and self._dialog.no_user_reason:
             raise NotAnsweredError(self._dialog.no_user_reason)

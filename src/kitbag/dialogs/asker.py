@@ -21,7 +21,7 @@ class DialogAsker:
         self._dialog = dialog
 
     async def ask(self, questions: tuple[UserQuestion, ...]) -> tuple[str, ...]:
-        """Raises KitbagError if there is nobody to ask."""
+        """Raises KitbagError if there is no user to ask."""
         answers: list[str] = []
         for number, question in enumerate(questions, 1):
             try:

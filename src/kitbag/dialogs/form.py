@@ -97,10 +97,10 @@ class Dialog(Protocol):
 
     @property
     def no_user_reason(self) -> str:
-        """Why nobody can answer, in which case forms are shown and left at once; empty if somebody can."""
+        """Why no user can answer, in which case forms are shown and left at once; empty if one can."""
         ...
 
     async def run(self, forms: FormSequence[T]) -> T | None:
         """Asks the forms of one question. None: the user left all of them. Input from before the question does not
-        answer it. Raises KitbagError if there is nobody to ask. Canceling removes the form."""
+        answer it. Raises KitbagError if there is no user to ask. Canceling removes the form."""
         ...

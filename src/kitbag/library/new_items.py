@@ -3,6 +3,7 @@
 Used by `kitbag new` and `kitbag init`. The templates are in builtin/templates.
 """
 
+import errno
 import json
 import os
 import re
@@ -19,9 +20,9 @@ _TEMPLATES: Final = os.path.join(os.path.dirname(os.path.dirname(__file__)), "bu
 _NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _MAX_NAME: Final = 64
 _DESCRIPTIONS: Final[dict[ItemKind, str]] = {
-    "skill": "Does one thing, in one sentence. Use when somebody asks for it.",
+    "skill": "Does one thing, in one sentence. Use when the user asks for it.",
     "agent": "Does one kind of task, in one sentence. Use for tasks of this kind.",
-    "persona": "Whom the agent works as.",
+    "persona": "The role of the agent, in one sentence.",
     "command": "Does one thing.",
 }
 
@@ -62,10 +63,15 @@ def write_item(item: NewItem, base: str) -> None:
     make_directories(base, os.path.relpath(os.path.dirname(item.path), base))
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(item.path, flags, 0o644), "w", encoding="utf-8") as file:
-            file.write(item.text)
+        descriptor = os.open(item.path, flags, 0o644)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(item.text)
+        except OSError:
+            os.unlink(item.path)
+            raise
     except OSError as error:
-        raise InvalidError(f"can't create {item.path}: {error.strerror}", "check the directory") from error
+        raise _creation_error(item.path, error) from error
 
 
 def existing_file(item: NewItem) -> str:
@@ -93,7 +99,12 @@ def make_directories(base: str, relative: str) -> None:
         try:
             os.makedirs(path, exist_ok=True)
         except OSError as error:
-            raise InvalidError(f"can't create {path}: {error.strerror}", "check the directory") from error
+            raise _creation_error(path, error) from error
+
+
+def _creation_error(path: str, error: OSError) -> InvalidError:
+    fix = "free up disk space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the directory"
+    return InvalidError(f"can't create {path}: {error.strerror}", fix)
 
 
 def _check_name(kind: ItemKind, name: str) -> None:

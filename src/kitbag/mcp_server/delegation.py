@@ -47,7 +47,7 @@ class CallDelegation:
 
     @property
     def end_notice(self) -> str:
-        return "The result of your next tool call after it has ended says so."
+        return "Once it has ended, the result of your next tool call says so."
 
     @property
     def has_started_tasks(self) -> bool:

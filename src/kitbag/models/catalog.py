@@ -25,12 +25,11 @@ _ASSUMED: Final = "unknown model; assumed"
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     window: int = DEFAULT_WINDOW
     output: int = DEFAULT_OUTPUT
-    input: float | None = None
-    cached: float | None = None
-    written: float | None = None
-    said: float | None = None
-    """`input`, `cached`, `written`, `said`: dollars per million tokens of input, cache reads, cache writes and
-    output. The names are settings keys."""
+    input_price: float | None = None
+    cache_read_price: float | None = None
+    cache_write_price: float | None = None
+    output_price: float | None = None
+    """In dollars per million tokens."""
     images: bool = False
     source: str = _ASSUMED
 
@@ -46,12 +45,12 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     def cost(self, usage: Usage) -> float | None:
         """In dollars; None if a needed price is missing."""
         total = 0.0
-        default = self.input
+        default = self.input_price
         for tokens, price in (
-            (usage.input, self.input),
-            (usage.output, self.said),
-            (usage.cache_read, self.cached if self.cached is not None else default),
-            (usage.cache_write, self.written if self.written is not None else default),
+            (usage.input, self.input_price),
+            (usage.output, self.output_price),
+            (usage.cache_read, self.cache_read_price if self.cache_read_price is not None else default),
+            (usage.cache_write, self.cache_write_price if self.cache_write_price is not None else default),
         ):
             if tokens and price is None:
                 return None
@@ -60,8 +59,14 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FIELD_TYPES: Final[dict[str, type]] = {
-    "window": int, "output": int, "input": float, "cached": float, "written": float, "said": float, "images": bool,
+    "window": int, "output": int, "input_price": float, "cache_read_price": float, "cache_write_price": float,
+    "output_price": float, "images": bool,
 }  # fmt: skip
+"""Settings keys under `[models."provider/model"]`."""
+_EARLIER_KEYS: Final = {
+    "input": "input_price", "cached": "cache_read_price", "written": "cache_write_price", "said": "output_price",
+}  # fmt: skip
+"""Still read, because settings of users have them."""
 
 
 _MINIMUMS: Final = {"window": 1_000, "output": 100}
@@ -117,18 +122,19 @@ def check_model_settings(name: str, fields: object, path: str) -> tuple[dict[str
                 fix="write { window = … }",
             )
         )
-    for key, value in written.items():
+    for written_key, value in written.items():
+        key = _EARLIER_KEYS.get(written_key, written_key)
         kind = _FIELD_TYPES.get(key)
         minimum = _MINIMUMS.get(key, 0)
         if kind is None:
-            problem, fix = f"unknown key `models.{name}.{key}`", f"available keys: {', '.join(_FIELD_TYPES)}"
+            problem, fix = f"unknown key `models.{name}.{written_key}`", f"available keys: {', '.join(_FIELD_TYPES)}"
         elif not _is_valid(value, kind, minimum):
             expected = {
                 bool: "true or false",
                 int: f"an integer of at least {minimum}",
                 float: "dollars per million tokens",
             }
-            problem, fix = f"invalid value for `models.{name}.{key}`: {value!r}", f"write {expected[kind]}"
+            problem, fix = f"invalid value for `models.{name}.{written_key}`: {value!r}", f"write {expected[kind]}"
         else:
             valid[key] = kind(value)
             continue

@@ -286,12 +286,16 @@ def _api_key(provider: str, endpoint: ProviderEndpoint, environment: Mapping[str
 
 def _pydantic_ai_provider(provider: str, sources: ModelSources) -> Provider:
     """Uses the extra `models`, if installed."""
-    from kitbag.models.adapters.pydantic_ai import PydanticAI
+    from difflib import get_close_matches
+
+    from kitbag.models.adapters.pydantic_ai import INSTALL, PydanticAI
 
     try:
         return PydanticAI(provider, limits=sources.reply_limits)
     except InvalidError as error:
-        known = ", ".join(known_providers(sources))
-        hint = f"for a compatible API, add [providers.{provider}] base_url = … to your settings"
-        fix = f"available: {known}; {hint}; or {error.fix}"
-        raise UsageError(f"unknown provider {provider!r}: {error.problem}", fix) from error
+        known = known_providers(sources)
+        near = get_close_matches(provider, known, 1, 0.75)
+        fix = f"did you mean {near[0]}? Or" if near else f"use one of {', '.join(known)};"
+        fix += f" for a compatible API, add [providers.{provider}] base_url = … to your settings"
+        fix += f"; for other providers, {INSTALL}" if error.fix else ""
+        raise UsageError(f"unknown provider {provider!r}", fix) from error

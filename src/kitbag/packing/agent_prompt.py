@@ -117,7 +117,7 @@ def _describe_web(agent: AgentFile, tools: Collection[str] | None) -> str:
     if agent.permission_mode != "plan" or not web or tools is None:
         return ""
     if not any(name in tools for name in web):
-        return " The web is not available in this run: nobody can approve its use, and no rule allows it."
+        return " The web is not available in this run: no user can approve its use, and no rule allows it."
     return f" {' and '.join(web)} may need the user's approval."
 
 

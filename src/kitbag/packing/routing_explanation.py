@@ -1,5 +1,5 @@
-"""Explains for a message what the ranking does with each skill: its features, what matched, whether the model is told
-about it, and the rule that decides.
+"""Explains for a message what the ranking does with each skill: its features, what matched, whether the model is
+notified about it, and the rule that decides.
 
 Used by `kitbag skills explain` and `/why`; uses library.routing and suggestions, which decide.
 """

@@ -126,7 +126,7 @@ class SessionSkills:
         """Most recently requested last."""
         self._preloaded = ""
         self._found: dict[str, FoundBy] = {}
-        """How the model was told about skills, by full name."""
+        """How the model learned of skills, by full name."""
         self._lock = threading.RLock()
 
     def set_preloaded_text(self, preloaded: str) -> None:

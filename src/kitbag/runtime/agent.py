@@ -88,7 +88,7 @@ class Agent(BaseAgent):
             emit(Notice(severity="warning", text=problem.problem, fix=problem.fix))
         if not problems:
             return ended
-        return msgspec.structs.replace(ended, status="failed", error="the agent asks for what it was not given")
+        return msgspec.structs.replace(ended, status="failed", error="the agent lacks a skill or file it needs")
 
     def make_delegation(self) -> TaskDelegation:
         return TaskDelegation(self.parent_context, self.session.id, may_have_tasks=bool(self.options.resume))

@@ -61,7 +61,7 @@ _REASONS: Final = {
     "result": "the result of a call",
     "agent-report": "the report of a subagent",
     "one-message": "the user invoked it for one message",
-    "stub": "stands where a skill was",
+    "stub": "replaces an unloaded skill",
 }
 _FOUND: Final = {"suggestion": "suggested with a message", "search": "found by search", "": "named in the catalog"}
 
@@ -178,13 +178,13 @@ class CallPricing:
         usage = call.usage
         self.ratio = usage.total_input / estimated if estimated else 0.0
         """Tokens that the provider counts for an estimated one."""
-        default = info.input
+        default = info.input_price
         self._spans = (
-            (0, usage.cache_read, info.cached if info.cached is not None else default),
+            (0, usage.cache_read, info.cache_read_price if info.cache_read_price is not None else default),
             (
                 usage.cache_read,
                 usage.cache_read + usage.cache_write,
-                info.written if info.written is not None else default,
+                info.cache_write_price if info.cache_write_price is not None else default,
             ),
             (usage.cache_read + usage.cache_write, usage.total_input, default),
         )

@@ -125,7 +125,7 @@ def _check_counts(context: SessionContext, one: CallSummary, ratio: float) -> It
         yield ContextFinding(severity="problem", code="residual", call=call.number, text=text)
     now = context.model_info(call).cost(call.usage)
     if now is not None and call.cost is not None and abs(now - call.cost) > max(_COST_TOLERANCE * call.cost, 1e-6):
-        text = f"recorded as {format_cost(call.cost)}, and {format_cost(now)} at the prices of now"
+        text = f"recorded as {format_cost(call.cost)}, and {format_cost(now)} at current prices"
         yield ContextFinding(severity="note", code="cost", call=call.number, text=text)
 
 

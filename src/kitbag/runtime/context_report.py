@@ -224,7 +224,7 @@ def _compare_last_request(inputs: ContextInputs) -> dict[str, int]:
     before = inputs.before
     if before is None:
         return {"provider": 0, "ours": 0, "residual": 0}
-    provider = next(turn.shown for turn in reversed(inputs.turns) if turn.shown or turn.said)
+    provider = next(turn.input for turn in reversed(inputs.turns) if turn.input or turn.output)
     # The tools of servers are not recorded; the current ones replace them.
     of_servers = [spec for spec in inputs.specs if spec.name.startswith("mcp__")]
     ours = _sum_tokens(list_context_pieces(before, [*_recorded_tool_specs(before), *of_servers]))

@@ -26,10 +26,10 @@ def model_to_json(chosen: SelectedModel) -> dict[str, Any]:
         "max_output": info.max_output,
         "images": info.images,
         "dollars_per_million": {
-            "input": info.input,
-            "cached": info.cached,
-            "written": info.written,
-            "output": info.said,
+            "input": info.input_price,
+            "cached": info.cache_read_price,
+            "written": info.cache_write_price,
+            "output": info.output_price,
         },
         "source": info.source,
     }
@@ -117,7 +117,7 @@ def _add(
     models: dict[str, AvailableModel], name: str, reason: str, sources: ModelSources, names: tuple[str, ...] = ()
 ) -> None:
     info = look_up_model(name, sources.models)
-    price = format_price({"input": info.input, "output": info.said})
+    price = format_price({"input": info.input_price, "output": info.output_price})
     models.setdefault(name, AvailableModel(name=name, why=reason, aliases=names, window=info.window, price=price))
 
 

@@ -45,7 +45,7 @@ class RewindPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def clean_steps(self) -> list[UndoStep]:
-        """Steps that overwrite nothing that somebody else wrote."""
+        """Steps that overwrite no changes from elsewhere."""
         return [step for step in self.files.steps if not step.problem]
 
 
@@ -153,7 +153,7 @@ class SessionRewind:
         return [JournalEntry(self._stream, REWOUND, body), *notes]
 
     def _find_notifications(self, plan: RewindPlan) -> list[JournalEntry]:
-        """What told the model, after the target, of the end of tasks that it had started before: it is told again."""
+        """Notices after the target that tasks started before it have ended: the model gets them again."""
         started_before = next(self._journal.read(None, plan.target - 1, page=1)).at
         tasks = Board(self._journal).of_session(self._session_id)
         known = {task.id for task in tasks if task.created < started_before}

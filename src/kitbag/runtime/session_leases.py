@@ -1,8 +1,8 @@
 """Keeps two machines from writing to the same session: in a journal that machines share, records say who opened it.
 
-An opened session belongs to its process as long as that has a lease (`Journal.identify`). Whoever takes over a session
-whose process has none writes the next number, which fences what the earlier process would still write. Used by Agent,
-after the lock on its own machine (session_locks).
+An opened session belongs to its process as long as that has a lease (`Journal.identify`). A process that takes over a
+session whose process has none writes the next number, which fences what the earlier process would still write. Used by
+Agent, after the lock on its own machine (session_locks).
 """
 
 import asyncio
@@ -51,7 +51,7 @@ async def lease_session(session: Session) -> AsyncGenerator[None, None]:
 def _acquire(session: Session) -> int:
     journal, stream = session.journal, LEASE_STREAM_PREFIX + session.id
     journal.identify(this_process().name)
-    if journal.last(session.stream) is None:  # nobody else can know it before its first message
+    if journal.last(session.stream) is None:  # no other process can know it before its first message
         session.defer(JournalEntry(stream, "opened", _opened_body(1)))
         return 1
     while True:

@@ -60,7 +60,7 @@ class SimpleCommand(msgspec.Struct, frozen=True, kw_only=True):
     """Words after wrappers, without quotes; None for a word known only at run time."""
     expanded: tuple[tuple[str, ...], ...]
     """Every list of words that `words` can expand to, as templates; only `words` itself if all are known, and empty if
-    it can't be told."""
+    it is unknown."""
     forms: tuple[str, ...]
     """Every text that deny and ask rules are matched against."""
     possible_forms: tuple[str, ...]

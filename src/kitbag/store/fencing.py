@@ -25,8 +25,8 @@ class FencedError(StoreError):
 class StreamFencedError(FencedError):
     def __init__(
         self,
-        problem: str = "not written: the session was opened elsewhere after this process had given no sign of life",
-        fix: str = "go on there, or close it there and resume it here",
+        problem: str = "not written: another process took over the session after this one stopped responding",
+        fix: str = "continue there, or close it there and resume it here",
     ) -> None:
         super().__init__(problem, fix)
 

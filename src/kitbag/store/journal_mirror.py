@@ -1,5 +1,5 @@
 """A copy of a journal that is elsewhere, in an SQLite file with the same tables, for reading. Large records of streams
-that nobody opened here are stubs: their body is a brief.
+that were not opened here are stubs: their body is a brief.
 
 Used by postgres_journal. It can be deleted at any time: what is missing is fetched again. So it is not synced to disk,
 and a damaged one is replaced instead of recovered.

@@ -292,7 +292,7 @@ class Database:
                 self._migrate(connection)
         store_id = str(connection.execute("SELECT value FROM kitbag_facts WHERE name = 'store'").fetchall()[0][0])
         if self.store_id and store_id != self.store_id:
-            raise StoreError(f"{self.name} is another store than before", "restart Kitbag")
+            raise StoreError(f"{self.name} is a different store than before", "restart Kitbag")
         self.store_id = store_id
 
     def _read_format(self, connection: "psycopg.Connection[Any]") -> int:

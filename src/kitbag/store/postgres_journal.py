@@ -331,7 +331,7 @@ class PostgresJournal(Journal):
             os.write(self._wake_writer, b"x")
 
     def _follow(self) -> None:
-        """Until closed. If the server can't be reached, reads go on with what is there."""
+        """Until closed. If the server can't be reached, reads continue with what is there."""
         if self._stopping.wait(_FOLLOW_AFTER_SECONDS):
             return
         database = self._following

@@ -12,7 +12,7 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
     (
         "CREATE TABLE kitbag_facts (name text PRIMARY KEY, value text NOT NULL)",
         "INSERT INTO kitbag_facts VALUES ('store', gen_random_uuid()::text)",
-        # The one row that orders all commits: whoever appends holds its lock until the commit.
+        # The one row that orders all commits: an append holds its lock until the commit.
         "CREATE TABLE kitbag_counter (last bigint NOT NULL, prunings bigint NOT NULL)",
         "INSERT INTO kitbag_counter VALUES (0, 0)",
         "CREATE TABLE kitbag_records (seq bigint PRIMARY KEY, stream text NOT NULL, at text NOT NULL,"
@@ -106,7 +106,7 @@ MIGRATIONS: Final[tuple[tuple[LiteralString, ...], ...]] = (
         END $$
         """,
         # Deletes records and appends what is left of them, as one statement too. False, and nothing is done, if one of
-        # them is gone or the whole streams have others by now: another machine pruned them or goes on with them.
+        # them is gone or the whole streams have others by now: another machine pruned them or continues them.
         """
         CREATE FUNCTION kitbag_prune(
           writer text, owner text, number bigint, starts boolean[], streams text[], times text[], kinds text[],

@@ -17,6 +17,7 @@ _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK_TIMEOUT = 30.0
 _POLL_SECONDS = 0.02
 _MAX_BYTES = 64 * 1024 * 1024
+_MAKE_WRITABLE = "make it writable, or set KITBAG_HOME to a writable directory"
 
 
 class StoreError(InvalidError):
@@ -107,6 +108,21 @@ def hold_lock(base: str, path: str, timeout: float = _LOCK_TIMEOUT, shared: bool
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def hold_directory_lock(base: str, timeout: float = _LOCK_TIMEOUT) -> Generator[None, None, None]:
+    """An exclusive lock between processes that leaves no file, for a directory that may be part of a repository."""
+    with open_directory(base) as directory_fd:
+        try:
+            is_free = try_lock(directory_fd, timeout)
+        except OSError:  # such as NFS, which locks no directories
+            with hold_lock(base, ".lock", timeout):
+                yield
+            return
+        if not is_free:
+            raise StoreError(f"{base} is locked by another Kitbag process", "retry when it has finished")
+        yield
+
+
 def acquire_lock(base: str, path: str, timeout: float = _LOCK_TIMEOUT, shared: bool = False) -> int:
     """A descriptor that holds the lock until it is closed."""
     folder, name = os.path.split(path)
@@ -169,16 +185,14 @@ def storage_error(action: str, path: str, error: OSError) -> StoreError:
         return StoreError(
             f"cannot {action} {path}: it is a symbolic link", "replace it with a regular file or directory"
         )
-    if error.errno == errno.ENOTDIR:
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return StoreError(
             f"cannot {action} {path}: part of the path is a link or not a directory", "replace it with a directory"
         )
     fix = {
         errno.ENOSPC: "free up disk space",
         errno.EDQUOT: "free up disk space: your disk quota is exceeded",
-        errno.EROFS: "set KITBAG_HOME to a writable directory",
-        errno.EACCES: "set KITBAG_HOME to a writable directory",
-        errno.EPERM: "set KITBAG_HOME to a writable directory",
+        **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _MAKE_WRITABLE),
     }.get(error.errno or 0, "fix the problem and retry")
     return StoreError(f"cannot {action} {path}: {error.strerror or error}", fix)
 

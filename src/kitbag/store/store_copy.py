@@ -114,7 +114,7 @@ def _compare(written: _Digest, verified: _Digest) -> None:
     if written.result() != verified.result():
         counts = f"{written.count:,} records sent, {verified.count:,} read back"
         raise StoreError(
-            f"nothing copied: the copy differs from the original ({counts})", "retry; report it if it stays"
+            f"nothing copied: the copy differs from the original ({counts})", "retry; if it happens again, report it"
         )
 
 

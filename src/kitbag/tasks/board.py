@@ -51,8 +51,10 @@ TASK_STREAM_PREFIX: Final = "task/"
 OWNER_ENDED: Final = "its process ended before the task did"
 MAX_INLINE_TEXT: Final = 4_000
 """Characters of an answer that the board keeps in memory."""
-RETRY: Final = "retry; it is built again from the records"
+RETRY: Final = "retry; Kitbag rebuilds it from the records"
 MAX_WARNING_CHARACTERS: Final = 1_000
+_REQUEST_KIND: Final = "wish"
+"""Of the record with a task's request, as in the first records that were stored."""
 _MAX_SIMILAR: Final = 200
 """Newest tasks among which a similar id is looked for."""
 _CHUNK_CHARACTERS = 500_000
@@ -61,7 +63,7 @@ _POLL_SECONDS = 1.0
 
 
 def begin_key(task_id: str, run: int) -> str:
-    """Whoever writes the record with this key runs the task."""
+    """The process that writes the record with this key runs the task."""
     return f"begun:{task_id}:{run}"
 
 
@@ -246,7 +248,7 @@ class Board:
         request: TaskRequest | None = None
         seq = 0
         for record in self.journal.read(TASK_STREAM_PREFIX + task_id):
-            if record.kind == "wish":
+            if record.kind == _REQUEST_KIND:
                 stored = TASK_REQUEST_FIELDS.read(record.body)
                 request, seq = msgspec.structs.replace(stored, skills=tuple(stored.skills)), record.seq
         if request is None:
@@ -432,7 +434,7 @@ class Board:
         return claimed.run == run and not claimed.is_finished
 
     async def move_to_background(self, task_id: str) -> bool:
-        """Its process goes on with it, and its end is announced. False if it does not run."""
+        """Its process continues, and its end is announced. False if it does not run."""
         task = self.find(task_id)
         if task.is_finished or task.status == "queued":
             return False
@@ -540,7 +542,7 @@ class Board:
 
 
 def _with_workspace(request: TaskRequest) -> TaskRequest:
-    """Whoever runs the task runs it in this directory, and not in another one that has taken its place, with the rules
+    """The task runs in this directory, and not in another one that has taken its place, with the rules
     of this home as they are then."""
     options = {name: value for name, value in request.options.items() if name != SUBMITTED_RULES_KEY}
     if request.directory and WORKSPACE_KEY not in options:
@@ -556,4 +558,4 @@ def _request_entry(task_id: str, request: TaskRequest) -> JournalEntry:
         contract=dict(request.contract),
         output_schema=dict(request.output_schema),
     )
-    return JournalEntry(TASK_STREAM_PREFIX + task_id, "wish", TASK_REQUEST_FIELDS.write(stored))
+    return JournalEntry(TASK_STREAM_PREFIX + task_id, _REQUEST_KIND, TASK_REQUEST_FIELDS.write(stored))

@@ -210,7 +210,7 @@ class CommandTask:
         if not stopped:
             await self._finish_changes()
         await self.board.finish(self.task.id, self.task.run, result)
-        if stopped:  # whoever stops it does not wait for a scan of the workspace
+        if stopped:  # stopping it does not wait for a scan of the workspace
             await self._finish_changes()
         return self.board.find(self.task.id).result or result
 
@@ -240,7 +240,7 @@ class CommandTask:
     # In its own thread
 
     def _record_changes(self, request: TaskRequest, command: AgentCommand) -> "BackgroundChanges | None":
-        """None if it only reads, or nobody could undo it."""
+        """None if it only reads, or can't be undone."""
         target = request.options.get(UNDO_KEY)
         if not target:
             return None

@@ -192,7 +192,7 @@ def _waiting_reason(board: Board, task: Task, workers: Iterable[WorkerStatus]) -
 
 def old_announcements(board: Board, before: str) -> list[int]:
     """Records before this time that no worker needs any more: those of workers that are gone, and requests to drain
-    that nobody is left to follow."""
+    that no process is left to follow."""
     old: list[int] = []
     remaining: set[str] = {
         one.owner.name for one in _announced(board.journal) if board.check_alive(one.owner) is not False

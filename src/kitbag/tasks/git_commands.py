@@ -50,7 +50,7 @@ def git_bytes(
 
 
 def fetch(repository: str, url: str, *refspecs: str, protocols: Iterable[str]) -> None:
-    """Into a repository of our own. The user's git configuration and keys apply; git asks nobody. Raises
+    """Into a repository of our own. The user's git configuration and keys apply; git asks no questions. Raises
     InvalidError."""
     environment = {
         **_environment(),

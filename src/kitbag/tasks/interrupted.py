@@ -26,7 +26,7 @@ ResumeEffect = Literal["repeat", "unknown", "continue", "skip"]
 UNKNOWN_OUTCOME: Final = "interrupted (unknown outcome)"
 EFFECT_LABELS: Final[dict[ResumeEffect, str]] = {
     "repeat": "repeat it (it only reads)",
-    "unknown": "continue; the agent is told that its outcome is unknown",
+    "unknown": "continue, and tell the agent that the outcome is unknown",
     "continue": "continue",
     "skip": "not resumed",
 }

@@ -81,7 +81,7 @@ class Need(NamedTuple):
     """`skill` or `file`."""
     name: str
     is_asked: bool
-    """The agent asks for it in the form it was told, so without it the task is not done."""
+    """The agent asks for it in the agreed form, so without it the task is not done."""
 
 
 class ResolvedNeeds(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ def resolve_needs(needs: list[Need], request: TaskRequest, agent: Subagent) -> R
 
 
 def describe_needs(text: str, skills: SessionSkills) -> list[InvalidError]:
-    """What an answer asks for in the form that agents are told, where nobody restarts the agent with it."""
+    """What an answer asks for in the agreed form, where the agent is not restarted with it."""
     described: list[InvalidError] = []
     for need in (need for need in find_needs(text) if need.is_asked):
         problem = f"the agent needs the {need.kind} {need.name!r}"

@@ -27,7 +27,7 @@ class Submissions:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._pending: dict[str, asyncio.Task[_Origin]] = {}
-        """Per directory: the look that has not begun yet, which whoever comes now may share."""
+        """Per directory: the check that has not begun yet, which later callers share."""
         self._running: dict[str, asyncio.Task[_Origin]] = {}
 
     async def describe(

@@ -173,8 +173,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_in_queue(self) -> bool:
-        """Whether it counts for the limits of its queue. Commands have their own, and whoever waits for a foreground
-        task also waits for its start."""
+        """Whether it counts for the limits of its queue. Commands have their own, and the caller of a
+        foreground task waits for its start anyway."""
         return self.background and self.kind == "agent"
 
     @property
@@ -191,7 +191,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
-        """For the user and for whoever started it."""
+        """For the user and for the agent that started it."""
         violations = self.result.violations if self.result is not None else ()
         return (*self.warnings, *(f"not as required: {violation}" for violation in violations))
 

@@ -257,7 +257,7 @@ class Worker:
                 alive[task.owner] = self.board.check_alive(task.owner) if task.owner is not None else True
             is_lost = alive[task.owner] is False or (alive[task.owner] is None and not self._journal.is_shared)
             lost += [task] if is_lost else []
-        # One scan for owners that are gone. A frozen one may come back and go on with a task that nobody has claimed.
+        # One scan for owners that are gone. A frozen one may come back and continue a task that is not claimed.
         await self._kill_leftovers(*(task for task in lost if self._has_ended(task.owner)))
         for task in lost:
             await self._recover(task)

@@ -228,7 +228,7 @@ def _make_metric_exporter(endpoint: str, telemetry: Telemetry) -> Any:
 
 
 def _make_session(telemetry: Telemetry) -> Any:
-    """The exporters retry on their own; what the end of the process needs to know is whether anybody is there."""
+    """The exporters retry on their own; what the end of the process needs to know is whether the collector responds."""
     import requests
 
     class Session(requests.Session):

@@ -55,8 +55,8 @@ async def _load_skill(arguments: SkillArguments, context: ToolContext) -> ToolOu
     shown = f"{delivered.name}, {delivered.part}" if delivered.part else delivered.name
     summary = f"{shown}, {delivered.tokens:,} tokens{already_loaded}"
     limits = delivered.permissions.model_notice() if delivered.permissions is not None else ""
-    told = "\n".join(f"Warning: {collapse_whitespace(escape_tags(warning))}" for warning in warnings)
-    text = "\n\n".join(part for part in (delivered.text, limits, told) if part)
+    warning_lines = "\n".join(f"Warning: {collapse_whitespace(escape_tags(warning))}" for warning in warnings)
+    text = "\n\n".join(part for part in (delivered.text, limits, warning_lines) if part)
     return structs.replace(text_output(text, summary), loaded_skill=delivered.loaded, notices=warnings)
 
 

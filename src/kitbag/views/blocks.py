@@ -112,7 +112,7 @@ class VerbatimBlock(msgspec.Struct, frozen=True):
     text: str
     title: str = ""
     exact: bool = False
-    """The user is asked to approve it: secrets are not redacted, because nobody can approve what they can't see."""
+    """The user is asked to approve it: secrets are not redacted, because users can't approve what they can't see."""
 
 
 class DiffBlock(msgspec.Struct, frozen=True):

@@ -90,7 +90,7 @@ async def send_message(request: Request) -> Response:
     if len(sent.images) > _MAX_IMAGES:
         raise UsageError(f"{len(sent.images)} images in one message", f"send at most {_MAX_IMAGES}")
     if chat.ui.is_full:
-        raise InvalidError("too many messages wait", "retry when some are processed")
+        raise InvalidError("too many messages are waiting", "retry when some are processed")
     images = tuple(map(_decode_image, sent.images))
     chat.ui.act(Submitted(text=sent.text, images=images, waits=sent.waits), sent.client)
     return answer_json({}, 202)
@@ -98,7 +98,7 @@ async def send_message(request: Request) -> Response:
 
 def _decode_image(image: SentImage) -> Image:
     if image.media_type not in ("image/png", "image/jpeg", "image/gif", "image/webp"):
-        raise UsageError(f"{image.media_type} is no image type that models accept", "use PNG, JPEG, GIF or WebP")
+        raise UsageError(f"{image.media_type} is not an image type that models accept", "use PNG, JPEG, GIF or WebP")
     try:
         base64.b64decode(image.data, validate=True)
     except (binascii.Error, ValueError) as error:

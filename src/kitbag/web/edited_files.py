@@ -42,7 +42,9 @@ def find_base(root: Root, places: Places) -> str:
         if f"{root.path}/".startswith(f"{base.rstrip('/')}/"):
             return base
     whose = {"built-in": "ships with Kitbag", "plugin": "belongs to a plugin"}.get(root.scope, "is outside")
-    raise InvalidError(f"it {whose}; only your own and the project's files are edited here", "copy it under a new name")
+    raise InvalidError(
+        f"it {whose}; only your own and the project's files can be edited here", "copy it under a new name"
+    )
 
 
 def read_file(base: str, path: str) -> EditableFile:
@@ -56,7 +58,7 @@ def replace_file(base: str, path: str, text: str, version: str) -> EditableFile:
     try:
         data = text.replace("\r\n", "\n").encode()
     except UnicodeEncodeError as error:
-        raise UsageError("the text has characters that are no text", "remove them") from error
+        raise UsageError("the text contains invalid characters", "remove them") from error
     with _open_folder(base, path) as folder:
         before, mode = _read(folder, path)
         known = _parse(path, before)
@@ -99,7 +101,7 @@ def _open_folder(base: str, path: str) -> Generator[int, None, None]:
 
 def _refusal(path: str, error: OSError) -> InvalidError:
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return InvalidError(f"{path} is a symbolic link, or below one; it is not edited here", "edit its target")
+        return InvalidError(f"{path} is a symbolic link, or below one; it can't be edited here", "edit its target")
     return InvalidError(f"can't read {path}: {error.strerror}", "check the file")
 
 
@@ -113,7 +115,7 @@ def _read(folder: int, path: str) -> tuple[bytes, int]:
     with open(descriptor, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise InvalidError(f"{path} is no regular file", "replace it with one")
+            raise InvalidError(f"{path} is not a regular file", "replace it with one")
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise InvalidError(f"{path} is larger than {MAX_BYTES:,} bytes", "edit it in your editor")

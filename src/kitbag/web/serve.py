@@ -1,6 +1,6 @@
 """Serves the web UI on loopback, with a token of this start.
 
-Used by cli/web. The token is in the fragment of the URL, which a browser sends to nobody, so it appears in no log, no
+Used by cli/web. The token is in the fragment of the URL, which a browser does not send, so it appears in no log, no
 Referer and no other server's cookies; the page sends it as a bearer header.
 """
 

@@ -33,7 +33,7 @@ _MAX_SPACES: Final = 4
 def find_skill(places: Places, kind: str, name: str) -> Skill:
     item = find_item(Registry(places), kind, name)
     if not isinstance(item, Skill) or item.location.startswith("/"):
-        raise UsageError(f"a {kind} is not edited here", "open its file in your editor")
+        raise UsageError(f"a {kind} can't be edited here", "open its file in your editor")
     return item
 
 

@@ -26,7 +26,7 @@ from kitbag.web.html.forms import render_form
 
 Forms = FormSequence[ApprovalAnswer | None]
 AnswerOutcome = Literal["answered", "continued", "left", "stale"]
-"""Continued: another form follows. Left: it is asked again later. Stale: somebody else was first."""
+"""Continued: another form follows. Left: it is asked again later. Stale: another answer came first."""
 
 
 class _OpenQuestion(msgspec.Struct, kw_only=True):

@@ -312,7 +312,7 @@ def test_a_record_is_read_as_it_was_written(shop: Shop) -> None:
         by="Bash",
         message=3,
         interrupted=True,
-        told="told",
+        model_notice="notice",
     )
     assert (
         decode_change_record(json.loads(json.dumps(encode_change_record(made, shop.journal, shop.kept))), shop.kept)

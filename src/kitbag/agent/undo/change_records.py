@@ -66,7 +66,7 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A rewind undoes all messages from `message` to this one together; 0: only `message`."""
     interrupted: bool = False
     """The command was killed with its session; all changes since then are attributed to it."""
-    told: str = ""
+    model_notice: str = ""
     """A notice for the model, sent with its next request."""
     problem: str = ""
     """Why `files` can't be read."""
@@ -81,7 +81,7 @@ def encode_change_record(record: ChangeRecord, journal: Journal, content_store: 
         "turn": record.message,
         "through": record.through,
         "interrupted": record.interrupted,
-        "told": record.told,
+        "told": record.model_notice,
     }
     body: dict[str, Any] = {name: value for name, value in named.items() if value}
     if len(files) > _MAX_CHANGES_IN_RECORD or journal.redactor.redact_value(files) != files:
@@ -109,7 +109,7 @@ def decode_change_record(body: dict[str, Any], content_store: ContentStore) -> C
         message=body["turn"] if isinstance(body.get("turn"), int) else 0,
         through=body["through"] if isinstance(body.get("through"), int) else 0,
         interrupted=body.get("interrupted") is True,
-        told=str(body.get("told", "")),
+        model_notice=str(body.get("told", "")),
         problem=problem,
     )
 

@@ -83,8 +83,8 @@ class Restorer:
         point("files-restored")
         result = RestoreResult(done=tuple(self._done), skipped=tuple(self._skipped), failed=tuple(self._failed))
         if not self._failed:
-            told = _describe_for_model(message, self._done, redo=redo) if tell_model else ""
-            record = ChangeRecord(files=(), message=message, through=through, told=told)
+            notice = _describe_for_model(message, self._done, redo=redo) if tell_model else ""
+            record = ChangeRecord(files=(), message=message, through=through, model_notice=notice)
             self._append(REDONE if redo else UNDONE, record, also_record(result))
         return result
 

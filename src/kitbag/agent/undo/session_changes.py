@@ -2,7 +2,7 @@
 
 Passed to tools as `changes` of their ToolContext. Bytes go to store/content_store, change records to the session's
 journal stream. A tool that knows what it changes announces it; around a command the workspace is scanned twice. An
-edit by somebody else during a command is attributed to the command.
+edit by another program during a command is attributed to the command.
 """
 
 import asyncio

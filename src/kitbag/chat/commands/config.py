@@ -25,7 +25,7 @@ async def config_command(chat: CommandContext, arguments: str) -> None:
         fields = (("value", str(found.value)), ("source", shorten_path(found.source)), ("meaning", meaning))
         chat.show(FieldsBlock(fields, key))
     elif key in PERMISSION_KEYS:
-        raise UsageError(f"`{key}` decides what the agent may do", f"run `kitbag config set {key} VALUE`")
+        raise UsageError(f"`{key}` controls what the agent may do", f"run `kitbag config set {key} VALUE`")
     else:
         parsed = parse_value(key, value.strip())
         await asyncio.to_thread(write_setting, settings.user_file, key, parsed)

@@ -52,7 +52,7 @@ async def undo_command(chat: CommandContext, arguments: str) -> None:
 
 
 def is_session_empty(chat: CommandContext) -> bool:
-    """A session without messages is not recorded yet; the user is told."""
+    """A session without messages is not recorded yet, which the user learns."""
     session = chat.agent.session
     if session.totals.turns or session.about:
         return False

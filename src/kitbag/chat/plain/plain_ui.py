@@ -189,7 +189,7 @@ class PlainUI:
     async def ask(self, form: Form) -> FormAnswer | None:
         async with self._form_lock:
             self._start()
-            # Nobody approves anything here and the output may be a log, so redact secrets in exact text, too.
+            # Nothing is approved here and the output may be a log, so redact secrets in exact text, too.
             self.show(*(form.above if self.can_ask else map(_without_exact, form.above)))
             clean = PlainRenderer(self.redact)
             if not self.can_ask:

@@ -144,7 +144,7 @@ class InputLine:
             self.buffer.insert_text(" ")
 
     def _is_complete(self, typed: str) -> bool:
-        """False: a mention matches nothing, and the user is told so; the next Enter sends the text as typed."""
+        """False: a mention matches nothing, which the user sees; the next Enter sends the text as typed."""
         missing = self._missing_mentions(typed) if "@" in typed and typed != self._warned_text else ()
         if not missing:
             return True

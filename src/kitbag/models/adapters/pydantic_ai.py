@@ -73,7 +73,7 @@ def _check_provider(provider: str) -> None:
     try:
         providers.infer_provider_class(provider)
     except ValueError as error:
-        raise InvalidError(f"pydantic-ai does not support {provider!r} either", "fix the name") from error
+        raise InvalidError(f"pydantic-ai does not support {provider!r}") from error
     except ImportError:
         pass
 
@@ -127,7 +127,7 @@ class PydanticAI:
             raise ModelError("stalled", problem, f"retry, or raise `{error.setting}`") from error
         except ReplyLimitError as error:
             fix = f"retry, or raise `{error.setting}`"
-            raise ModelError("limit", f"the reply from {self.name} was cut: {error.reason}", fix) from error
+            raise ModelError("limit", f"the reply from {self.name} was truncated: {error.reason}", fix) from error
         except ImportError as error:
             problem = f"{self.name} models require a package that is not installed: {shorten_message(str(error))}"
             raise ModelError("bad-request", problem, f"pip install 'pydantic-ai-slim[{self.name}]'") from error

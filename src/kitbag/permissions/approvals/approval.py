@@ -132,7 +132,7 @@ class Approvals:
     """The approval requests and answers of one session."""
 
     def __init__(self, approver: Approver | None, settings_file: str = "", is_background: bool = False) -> None:
-        """`settings_file`: the user's settings, where lasting rules are saved. `is_background`: nobody waits for the
+        """`settings_file`: the user's settings, where lasting rules are saved. `is_background`: no user waits for the
         questions; they are answered some time later."""
         self._approver = approver
         self._is_background = is_background

@@ -1,7 +1,7 @@
 """Approval requests of background tasks, stored in the journal until the first answer from any process.
 
 A request outlives the process that asked: if the same agent asks again about the same action, it is the same request,
-and an answer that arrived meanwhile is used once. Stored text is redacted, and nobody can approve what they can't see,
+and an answer that arrived meanwhile is used once. Stored text is redacted, and users can't approve what they can't see,
 so requests with secrets are denied. Used by workers, MCP and `kitbag permissions`.
 """
 

@@ -402,7 +402,7 @@ class _WorkspaceScanner:
 
 def hash_scripts(started_by: list[Capability], directory: str, places: Places) -> list[Capability]:
     """The workspace scripts that commands of a file in `directory` start, hashed now. If that takes too long, one that
-    nobody approved."""
+    no one approved."""
     try:
         return _hash_scripts(started_by, directory, BoundedReader(places, ReadLimits()))
     except ReadLimitError as error:

@@ -119,7 +119,7 @@ def check_trust(
 ) -> WorkspaceTrust:
     """Reads only, runs nothing. `trusted_for_run`: a person trusts this run; not stored. If it is a
     `WorkspaceTrust.fingerprint`, trust applies only while the fingerprint is the same. `if_untrusted`: what is read of
-    a workspace that was never trusted, whose items nobody may use."""
+    a workspace that was never trusted, whose items can't be used."""
     root = os.path.realpath(places.project)
     store = _store(places, root)
     record = store.records.get(root)

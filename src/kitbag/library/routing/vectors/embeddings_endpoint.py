@@ -85,14 +85,14 @@ class EmbeddingsEndpoint:
         try:
             rows = sorted(msgspec.json.decode(answer, type=_Answer).data, key=lambda one: one.index)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise EndpointError(f"{self._url} answered with something else: {error}") from error
+            raise EndpointError(f"{self._url} sent an unexpected reply: {error}") from error
         sizes = {len(row.embedding) for row in rows}
         if len(rows) != len(texts) or len(sizes) != 1 or not 1 <= max(sizes) <= _MAX_DIMENSIONS:
-            raise EndpointError(f"{self._url} answered with vectors of other numbers or sizes")
+            raise EndpointError(f"{self._url} sent vectors of an unexpected number or size")
         matrix = self.numpy.array([row.embedding for row in rows], dtype=self.numpy.float32)
         lengths = self.numpy.linalg.norm(matrix, axis=1, keepdims=True)
         if matrix.shape[1] != (self.dimensions or matrix.shape[1]) or not (lengths > 0).all():
-            raise EndpointError(f"{self._url} answered with vectors of other sizes")
+            raise EndpointError(f"{self._url} sent vectors of an unexpected size")
         self.dimensions = matrix.shape[1]
         return matrix / lengths
 
