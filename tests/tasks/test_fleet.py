@@ -161,12 +161,34 @@ def test_workers_together_respect_the_limit_of_a_queue_and_start_scheduled_tasks
     assert workshop.task(later.id).status == "queued"
 
 
-def put_at(workshop: Workshop, task_id: str, seconds: float) -> Task:
-    given = QueueOptions(not_before=timestamp(seconds))
+def put_at(workshop: Workshop, task_id: str, seconds: float = 0.0, delay: int = 0) -> Task:
+    given = QueueOptions(not_before=timestamp(seconds) if seconds else "", delay=delay)
     made = workshop.board.create(
         task_id, "agent", workshop.wish(), root="r", parent="", depth=1, background=True, queueing=given
     )
     return asyncio.run(made)
+
+
+def test_scheduled_tasks_start_by_the_clock_of_the_server(fleet: Fleet) -> None:
+    workshop = fleet.workshop
+    workshop.script({"text": "Done."})
+    tomorrow, now = put_at(workshop, "aaaa00000001", time.time() + 86_400), workshop.put()
+    ahead = fleet.worker("ahead", clock=3 * 86_400, at_once=1)
+    workshop.until_status(now, "completed")
+    assert workshop.task(tomorrow.id).status == "queued"
+    workshop.nursery.kill(ahead)
+    soon = put_at(workshop, "aaaa00000002", delay=1)
+    fleet.worker("behind", clock=-3 * 86_400)
+    workshop.until_status(soon.id, "completed")
+
+
+def test_a_delayed_start_counts_from_the_clock_of_the_server(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, journal = time.time, fleet.workshop.journal
+    with monkeypatch.context() as wrong:
+        wrong.setattr(time, "time", lambda: real() + 3 * 86_400)
+        wait_until(lambda: abs(journal.now() - real()) < 60, "the clocks were not compared again")
+        task = put_at(fleet.workshop, "aaaa00000001", delay=3_600)
+    assert timestamp(real()) < task.not_before < timestamp(real() + 7_200)
 
 
 def test_a_worker_waits_for_a_scheduled_task_instead_of_exiting(workshop: Workshop) -> None:

@@ -70,9 +70,10 @@ _BRIEF_ROWS: Final = (
     "SELECT seq, stream, at, kind, coalesce(brief, body), key, CASE WHEN brief IS NULL THEN checksum ELSE -1 END"
     " FROM kitbag_records WHERE seq > %s ORDER BY seq"
 )
+_STORE: Final = "SELECT value, extract(epoch FROM clock_timestamp())::float FROM kitbag_facts WHERE name = 'store'"
 _LEASE_SECONDS: Final = (
-    "SELECT value::float, extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float"
-    " FROM kitbag_facts WHERE name = 'lease_seconds'"
+    "SELECT value::float, extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float,"
+    " extract(epoch FROM clock_timestamp())::float FROM kitbag_facts WHERE name = 'lease_seconds'"
 )
 _LEASES: Final = (
     "SELECT process, extract(epoch FROM clock_timestamp() - max(at))::float FROM kitbag_writers"
@@ -225,6 +226,8 @@ class Database:
         self._stop = threading.Event()
         self._give_up_at = math.inf
         self.store_id = ""
+        self.clock_ahead = 0.0
+        """Seconds by which the server's clock is ahead of this machine's, as of the last connection or `leases`."""
 
     def open(self) -> "Database":
         """Connects once, creates or migrates the tables. Raises StoreError."""
@@ -290,7 +293,8 @@ class Database:
         if self._read_format(connection) != FORMAT:
             with connection.transaction():
                 self._migrate(connection)
-        store_id = str(connection.execute("SELECT value FROM kitbag_facts WHERE name = 'store'").fetchall()[0][0])
+        store_id, now = connection.execute(_STORE).fetchall()[0]
+        self.clock_ahead = now - time.time()
         if self.store_id and store_id != self.store_id:
             raise StoreError(f"{self.name} is another store than before", "restart Kitbag")
         self.store_id = store_id
@@ -383,7 +387,8 @@ class Database:
     def leases(self) -> Leases:
         with self._translated():
             connection = self._connected()
-            seconds, uptime = connection.execute(_LEASE_SECONDS).fetchall()[0]
+            seconds, uptime, now = connection.execute(_LEASE_SECONDS).fetchall()[0]
+            self.clock_ahead = now - time.time()
             return Leases(seconds, uptime, dict(connection.execute(_LEASES, (seconds,)).fetchall()))
 
     def take(self, name: str, limit: RateLimit, requests: float, tokens: float) -> float:

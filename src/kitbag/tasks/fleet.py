@@ -167,7 +167,7 @@ def waiting_reason(board: Board, task: Task) -> str:
 
 
 def _waiting_reason(board: Board, task: Task, workers: Iterable[WorkerStatus]) -> str:
-    if task.shown_status == "scheduled":
+    if task.is_scheduled(timestamp(board.journal.now())):
         return f"its start at {task.not_before[:19]}Z"
     serving = [one for one in workers if task.queue in one.queues and not one.is_draining]
     if not board.journal.is_shared:

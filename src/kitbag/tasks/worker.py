@@ -141,7 +141,7 @@ class Worker:
         self._limits = {
             journal.home_queue if name == DEFAULT_QUEUE else name: limit for name, limit in (limits or {}).items()
         }
-        self._order = QueueOrder(self._queues, self._limits, self._find_obstacle)
+        self._order = QueueOrder(self._queues, self._limits, self._find_obstacle, journal.now)
         self.board.on_change = self._order.update
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Per queue with a limit: claims depend on the one before."""
