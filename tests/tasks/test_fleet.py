@@ -142,9 +142,11 @@ def test_workers_together_respect_the_limit_of_a_queue_and_start_scheduled_tasks
     waits = "echo x >> effects; while [ ! -e go ]; do sleep 0.02; done"
     workshop.script(call("Bash", "b1", command=waits), {"text": "Done."})
     tasks = [workshop.put() for _ in range(4)]
-    for name in ("one", "two"):
-        fleet.worker(name, limits={"fleet": 2})
+    fleet.worker("one", limits={"fleet": 2})
     workshop.until(lambda: [workshop.task(one).status for one in tasks].count("running") == 2)
+    fleet.worker("two", limits={"fleet": 3})
+    fleet.worker("three")  # without the setting
+    workshop.until(lambda: len(read_fleet(workshop.board).workers) == 3)
     later = put_at(workshop, "aaaa00000001", time.time() + 86_400)
     soon = put_at(workshop, "aaaa00000002", time.time() + 1)
     assert later.shown_status == "scheduled"
