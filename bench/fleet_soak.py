@@ -45,7 +45,9 @@ QUEUE = "soak"
 LEASE = 4.0
 """Seconds, so that a worker can be frozen beyond it often."""
 MAX_UNFINISHED = 25
-"""The oldest are stopped: those that hold, and all for which a busy machine has no time."""
+"""If there are more, a busy machine has no time for them, and nothing is submitted."""
+MAX_HELD = 4
+"""Then those that would run forever are stopped, except these."""
 TAKE_OVER = 30.0
 """Seconds in which others take over the tasks of a worker, on a busy machine."""
 STEPS = {"Does": ("one", "two"), "Waits": ("one",), "Reads": (), "Holds": ("hold",)}
@@ -133,7 +135,7 @@ async def submit(ground: FleetGround, number: int, seed: int, pause: float) -> N
     async def create(board: Board, kind: str) -> None:
         request = ground.wish(kind, chance.choice(ground.workspaces))
         task = await board.create(
-            new_session_id(), "agent", request, root=f"root{number}", parent="", depth=1, background=True
+            new_session_id(), "agent", request, root=f"{kind}{number}", parent="", depth=1, background=True
         )
         os.write(told, f"created {task.id} {kind}\n".encode())
         mine.append(task.id)
@@ -149,7 +151,8 @@ async def submit(ground: FleetGround, number: int, seed: int, pause: float) -> N
                 await create(board, kind)
             await asyncio.sleep(chance.uniform(0, 2 * pause))
             while len(left := board.unfinished()) > MAX_UNFINISHED:
-                await stop(board, left[0].id)
+                held = [task.id for task in left if task.root.startswith("Holds")]
+                await stop(board, held[0]) if len(held) > MAX_HELD else await asyncio.sleep(pause)
             if chance.random() < 0.15:
                 await stop(board, chance.choice(mine))
 

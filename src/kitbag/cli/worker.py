@@ -42,7 +42,7 @@ def command(idle: float | None, at_once: int | None, queues: tuple[str, ...]) ->
     watch it work. A second worker exits at once.
 
     Several machines that share a database (KITBAG_DATABASE_URL) run the tasks of a named queue together. A machine runs
-    a task only if it has the task's directory.
+    a task only if it has the task's directory or can clone its git repository.
     """
     from kitbag.assembly.open_store import database_url
     from kitbag.errors import UsageError

@@ -127,7 +127,7 @@ class Leases(NamedTuple):
 
 def parse_url(url: str) -> dict[str, Any]:
     """Raises StoreError that does not contain the URL, which may hold a password."""
-    fix = "write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+    fix = "write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE, in the password %40 for @, %2F for /, %25 for %"
     if not url.startswith(("postgresql://", "postgres://")):
         raise StoreError("the database URL does not start with postgresql://", fix)
     try:
@@ -160,6 +160,8 @@ def database_error(url: str, error: psycopg.Error) -> StoreError:
         return StoreError(problem, "create the database, or fix its name in the database URL")
     if state in ("42501", "3F000"):
         grant = "GRANT USAGE, CREATE ON SCHEMA public TO the_user"
+        if "for table" in text:  # of another role
+            grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO the_user"
         create = "create the schema that the database URL names (CREATE SCHEMA), or " if state == "3F000" else ""
         rights = f"give the user rights on the schema and Kitbag's tables, for example: {grant}"
         return StoreError(problem, create + rights)
@@ -172,6 +174,8 @@ def database_error(url: str, error: psycopg.Error) -> StoreError:
         return StoreError(problem, "the server lacks disk space or memory; free some, then retry")
     if "SSL" in text or "certificate" in text:
         return UnreachableError(problem, "check sslmode and the certificates that the database URL names")
+    if text.startswith("connection is bad: invalid"):
+        return StoreError(problem, "fix the database URL")
     if is_lost(error):
         return UnreachableError(
             f"cannot reach {name}: {text}", "check that the server runs and accepts connections from this machine"
