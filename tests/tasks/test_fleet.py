@@ -11,7 +11,8 @@ import pytest
 from conftest import World
 from kitbag.store.api_keys import store_key
 from kitbag.tasks import board
-from kitbag.tasks.fleet import QueueStatus, read_fleet
+from kitbag.tasks.fleet import QueueStatus, announce_worker, read_fleet
+from kitbag.tasks.owner import this_process
 from kitbag.tasks.task import Task, timestamp
 from kitbag.tools.delegation import QueueOptions
 from support.fleets import Fleet
@@ -114,6 +115,12 @@ def test_without_a_database_there_is_one_queue_and_no_named_one(world: World) ->
     assert world.json("fleet", "status") == {"workers": [], "queues": []}
     refused = world.run("worker", "--queue", "x")
     assert (refused.returncode, "needs a shared database" in refused.stderr) == (2, True)
+
+
+def test_a_file_that_was_copied_from_a_database_shows_none_of_its_workers(workshop: Workshop) -> None:
+    owner = msgspec.structs.replace(this_process(), machine="elsewhere/1")
+    asyncio.run(announce_worker(workshop.journal, owner, queues=["build"], concurrency=3))
+    assert read_fleet(workshop.board).workers == ()
 
 
 def test_a_task_waits_for_a_worker_that_has_a_key_for_its_provider(fleet: Fleet) -> None:

@@ -173,7 +173,8 @@ def read_fleet(board: Board, local: WorkerRecord | None = None) -> FleetStatus:
 
 
 def _read_workers(board: Board, local: WorkerRecord | None, running: Counter[Owner | None]) -> tuple[WorkerStatus, ...]:
-    announced = _announced(board.journal)
+    # In a file, they are those of a database from which it was copied.
+    announced = _announced(board.journal) if board.journal.is_shared else []
     if local is not None and local.owner not in [one.owner for one in announced]:
         announced.append(_Announced(local.owner, {"version": local.version}, ""))
     alive = [one for one in announced if board.check_alive(one.owner) is not False]
