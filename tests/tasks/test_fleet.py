@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import time
 from collections import Counter
 
@@ -78,7 +79,7 @@ def test_status_shows_workers_and_queues_and_drained_workers_finish_and_leave(fl
         call("Bash", "b1", command="echo x >> effects; while [ ! -e go ]; do sleep 0.02; done"), {"text": "Done."}
     )
     running = workshop.put()
-    worker = fleet.worker("one", at_once=1)
+    worker = fleet.worker("one", at_once=1, idle=math.inf)
     workshop.until(effects.exists)
     waiting = workshop.put()
     [shown] = wait_until(lambda: read_fleet(workshop.board).workers)  # the mirror follows
@@ -113,6 +114,7 @@ def test_failed_tasks_are_retried(fleet: Fleet) -> None:
 
 def test_without_a_database_there_is_one_queue_and_no_named_one(world: World) -> None:
     assert world.json("fleet", "status") == {"workers": [], "queues": []}
+    assert "nan is not a number" in world.run("worker", "--idle", "nan").stderr
     refused = world.run("worker", "--queue", "x")
     assert (refused.returncode, "needs a shared database" in refused.stderr) == (2, True)
 

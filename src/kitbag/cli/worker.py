@@ -1,5 +1,6 @@
 """`kitbag worker`: runs a worker for background tasks until it is idle. Kitbag starts one on demand."""
 
+import math
 import sys
 import time
 
@@ -11,11 +12,18 @@ from kitbag.library.scopes import find_places
 from kitbag.settings import load_settings
 
 
+def _check_number(value: float | None) -> float | None:
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is not a number of seconds")
+    return value
+
+
 @click.command("worker")
 @click.option(
     "--idle",
-    type=click.FloatRange(0, 86_400),
-    help="Exit after this many idle seconds.",
+    type=click.FloatRange(0, math.inf),
+    callback=lambda _, __, value: _check_number(value),
+    help="Exit after this many idle seconds; `inf`: never.",
     show_default="the `tasks.idle` setting, 30",
 )
 @click.option(
