@@ -12,7 +12,7 @@ from kitbag.library.scopes import find_places
 from kitbag.settings import load_settings
 
 
-def _check_number(value: float | None) -> float | None:
+def _check_number(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
     if value is not None and math.isnan(value):
         raise click.BadParameter("nan is not a number of seconds")
     return value
@@ -22,7 +22,7 @@ def _check_number(value: float | None) -> float | None:
 @click.option(
     "--idle",
     type=click.FloatRange(0, math.inf),
-    callback=lambda _, __, value: _check_number(value),
+    callback=_check_number,
     help="Exit after this many idle seconds; `inf`: never.",
     show_default="the `tasks.idle` setting, 30",
 )
