@@ -27,10 +27,11 @@ INSTALL = (
     "CREATE TABLE soak_writes (seq bigint, writer text)",
     "CREATE INDEX ON soak_writes (seq)",
     "CREATE FUNCTION soak_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-    " INSERT INTO soak_writes VALUES (new.seq, current_setting('application_name')); RETURN new; END $$",
+    " INSERT INTO soak_writes VALUES (new.seq, current_setting('application_name'));"
+    " IF random() < 0.02 THEN PERFORM pg_sleep(0.05); END IF; RETURN new; END $$",
     "CREATE TRIGGER soak_note AFTER INSERT ON kitbag_records FOR EACH ROW EXECUTE FUNCTION soak_note()",
 )
-"""Notes which connection wrote each record."""
+"""Notes which connection wrote each record. Some transactions take longer, so that others could overtake them."""
 _QUERY = (
     "SELECT seq, stream, kind, body, coalesce((SELECT string_agg(writer, '+') FROM soak_writes"
     " WHERE soak_writes.seq = kitbag_records.seq), '') FROM kitbag_records ORDER BY seq"
@@ -91,6 +92,15 @@ def unfinished(found: Evidence) -> list[str]:
     """Tasks that have not ended, or were accepted and have no record."""
     created = {one.body["id"] for one in found.records if one.stream == "tasks" and one.kind == "created"}
     return sorted((created | set(found.accepted)) - set(found.ends()))
+
+
+def running(found: Evidence) -> dict[str, set[str]]:
+    """The tasks that each worker runs."""
+    tasks, ended = dict[str, str](), found.ends()
+    for one in found.records:
+        if one.stream == "tasks" and one.kind == "begun" and one.body["id"] not in ended:
+            tasks[one.body["id"]] = one.writer.partition(".")[0]
+    return {worker: {task for task in tasks if tasks[task] == worker} for worker in tasks.values()}
 
 
 def _tasks(found: Evidence) -> list[str]:

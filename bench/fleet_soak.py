@@ -23,7 +23,7 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,12 @@ ROOT = Path(__file__).resolve().parents[1]
 QUEUE = "soak"
 LEASE = 4.0
 """Seconds, so that a worker can be frozen beyond it often."""
+MAX_UNFINISHED = 25
+"""If there are more, a busy machine has no time for them, and nothing is submitted."""
+MAX_HELD = 4
+"""Then those that would run forever are stopped, except these."""
+TAKE_OVER = 30.0
+"""Seconds in which others take over the tasks of a worker, on a busy machine."""
 STEPS = {"Does": ("one", "two"), "Waits": ("one",), "Reads": (), "Holds": ("hold",)}
 UNREACHABLE = 6
 """The exit code of a command that can't reach its database."""
@@ -129,7 +135,7 @@ async def submit(ground: FleetGround, number: int, seed: int, pause: float) -> N
     async def create(board: Board, kind: str) -> None:
         request = ground.wish(kind, chance.choice(ground.workspaces))
         task = await board.create(
-            new_session_id(), "agent", request, root=f"root{number}", parent="", depth=1, background=True
+            new_session_id(), "agent", request, root=f"{kind}{number}", parent="", depth=1, background=True
         )
         os.write(told, f"created {task.id} {kind}\n".encode())
         mine.append(task.id)
@@ -144,6 +150,9 @@ async def submit(ground: FleetGround, number: int, seed: int, pause: float) -> N
             for kind in chance.choices(sorted(STEPS), (4, 1, 1, 2), k=chance.choice((1, 1, 3))):
                 await create(board, kind)
             await asyncio.sleep(chance.uniform(0, 2 * pause))
+            while len(left := board.unfinished()) > MAX_UNFINISHED:
+                held = [task.id for task in left if task.root.startswith("Holds")]
+                await stop(board, held[0]) if len(held) > MAX_HELD else await asyncio.sleep(pause)
             if chance.random() < 0.15:
                 await stop(board, chance.choice(mine))
 
@@ -226,11 +235,20 @@ class Processes:
 class Harm:
     """Does one harmful thing at a time."""
 
-    def __init__(self, server: Server, processes: Processes, chance: random.Random, outage: float) -> None:
+    def __init__(
+        self,
+        server: Server,
+        processes: Processes,
+        running: Callable[[], dict[str, set[str]]],
+        chance: random.Random,
+        outage: float,
+    ) -> None:
+        """`running`: the tasks that each worker runs."""
         self._server, self._processes, self._chance, self._outage = server, processes, chance, outage
+        self._running = running
         self.done = Counter[str]()
         self._kinds = {
-            "worker killed": (5, self._kill_worker),
+            "worker killed": (5, lambda: self._kill_worker(self._worker())),
             "all workers killed": (1, self._kill_all),
             "submitter killed": (2, self._kill_submitter),
             "worker frozen": (5, self._freeze),
@@ -238,22 +256,32 @@ class Harm:
             "server restarted": (1, self._restart_server),
             "server unreachable": (1, self._cut_off_all),
         }
-        self._pending = [name for name in self._kinds if name != "server unreachable" or outage]
+        self.pending = [name for name in self._kinds if name != "server unreachable" or outage]
 
     async def do_one(self) -> None:
         """Each kind once, then at random."""
         names = list(self._kinds)
         name = self._chance.choices(names, [self._kinds[one][0] for one in names])[0]
-        if self._pending:
-            name = self._pending.pop(self._chance.randrange(len(self._pending)))
+        if self.pending:
+            name = self.pending.pop(self._chance.randrange(len(self.pending)))
         await self._kinds[name][1]()
         self.done[name] += 1
 
     def _worker(self) -> str:
-        return self._chance.choice(self._processes.names("worker"))
+        """One that runs something, if there is one."""
+        running = self._running()
+        names = self._processes.names("worker")
+        return self._chance.choice([name for name in names if running.get(name)] or names)
 
-    async def _kill_worker(self) -> None:
-        name = self._worker()
+    async def _stay_away(self, name: str) -> None:
+        """Shorter or longer than its lease, or until others have taken over what it runs."""
+        tasks = self._running().get(name, set[str]())
+        await asyncio.sleep(LEASE * self._chance.uniform(0.8, 2.5))
+        deadline = time.monotonic() + self._chance.choice((0.0, TAKE_OVER, TAKE_OVER))
+        while tasks and tasks <= self._running().get(name, set()) and time.monotonic() < deadline:
+            await asyncio.sleep(0.5)
+
+    async def _kill_worker(self, name: str) -> None:
         self._processes.kill(name)
         await asyncio.sleep(self._chance.choice((0.0, LEASE * 1.5)))  # it comes back at once, or the others take over
         self._processes.start_worker(name)
@@ -272,28 +300,30 @@ class Harm:
     async def _freeze(self) -> None:
         name = self._worker()
         self._processes.signal(name, signal.SIGSTOP)
-        await asyncio.sleep(LEASE * self._chance.uniform(0.8, 2.5))
+        await self._stay_away(name)
         self._processes.signal(name, signal.SIGCONT)
 
     async def _cut_off_worker(self) -> None:
-        await self._cut_off(self._processes.proxies(self._worker()), LEASE * self._chance.uniform(0.8, 2.5))
+        name = self._worker()
+        await self._cut_off(self._processes.proxies(name), self._stay_away(name))
 
     async def _cut_off_all(self) -> None:
-        await self._cut_off(self._processes.proxies(), self._outage or LEASE)
+        await self._cut_off(self._processes.proxies(), asyncio.sleep(self._outage or LEASE))
 
-    async def _cut_off(self, proxies: list[TcpProxy], seconds: float) -> None:
+    async def _cut_off(self, proxies: list[TcpProxy], meanwhile: Coroutine[Any, Any, None]) -> None:
         """Connections break, or stay open while nothing passes."""
         is_silent = self._chance.random() < 0.5
         for proxy in proxies:
             proxy.pause() if is_silent else proxy.cut()
-        await asyncio.sleep(seconds)
+        await meanwhile
         for proxy in proxies:
             proxy.resume() if is_silent else proxy.restore()
 
     async def _restart_server(self) -> None:
+        name = self._worker()
         self._server.stop(self._chance.choice((signal.SIGINT, signal.SIGQUIT)))
         if self._chance.random() < 0.4:
-            await self._kill_worker()
+            await self._kill_worker(name)
         await asyncio.sleep(self._chance.uniform(0, 2 * LEASE))
         self._server.start()
 
@@ -306,7 +336,8 @@ class Soak:
         self._ground, self._server, self._given = ground, server, given
         self._processes = Processes(ground, server, given)
         self._chance = random.Random(given.seed)
-        self._harm = Harm(server, self._processes, self._chance, given.outage)
+        running = lambda: fleet_checks.running(self._evidence())  # noqa: E731
+        self._harm = Harm(server, self._processes, running, self._chance, given.outage)
         self._observer = fleet_checks.Observer(server.url())
         self._wrong: list[str] = []
         self._is_finished = False
@@ -321,26 +352,29 @@ class Soak:
         self._server.run(*fleet_checks.INSTALL, lease)
         self._observer.start()
         try:
-            await self._work(begun + self._given.seconds)
+            await self._work()
             if not self._wrong:
                 await self._finish()
                 self._is_finished = True
         finally:
             self._processes.close()
             self._observer.stop()
-        orphans = fleet_checks.wait_until_gone(self._left_over, 15)
+        orphans = fleet_checks.wait_until_gone(self._left_over, 60)
         self._wrong += orphans
         self._report(time.monotonic() - begun, len(orphans))
         return 1 if self._wrong else 0
 
-    async def _work(self, until: float) -> None:
+    async def _work(self) -> None:
+        """For the given time, and until each kind of harm was done: on a busy machine, all take longer."""
         for number in range(self._given.workers):
             self._processes.start_worker(f"worker-{number}")
         for number in range(self._given.submitters):
             self._processes.start_submitter(f"submitter-{number}")
-        while len(self._ground.acknowledged()) < self._given.submitters:
+        while not fleet_checks.running(self._evidence()):
+            assert not (ended := self._processes.restart_ended()), f"cannot start: {ended}"
             await asyncio.sleep(0.1)
-        while time.monotonic() < until and not self._wrong:
+        until = time.monotonic() + self._given.seconds
+        while (time.monotonic() < until or self._harm.pending) and not self._wrong:
             await asyncio.sleep(self._chance.uniform(0, 2.0))
             await self._harm.do_one()
             self._ended_early.update(self._processes.restart_ended())
@@ -351,15 +385,17 @@ class Soak:
         self._processes.kill(*self._processes.names("submitter"))
         frozen = self._processes.names("worker")[0]
         self._processes.signal(frozen, signal.SIGSTOP)
-        deadline = time.monotonic() + self._given.drain
+        deadline, fewest = time.monotonic() + self._given.drain, sys.maxsize
         while (left := fleet_checks.unfinished(self._evidence())) and time.monotonic() < deadline:
+            if len(left) < fewest:
+                deadline, fewest = time.monotonic() + self._given.drain, len(left)
             if held := [task for task in left if self._evidence().accepted.get(task, "Holds") == "Holds"]:
                 await asyncio.to_thread(self._ground.run, "tasks", "stop", held[0])
             self._ended_early.update(self._processes.restart_ended())
             await asyncio.sleep(0.5)
         self._processes.signal(frozen, signal.SIGCONT)
         self._wrong += [f"task {task} did not end" for task in fleet_checks.unfinished(self._evidence())]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + self._given.drain
         drained = ""
         while not self._processes.have_ended("worker") and time.monotonic() < deadline:
             done = await asyncio.to_thread(self._ground.run, "fleet", "drain", "--all")  # again: one may just start
@@ -466,7 +502,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--pause", type=float, default=1.0, help="mean seconds between two submissions of a submitter")
     parser.add_argument("--outage", type=float, default=10.0, help="seconds for which nobody reaches the server")
-    parser.add_argument("--drain", type=float, default=120.0, help="seconds in which all tasks must end")
+    parser.add_argument("--drain", type=float, default=120.0, help="seconds in which one more task must end")
     parser.add_argument("--fault", default="", metavar="ID", help=f"a deliberate fault: {', '.join(FAULTS)}")
     parser.add_argument("--faults", action="store_true", help="each deliberate fault; 0 if all are found")
     given = parser.parse_args()

@@ -148,6 +148,10 @@ class TurnEnded(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     cost: float | None
     """US dollars; None if the price is unknown."""
+    model: str = ""
+    """The one that replied, as the provider reports it."""
+    stop: str = ""
+    """Why the reply ended (models/provider.StopReason)."""
 
 
 class RunEnded(msgspec.Struct, frozen=True, kw_only=True):

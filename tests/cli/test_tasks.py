@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from conftest import World
+from kitbag.cli.agents_run import show_report
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
+from kitbag.tools.delegation import TaskReport
 
 SCRIPT: dict[str, Any] = {
     "rules": [
@@ -54,6 +56,23 @@ def test_a_person_may_give_it_a_script_as_its_model(house: World) -> None:
     begun = house.run("agents", "run", "Explore", "What is the answer?", "--model", script, "--background")
     waited = house.run("tasks", "output", begun.stdout.strip(), "--wait", "50")
     assert (waited.returncode, waited.stdout) == (0, "The answer is 42.\n"), waited.stderr
+
+
+@pytest.mark.parametrize(
+    ("report", "remark"),
+    [
+        (TaskReport(id="a1", name="x", status="queued", is_finished=False), "running in the background; follow it"),
+        (TaskReport(id="a1", name="x", status="completed", is_finished=True, text="42."), "completed; see"),
+        (TaskReport(id="a1", name="x", status="failed", is_finished=True, error="no key"), "failed: no key; see"),
+    ],
+)
+def test_a_start_in_the_background_prints_the_id_even_if_the_task_has_ended_already(
+    capsys: pytest.CaptureFixture[str], report: TaskReport, remark: str
+) -> None:
+    assert show_report(report, [], is_background=True, as_json=False) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "a1\n"
+    assert remark in printed.err
 
 
 def test_a_listing_says_what_each_task_is_for_also_while_it_runs(house: World) -> None:

@@ -26,6 +26,7 @@ from kitbag.store.journal_prune import is_pruning_due
 from kitbag.store.journal_status import check_journal
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
+from kitbag.tasks.queue_limits import QUEUE_STREAM_PREFIX
 from kitbag.tasks.task import TaskRequest, TaskResult
 from store.test_derived_tables import rebuilt, state
 from support.waiting import TEST_TIMEOUT
@@ -145,6 +146,31 @@ def test_deleting_the_newest_session_is_no_damage_and_its_numbers_are_not_used_a
     with opened(home) as journal:
         assert journal.recovery is None
         assert [one.id for one in list_sessions(journal)] == ["aaa3", "aaa1"]
+
+
+def test_old_claims_of_a_queue_with_a_limit_are_deleted_and_the_next_continues_their_numbers(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = TaskRequest(agent="Explore", prompt="p", directory="/w")
+
+    async def run(board: Board, task_id: str) -> None:
+        task = await board.create(task_id, "agent", request, root="r", parent="", depth=1, background=True)
+        assert await board.claim(task, limit=1)
+        await board.finish(task_id, 1, TaskResult(status="completed"))
+
+    def claims(journal: Journal) -> list[int]:
+        [stream] = journal.streams(QUEUE_STREAM_PREFIX)
+        return [record.body["number"] for record in journal.read(stream)]
+
+    with opened(home) as journal:
+        for number in range(3):
+            asyncio.run(run(Board(journal), f"aaaa0000000{number}"))
+        assert claims(journal) == [1, 2, 3]
+        later(monkeypatch, 40)
+        prune(journal, str(home), 30)
+        assert claims(journal) == [3]
+        asyncio.run(run(Board(journal), "aaaa00000009"))
+        assert claims(journal) == [3, 4]
 
 
 def test_one_session_is_deleted_with_its_tasks_and_nothing_else(home: Path) -> None:

@@ -20,7 +20,14 @@ from kitbag.errors import InvalidError
 from kitbag.store import postgres
 from kitbag.store.fencing import fenced_by
 from kitbag.store.journal import Journal, JournalEntry
-from kitbag.store.postgres import Database, NewBatch, check_database, check_server_version, row_checksum
+from kitbag.store.postgres import (
+    Database,
+    NewBatch,
+    UnreachableError,
+    check_database,
+    check_server_version,
+    row_checksum,
+)
 from kitbag.store.postgres_journal import PostgresJournal
 from kitbag.store.postgres_schema import FORMAT, MIGRATIONS
 from kitbag.store.private_files import StoreError
@@ -337,6 +344,7 @@ def test_a_record_that_was_changed_in_the_database_is_noticed(machine: Open, sch
     [
         (lambda url: "mysql://x@h/d", "does not start with postgresql://", "write it as postgresql://"),
         (lambda url: "postgresql://a:pw@[h/d", "is not valid", "write it as postgresql://"),
+        (lambda url: url.replace(PASSWORD, "p@ss/w:rd?#%"), "is not valid", "%40 for @"),
         (lambda url: url.replace(PASSWORD, "wrong-pw"), "password authentication failed", "check the user"),
         (lambda url: url.replace("/postgres?", "/nothing?"), "does not exist", "create the database"),
         (lambda url: url.replace("127.0.0.1:", "127.0.0.1:1"), "", ""),
@@ -363,8 +371,9 @@ def test_a_user_without_rights_is_told_which_are_missing(machine: Open, schema: 
         machine(url=url)
     assert "GRANT USAGE, CREATE ON SCHEMA" in caught.value.fix
     machine("owner").append("s", "k", 1)
-    with pytest.raises(StoreError, match="permission denied for table"):
+    with pytest.raises(StoreError, match="permission denied for table") as caught:
         machine(url=url)
+    assert "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES" in caught.value.fix
     with pytest.raises(StoreError, match="no schema has been selected") as caught:
         machine(url=postgres.url("missing_schema"))
     assert "CREATE SCHEMA" in caught.value.fix
@@ -479,6 +488,9 @@ def test_a_url_of_any_kind_works(
     [
         ("&sslmode=require", "SSL", "check sslmode and the certificates"),
         ("&colour=red", "the database URL has an unknown option: colour", "write it as postgresql://"),
+        ("&sslmode=bogus", 'invalid sslmode value: "bogus"', "fix the database URL"),
+        ("&port=abc", 'invalid integer value "abc"', "fix the database URL"),
+        ("&port=99999", 'invalid port number: "99999"', "fix the database URL"),
         ("&sslpassword=CANARY-pw&x=1", "unknown option: x", ""),
     ],
 )
@@ -489,6 +501,7 @@ def test_options_of_a_url_that_do_not_fit_are_named(
         machine(url=schema.url + addition)
     assert problem in caught.value.problem
     assert fix in caught.value.fix
+    assert isinstance(caught.value, UnreachableError) == (addition == "&sslmode=require")  # others never succeed later
 
 
 @pytest.mark.parametrize(

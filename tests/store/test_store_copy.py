@@ -84,6 +84,9 @@ def test_a_target_with_records_a_source_in_use_and_a_damaged_one_are_refused_and
 def test_the_command_copies_both_ways_and_says_what_is_wrong(world: World, schema: Schema) -> None:
     world.ok("-p", "hello", "--model", "offline")
     before = world.json("sessions", "list")
+    world.env["KITBAG_HOME"] = str(world.home / "empty")
+    assert "does not start with postgresql://" in world.run("store", "copy", "--to", "/tmp/x.db").stderr
+    del world.env["KITBAG_HOME"]
     assert "no database is configured" in world.run("store", "copy", "--to", "file").stderr
     refused = world.run("store", "copy", "--to", "mysql://x")
     assert (refused.returncode, "does not start with postgresql://" in refused.stderr) == (6, True)

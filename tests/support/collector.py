@@ -91,4 +91,9 @@ def _span(span: Any) -> dict[str, Any]:
 
 
 def _attributes(pairs: Any) -> dict[str, Any]:
-    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs}
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(stored: Any) -> Any:
+    value = getattr(stored, stored.WhichOneof("value"))
+    return [_value(one) for one in value.values] if stored.WhichOneof("value") == "array_value" else value

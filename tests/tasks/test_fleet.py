@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import time
 from collections import Counter
 
@@ -11,7 +12,8 @@ import pytest
 from conftest import World
 from kitbag.store.api_keys import store_key
 from kitbag.tasks import board
-from kitbag.tasks.fleet import QueueStatus, read_fleet
+from kitbag.tasks.fleet import QueueStatus, announce_worker, read_fleet
+from kitbag.tasks.owner import this_process
 from kitbag.tasks.task import Task, timestamp
 from kitbag.tools.delegation import QueueOptions
 from support.fleets import Fleet
@@ -77,7 +79,7 @@ def test_status_shows_workers_and_queues_and_drained_workers_finish_and_leave(fl
         call("Bash", "b1", command="echo x >> effects; while [ ! -e go ]; do sleep 0.02; done"), {"text": "Done."}
     )
     running = workshop.put()
-    worker = fleet.worker("one", at_once=1)
+    worker = fleet.worker("one", at_once=1, idle=math.inf)
     workshop.until(effects.exists)
     waiting = workshop.put()
     [shown] = wait_until(lambda: read_fleet(workshop.board).workers)  # the mirror follows
@@ -112,8 +114,15 @@ def test_failed_tasks_are_retried(fleet: Fleet) -> None:
 
 def test_without_a_database_there_is_one_queue_and_no_named_one(world: World) -> None:
     assert world.json("fleet", "status") == {"workers": [], "queues": []}
+    assert "nan is not a number" in world.run("worker", "--idle", "nan").stderr
     refused = world.run("worker", "--queue", "x")
     assert (refused.returncode, "needs a shared database" in refused.stderr) == (2, True)
+
+
+def test_a_file_that_was_copied_from_a_database_shows_none_of_its_workers(workshop: Workshop) -> None:
+    owner = msgspec.structs.replace(this_process(), machine="elsewhere/1")
+    asyncio.run(announce_worker(workshop.journal, owner, queues=["build"], concurrency=3))
+    assert read_fleet(workshop.board).workers == ()
 
 
 def test_a_task_waits_for_a_worker_that_has_a_key_for_its_provider(fleet: Fleet) -> None:
@@ -142,9 +151,11 @@ def test_workers_together_respect_the_limit_of_a_queue_and_start_scheduled_tasks
     waits = "echo x >> effects; while [ ! -e go ]; do sleep 0.02; done"
     workshop.script(call("Bash", "b1", command=waits), {"text": "Done."})
     tasks = [workshop.put() for _ in range(4)]
-    for name in ("one", "two"):
-        fleet.worker(name, limits={"fleet": 2})
+    fleet.worker("one", limits={"fleet": 2})
     workshop.until(lambda: [workshop.task(one).status for one in tasks].count("running") == 2)
+    fleet.worker("two", limits={"fleet": 3})
+    fleet.worker("three")  # without the setting
+    workshop.until(lambda: len(read_fleet(workshop.board).workers) == 3)
     later = put_at(workshop, "aaaa00000001", time.time() + 86_400)
     soon = put_at(workshop, "aaaa00000002", time.time() + 1)
     assert later.shown_status == "scheduled"
@@ -161,12 +172,34 @@ def test_workers_together_respect_the_limit_of_a_queue_and_start_scheduled_tasks
     assert workshop.task(later.id).status == "queued"
 
 
-def put_at(workshop: Workshop, task_id: str, seconds: float) -> Task:
-    given = QueueOptions(not_before=timestamp(seconds))
+def put_at(workshop: Workshop, task_id: str, seconds: float = 0.0, delay: int = 0) -> Task:
+    given = QueueOptions(not_before=timestamp(seconds) if seconds else "", delay=delay)
     made = workshop.board.create(
         task_id, "agent", workshop.wish(), root="r", parent="", depth=1, background=True, queueing=given
     )
     return asyncio.run(made)
+
+
+def test_scheduled_tasks_start_by_the_clock_of_the_server(fleet: Fleet) -> None:
+    workshop = fleet.workshop
+    workshop.script({"text": "Done."})
+    tomorrow, now = put_at(workshop, "aaaa00000001", time.time() + 86_400), workshop.put()
+    ahead = fleet.worker("ahead", clock=3 * 86_400, at_once=1)
+    workshop.until_status(now, "completed")
+    assert workshop.task(tomorrow.id).status == "queued"
+    workshop.nursery.kill(ahead)
+    soon = put_at(workshop, "aaaa00000002", delay=1)
+    fleet.worker("behind", clock=-3 * 86_400)
+    workshop.until_status(soon.id, "completed")
+
+
+def test_a_delayed_start_counts_from_the_clock_of_the_server(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, journal = time.time, fleet.workshop.journal
+    with monkeypatch.context() as wrong:
+        wrong.setattr(time, "time", lambda: real() + 3 * 86_400)
+        wait_until(lambda: abs(journal.now() - real()) < 60, "the clocks were not compared again")
+        task = put_at(fleet.workshop, "aaaa00000001", delay=3_600)
+    assert timestamp(real()) < task.not_before < timestamp(real() + 7_200)
 
 
 def test_a_worker_waits_for_a_scheduled_task_instead_of_exiting(workshop: Workshop) -> None:

@@ -94,6 +94,19 @@ def test_a_task_runs_in_a_clone_and_its_changes_come_back_as_a_patch(clones: Clo
     assert "cannot write" in world.run("tasks", "apply", task.id, "--output", str(kept)).stderr
 
 
+def test_a_patch_applies_to_the_repository_of_the_current_directory_only(clones: Clones) -> None:
+    world = clones.world
+    clones.script(write("new.txt", "new\n"), {"text": "Ok."})
+    task = clones.run()
+    refused = world.run("tasks", "apply", task.id, cwd=world.outside)
+    assert (refused.returncode, "is not in a git repository" in refused.stderr) == (6, True)
+    assert not (world.outside / "new.txt").exists()
+    assert "+new" in world.run("tasks", "apply", task.id, "--output", "-", cwd=world.outside).stdout
+    folder = world.write("part/.kitbag/settings.toml", "").parents[1]
+    assert world.run("tasks", "apply", task.id, cwd=folder).stdout == "new.txt\n"
+    assert (world.workspace / "new.txt").exists()
+
+
 def test_uncommitted_changes_travel_and_are_not_part_of_what_comes_back(clones: Clones) -> None:
     world = clones.world
     world.write("a.txt", "one\ntwo\n")

@@ -45,10 +45,12 @@ def test_tokens_from_the_cache_are_input_tokens_and_the_run_has_the_sum() -> Non
         spans.request_model("m")
         spans.observe(TextDelta("x"))
         spans.observe(MessageAdded(Message("assistant", (Text("x"),))))
-        spans.observe(TurnEnded(turn=turn, usage=USAGE, cost=0.5))
+        spans.observe(TurnEnded(turn=turn, usage=USAGE, cost=0.5, model="m-2026", stop="end"))
     spans.observe(ended())
     chats, agent = sent[:2], sent[2]
     assert [chat.name for chat in chats] == ["chat m", "chat m"]
+    assert chats[0].attributes["gen_ai.response.model"] == "m-2026"
+    assert chats[0].attributes["gen_ai.response.finish_reasons"] == ["stop"]
     assert chats[0].attributes["gen_ai.usage.input_tokens"] == 130
     assert chats[0].attributes["gen_ai.usage.cache_read.input_tokens"] == 100
     assert chats[0].attributes["gen_ai.usage.cache_creation.input_tokens"] == 20

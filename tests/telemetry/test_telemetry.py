@@ -98,7 +98,10 @@ def test_content_is_sent_if_the_user_wants_it_without_secrets(scripted: World, c
     assert said["role"] == "user"
     assert said["parts"][0]["content"].startswith("A private [REDACTED")
     assert "It is [REDACTED" in main["gen_ai.output.messages"]
-    assert "echo" in collector.named("chat scripted")[0]["gen_ai.output.messages"]
+    chats = collector.named("chat scripted")
+    assert "echo" in chats[0]["gen_ai.output.messages"]
+    reasons = [json.loads(chat["gen_ai.output.messages"])[0]["finish_reason"] for chat in chats]
+    assert reasons == [chat["gen_ai.response.finish_reasons"][0] for chat in chats] == ["tool_call", "stop"]
     assert "echo" in collector.named("execute_tool Bash")[0]["gen_ai.tool.call.arguments"]
     assert not any(SECRET.encode() in body for body in collector.raw)
 

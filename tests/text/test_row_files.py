@@ -31,7 +31,7 @@ def test_csv_has_a_header_quotes_line_breaks_and_a_byte_order_mark(tmp_path: Pat
         ("r.jsonl", b'{"a": 1}\n[1]\n', "r.jsonl:2: not a JSON object"),
         ("r.jsonl", b'{"a": "\xff"}\n', "r.jsonl:1: not valid JSON"),
         ("r.jsonl", b'{"a": ' + b"[" * 5000 + b"]" * 5000 + b"}\n", "r.jsonl:1: not valid JSON"),
-        ("r.csv", b"a,b\n1,2\n3\n", "r.csv:3: 1 values, but the header has 2 columns"),
+        ("r.csv", b"a,b\n1,2\n3\n", "r.csv:3: 1 value, but the header has 2 columns"),
         ("r.csv", b'a,b\n1,2\n3,"4\n', "r.csv:3: not valid CSV"),
         ("r.csv", b'a,b\n"1"x,2\n', "r.csv:2: not valid CSV"),
         ("r.csv", b"a,b,a\n1,2,3\n", "r.csv:1: two columns are named 'a'"),

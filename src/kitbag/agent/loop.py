@@ -194,13 +194,13 @@ class Loop:
         redact = self.session.journal.redactor.redact_text
         message = normalize_call_ids(refuse_calls(reply), self.session.calls, self.executor.toolset, self.emit, redact)
         message = refuse_calls_over_limit(message, self.limits.calls, self.emit)
-        text, message = message.text, mark_cut(message, reply)
-        cost = config.price(reply.usage)
+        text, message, cost = message.text, mark_cut(message, reply), config.price(reply.usage)
         message = await self.session.add_reply(message, reply.usage, cost, reply.model or config.model, sent=sent)
         self.meter.record_usage(reply.usage, len(messages))
         self._last_usage, self._last_text = reply.usage, text or self._last_text
         self.emit(MessageAdded(message))
-        self.emit(TurnEnded(turn=self.session.totals.turns, usage=reply.usage, cost=cost))
+        turns = self.session.totals.turns
+        self.emit(TurnEnded(turn=turns, usage=reply.usage, cost=cost, model=reply.model, stop=reply.stop))
         if notice := cut_off_notice(reply):
             self.emit(notice)
         return msgspec.structs.replace(reply, message=message)

@@ -99,29 +99,39 @@ def run(name: str, prompt: str, **options: Any) -> None:
         if options["each"]:
             sys.exit(run_each(board, request, options))
         report = interruption.run_interruptible(_run_agent(board.journal, request, options, notices))
-    if options["as_json"]:
+    sys.exit(show_report(report, notices, is_background=options["background"], as_json=options["as_json"]))
+
+
+def show_report(report: TaskReport, notices: list[Notice], *, is_background: bool, as_json: bool) -> int:
+    """Returns the exit code. `notices`: printed already."""
+    if as_json:
         output.as_json({**report.to_json(), "notices": _notices_json(report, notices)})
-    elif not report.is_finished:
+    elif is_background:
         output.echo(report.id)
     elif report.text:
         output.exact(report.text)
     for warning in report.further_warnings:
         if warning not in (notice.line() for notice in notices):
             output.remark(output.clean(f"warning: {warning}"))
-    if not report.is_finished and not options["as_json"]:
-        output.remark(
-            f"{_describe_start(report)}; follow it with `kitbag tasks watch`"
-            f" or `kitbag tasks output {report.id} --wait 600`"
-        )
-    elif report.is_finished and report.status != "completed" and not options["as_json"]:
+    if is_background and not as_json:
+        output.remark(_describe_start(report))
+    elif report.status != "completed" and not as_json:
         output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
-    sys.exit(_exit_code(report))
+    return 0 if is_background else _exit_code(report)
 
 
 def _describe_start(report: TaskReport) -> str:
+    """Of a background task, which may have ended already."""
+    if report.is_finished:
+        return output.clean(
+            f"{report.status}{': ' if report.error else ''}{report.error}; see `kitbag tasks show {report.id}`"
+        )
+    state = "running in the background"
     if report.is_existing:
-        return f"a task with this key exists and is {report.status}; nothing was started"
-    return output.clean(report.activity) if report.status == "scheduled" else "running in the background"
+        state = f"a task with this key exists and is {report.status}; nothing was started"
+    elif report.status == "scheduled":
+        state = output.clean(report.activity)
+    return f"{state}; follow it with `kitbag tasks watch` or `kitbag tasks output {report.id} --wait 600`"
 
 
 def _notices_json(report: TaskReport, notices: list[Notice]) -> list[dict[str, str]]:
@@ -158,8 +168,6 @@ def _print_progress(text: str) -> None:
 
 
 def _exit_code(report: TaskReport) -> int:
-    if not report.is_finished:
-        return 0
     if report.violations:
         return 1
     return {**STATUS_CODES, "interrupted": 7}.get(report.status, 7)

@@ -192,6 +192,14 @@ def exact(text: str) -> None:
         _write_line(sys.stdout, text)
 
 
+def exact_bytes(data: bytes) -> None:
+    if sys.stdout.isatty():
+        return block(data.decode(errors="replace"))
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    return sys.stdout.buffer.flush()
+
+
 def write_picture(file: str, text: str, what: str) -> None:
     """To a new file, or to stdout (`-`)."""
     if file == "-":

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import click
@@ -50,12 +50,12 @@ def parse_queue_options(options: dict[str, Any]) -> QueueOptions:
         raise UsageError("invalid --key", f"use up to {MAX_KEY_LENGTH} printable characters")
     if options["delay"] and options["start_at"]:
         raise UsageError("--at and --in can't be combined", "use one of them")
-    not_before = ""
-    if options["delay"]:
-        not_before = _timestamp(datetime.now(UTC).timestamp() + _parse_duration(str(options["delay"])))
-    elif options["start_at"]:
-        not_before = _timestamp(_parse_time(str(options["start_at"])))
-    given = QueueOptions(priority=options["priority"], key=key, not_before=not_before)
+    given = QueueOptions(
+        priority=options["priority"],
+        key=key,
+        not_before=_timestamp(_parse_time(str(options["start_at"]))) if options["start_at"] else "",
+        delay=_parse_duration(str(options["delay"])) if options["delay"] else 0,
+    )
     if given != QueueOptions() and not options["background"]:
         raise UsageError("--priority, --key, --at and --in are for background agents", "add --background")
     if given != QueueOptions() and options["resume"]:

@@ -195,11 +195,13 @@ def copy(target: str, as_json: bool) -> Any:
     home = find_places().kitbag_home
     path, url = journal_path(home), database_url(home)
     with needs_fleet_extra():
+        from kitbag.store.postgres import parse_url
         from kitbag.store.store_copy import copy_to_database, copy_to_file
     register_session_briefs()
     if target != "file":
+        parse_url(target)  # before the source, which may not exist because `file` was meant
         if not os.path.lexists(path):
-            raise NotFoundError(f"{path} does not exist, so there is nothing to copy", "")
+            raise NotFoundError(f"{path} does not exist, so there is nothing to copy", "use the database as it is")
         report = copy_to_database(path, target)
     elif not url:
         raise UsageError("no database is configured", "set KITBAG_DATABASE_URL to the database to copy from")

@@ -253,8 +253,8 @@ def send(task_id: str, text: str, as_json: bool) -> None:
 @click.option(
     "--output",
     "file",
-    type=click.Path(dir_okay=False),
-    help="Write the patch to this file instead.",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="Write the patch to this file instead; `-`: to stdout.",
     show_default="apply it",
 )
 @json_option
@@ -263,7 +263,7 @@ def apply(task_id: str, file: str | None, as_json: bool) -> Any:
 
     All files are changed, or none. Nothing is committed.
     """
-    from kitbag.tasks.git_workspace import apply_patch
+    from kitbag.tasks.git_workspace import apply_to_repository
     from kitbag.tasks.task_patches import read_patch
 
     with open_board() as board:
@@ -272,6 +272,8 @@ def apply(task_id: str, file: str | None, as_json: bool) -> Any:
         if not name:
             raise InvalidError(f"task {task.id} has no patch", "see its status with `kitbag tasks show`")
         patch = read_patch(board.journal, task.id, "returned", name)
+    if file == "-":
+        return output.exact_bytes(patch)
     if file is not None:
         try:
             with open(file, "xb") as target:
@@ -279,7 +281,7 @@ def apply(task_id: str, file: str | None, as_json: bool) -> Any:
         except OSError as error:
             raise InvalidError(f"cannot write {file}: {error.strerror}", "name a new file") from error
         return output.as_json({"task": task.id, "file": file}) if as_json else output.echo(f"wrote {file}")
-    files = apply_patch(os.path.realpath(find_places().project), patch)
+    files = apply_to_repository(os.getcwd(), patch)
     if as_json:
         return output.as_json({"task": task.id, "files": files})
     for changed in files:

@@ -1,5 +1,6 @@
 """`kitbag worker`: runs a worker for background tasks until it is idle. Kitbag starts one on demand."""
 
+import math
 import sys
 import time
 
@@ -15,8 +16,8 @@ from kitbag.settings import load_settings
 @click.command("worker")
 @click.option(
     "--idle",
-    type=FloatRange(0, 86_400),
-    help="Exit after this many idle seconds.",
+    type=FloatRange(0, math.inf),
+    help="Exit after this many idle seconds; `inf`: never.",
     show_default="the `tasks.idle` setting, 30",
 )
 @click.option(
@@ -43,7 +44,7 @@ def command(idle: float | None, at_once: int | None, queues: tuple[str, ...]) ->
     watch it work. A second worker exits at once.
 
     Several machines that share a database (KITBAG_DATABASE_URL) run the tasks of a named queue together. A machine runs
-    a task only if it has the task's directory.
+    a task only if it has the task's directory or can clone its git repository.
     """
     from kitbag.assembly.open_store import database_url
     from kitbag.errors import UsageError

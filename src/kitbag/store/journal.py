@@ -478,6 +478,10 @@ class Journal:
     def check_lease(self, process: str) -> bool | None:
         """Like `is_process_alive`, as of now: blocks for an answer of the server."""
 
+    def now(self) -> float:
+        """Seconds since the epoch, by the clock of all processes that share the journal."""
+        return time.time()
+
     def take_from_bucket(self, name: str, limit: RateLimit, requests: float, tokens: float) -> float:
         """Takes from a bucket that all processes share; seconds until it is there. Blocks. Raises StoreError."""
         return take_from_file(bucket_home(self.path), name, limit, requests, tokens)

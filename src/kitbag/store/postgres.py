@@ -70,9 +70,10 @@ _BRIEF_ROWS: Final = (
     "SELECT seq, stream, at, kind, coalesce(brief, body), key, CASE WHEN brief IS NULL THEN checksum ELSE -1 END"
     " FROM kitbag_records WHERE seq > %s ORDER BY seq"
 )
+_STORE: Final = "SELECT value, extract(epoch FROM clock_timestamp())::float FROM kitbag_facts WHERE name = 'store'"
 _LEASE_SECONDS: Final = (
-    "SELECT value::float, extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float"
-    " FROM kitbag_facts WHERE name = 'lease_seconds'"
+    "SELECT value::float, extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float,"
+    " extract(epoch FROM clock_timestamp())::float FROM kitbag_facts WHERE name = 'lease_seconds'"
 )
 _LEASES: Final = (
     "SELECT process, extract(epoch FROM clock_timestamp() - max(at))::float FROM kitbag_writers"
@@ -126,7 +127,7 @@ class Leases(NamedTuple):
 
 def parse_url(url: str) -> dict[str, Any]:
     """Raises StoreError that does not contain the URL, which may hold a password."""
-    fix = "write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+    fix = "write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE, in the password %40 for @, %2F for /, %25 for %"
     if not url.startswith(("postgresql://", "postgres://")):
         raise StoreError("the database URL does not start with postgresql://", fix)
     try:
@@ -159,6 +160,8 @@ def database_error(url: str, error: psycopg.Error) -> StoreError:
         return StoreError(problem, "create the database, or fix its name in the database URL")
     if state in ("42501", "3F000"):
         grant = "GRANT USAGE, CREATE ON SCHEMA public TO the_user"
+        if "for table" in text:  # of another role
+            grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO the_user"
         create = "create the schema that the database URL names (CREATE SCHEMA), or " if state == "3F000" else ""
         rights = f"give the user rights on the schema and Kitbag's tables, for example: {grant}"
         return StoreError(problem, create + rights)
@@ -171,6 +174,8 @@ def database_error(url: str, error: psycopg.Error) -> StoreError:
         return StoreError(problem, "the server lacks disk space or memory; free some, then retry")
     if "SSL" in text or "certificate" in text:
         return UnreachableError(problem, "check sslmode and the certificates that the database URL names")
+    if text.startswith("connection is bad: invalid"):
+        return StoreError(problem, "fix the database URL")
     if is_lost(error):
         return UnreachableError(
             f"cannot reach {name}: {text}", "check that the server runs and accepts connections from this machine"
@@ -225,6 +230,8 @@ class Database:
         self._stop = threading.Event()
         self._give_up_at = math.inf
         self.store_id = ""
+        self.clock_ahead = 0.0
+        """Seconds by which the server's clock is ahead of this machine's, as of the last connection or `leases`."""
 
     def open(self) -> "Database":
         """Connects once, creates or migrates the tables. Raises StoreError."""
@@ -290,7 +297,8 @@ class Database:
         if self._read_format(connection) != FORMAT:
             with connection.transaction():
                 self._migrate(connection)
-        store_id = str(connection.execute("SELECT value FROM kitbag_facts WHERE name = 'store'").fetchall()[0][0])
+        store_id, now = connection.execute(_STORE).fetchall()[0]
+        self.clock_ahead = now - time.time()
         if self.store_id and store_id != self.store_id:
             raise StoreError(f"{self.name} is a different store than before", "restart Kitbag")
         self.store_id = store_id
@@ -383,7 +391,8 @@ class Database:
     def leases(self) -> Leases:
         with self._translated():
             connection = self._connected()
-            seconds, uptime = connection.execute(_LEASE_SECONDS).fetchall()[0]
+            seconds, uptime, now = connection.execute(_LEASE_SECONDS).fetchall()[0]
+            self.clock_ahead = now - time.time()
             return Leases(seconds, uptime, dict(connection.execute(_LEASES, (seconds,)).fetchall()))
 
     def take(self, name: str, limit: RateLimit, requests: float, tokens: float) -> float:

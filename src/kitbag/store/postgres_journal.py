@@ -62,6 +62,7 @@ class PostgresJournal(Journal):
         self.database = database
         self._following = Database(database.url)
         """The connection of the follower."""
+        self._following.store_id, self._following.clock_ahead = database.store_id, database.clock_ahead
         self._mirror = mirror
         self._behind: StoreError | None = None
         """Why the mirror lacks records that this process wrote."""
@@ -241,6 +242,9 @@ class PostgresJournal(Journal):
             return True
         return None if leases is None else process in leases.ages
 
+    def now(self) -> float:
+        return time.time() + self._following.clock_ahead
+
     def take_from_bucket(self, name: str, limit: RateLimit, requests: float, tokens: float) -> float:
         with self._writing:
             self._check_usable()
@@ -335,7 +339,6 @@ class PostgresJournal(Journal):
         if self._stopping.wait(_FOLLOW_AFTER_SECONDS):
             return
         database = self._following
-        database.store_id = self.database.store_id
         is_listening = was_lost = False
         connected_at = signed_at = 0.0
         while not self._stopping.is_set():

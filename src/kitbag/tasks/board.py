@@ -37,6 +37,7 @@ from kitbag.tasks.task import (
     TaskKind,
     TaskRequest,
     TaskResult,
+    timestamp,
 )
 from kitbag.tasks.task_processes import kill_processes
 from kitbag.tasks.task_table import TASK_TABLE, TASKS_STREAM, decode_tasks
@@ -365,7 +366,7 @@ class Board:
         fields = {
             "priority": inherited if queueing.priority is None else queueing.priority,
             "key": self.journal.redactor.redact_text(queueing.key) if queueing.key else "",
-            "not_before": queueing.not_before,
+            "not_before": timestamp(self.journal.now() + queueing.delay) if queueing.delay else queueing.not_before,
             "providers": list(queueing.providers),
         }
         return {name: value for name, value in fields.items() if value}

@@ -120,6 +120,28 @@ async def announce_exit(journal: Journal, owner: Owner) -> None:
     await journal.write(STREAM, "left", {"owner": owner.to_record()})
 
 
+class SharedLimits:
+    """How many tasks of a queue run at once over all workers: the lowest limit of those that are there."""
+
+    def __init__(self, board: Board, own: Mapping[str, int]) -> None:
+        self._board = board
+        self._own = own
+        self._last_seq = 0
+        self._announced: list[_Announced] = []
+        """Workers that have limits."""
+
+    def read(self) -> dict[str, int]:
+        last = self._board.journal.last(STREAM)
+        if last is not None and last.seq != self._last_seq:
+            self._last_seq = last.seq
+            self._announced = [one for one in _announced(self._board.journal) if one.body.get("limits")]
+        found = dict(self._own)
+        for one in self._announced:
+            if self._board.check_alive(one.owner) is not False:
+                found |= {name: min(limit, found.get(name, limit)) for name, limit in one.body["limits"].items()}
+        return found
+
+
 def is_drained(journal: Journal, owner: Owner, since: int) -> bool:
     name = worker_id(owner)
     return any(record.body.get("worker") in ("", name) for record in journal.read(STREAM, since, kind="drain"))
@@ -151,7 +173,8 @@ def read_fleet(board: Board, local: WorkerRecord | None = None) -> FleetStatus:
 
 
 def _read_workers(board: Board, local: WorkerRecord | None, running: Counter[Owner | None]) -> tuple[WorkerStatus, ...]:
-    announced = _announced(board.journal)
+    # In a file, they are those of a database from which it was copied.
+    announced = _announced(board.journal) if board.journal.is_shared else []
     if local is not None and local.owner not in [one.owner for one in announced]:
         announced.append(_Announced(local.owner, {"version": local.version}, ""))
     alive = [one for one in announced if board.check_alive(one.owner) is not False]
@@ -167,7 +190,7 @@ def waiting_reason(board: Board, task: Task) -> str:
 
 
 def _waiting_reason(board: Board, task: Task, workers: Iterable[WorkerStatus]) -> str:
-    if task.shown_status == "scheduled":
+    if task.is_scheduled(timestamp(board.journal.now())):
         return f"its start at {task.not_before[:19]}Z"
     serving = [one for one in workers if task.queue in one.queues and not one.is_draining]
     if not board.journal.is_shared:

@@ -251,6 +251,14 @@ def apply_patch(directory: str, patch: bytes, *options: str) -> list[str]:
     return patch_files(directory, patch)
 
 
+def apply_to_repository(directory: str, patch: bytes) -> list[str]:
+    """Of this directory. Raises InvalidError."""
+    # Not in the directory itself: there, git would ignore changes of files outside of it.
+    if top := git_bytes(directory, "rev-parse", "--show-toplevel", check=False).rstrip(b"\n"):
+        return apply_patch(os.fsdecode(top), patch)
+    raise InvalidError(f"{directory} is not in a git repository", "change to a clone of the task's repository")
+
+
 PATCH_FIX: Final = "nothing was changed; commit or stash your own changes, and update to the commit the task began with"
 
 

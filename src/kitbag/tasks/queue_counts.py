@@ -50,7 +50,7 @@ def queued_versions(journal: Journal, queue: str) -> list[str]:
 def count_queues(journal: Journal) -> dict[tuple[str, str], QueueCount]:
     """Unfinished ones, by queue and status."""
     journal.ensure_table(TASK_TABLE)
-    now = timestamp()
+    now = timestamp(journal.now())
     rows = journal.select(
         "SELECT queue, status, sum(not_before <= ?), sum(not_before > ?),"
         " min(CASE WHEN not_before <= ? THEN number END) FROM task_states"

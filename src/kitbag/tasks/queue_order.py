@@ -6,6 +6,7 @@ Kept in memory and updated with each change on the board, so a choice takes the 
 """
 
 import heapq
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -95,9 +96,17 @@ class _Lane:
 class QueueOrder:
     """The unfinished background tasks of some queues."""
 
-    def __init__(self, queues: frozenset[str], limits: Mapping[str, int], obstacle: Callable[[Task], str]) -> None:
+    def __init__(
+        self,
+        queues: frozenset[str],
+        limits: Mapping[str, int],
+        obstacle: Callable[[Task], str],
+        now: Callable[[], float] = time.time,
+    ) -> None:
         """`limits`: how many tasks of a queue run at once, per lane, over all workers. `obstacle`: what this worker
-        lacks for a task, empty if nothing; the same text for all tasks that lack the same."""
+        lacks for a task, empty if nothing; the same text for all tasks that lack the same. `now`: the clock of
+        scheduled starts."""
+        self._now = now
         self._queues = queues
         self._limits = limits
         self._obstacle = obstacle
@@ -147,7 +156,7 @@ class QueueOrder:
             found = self.stopped if task.stop_requested else self.newer
             found[task.id] = task
             self._removals[task.id] = lambda: _drop(found, task.id)
-        elif task.not_before and task.is_scheduled(timestamp()):
+        elif task.not_before and task.is_scheduled(timestamp(self._now())):
             heapq.heappush(self._scheduled, (task.not_before, task.id))
         else:
             lane.add(task)
@@ -163,7 +172,7 @@ class QueueOrder:
         return bool(self._scheduled)
 
     def _start_due(self) -> None:
-        now = timestamp() if self._scheduled else ""
+        now = timestamp(self._now()) if self._scheduled else ""
         while self._scheduled:
             at, task_id = self._scheduled[0]
             task = self._tasks.get(task_id)

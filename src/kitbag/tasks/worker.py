@@ -32,7 +32,7 @@ from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.command_task import CommandTask
 from kitbag.tasks.delegation import TaskDelegation
-from kitbag.tasks.fleet import announce_exit, announce_worker, is_drained
+from kitbag.tasks.fleet import SharedLimits, announce_exit, announce_worker, is_drained
 from kitbag.tasks.git_workspace import (
     LostCheckoutError,
     checkout,
@@ -138,10 +138,12 @@ class Worker:
         self._lanes: Counter[int] = Counter()
         self._queues = served_queues(journal, queues)
         self._needs = WorkerNeeds(journal)
-        self._limits = {
+        self._own_limits = {
             journal.home_queue if name == DEFAULT_QUEUE else name: limit for name, limit in (limits or {}).items()
         }
-        self._order = QueueOrder(self._queues, self._limits, self._find_obstacle)
+        self._shared_limits = SharedLimits(self.board, self._own_limits)
+        self._limits = dict(self._own_limits)
+        self._order = QueueOrder(self._queues, self._limits, self._find_obstacle, journal.now)
         self.board.on_change = self._order.update
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """Per queue with a limit: claims depend on the one before."""
@@ -167,7 +169,7 @@ class Worker:
                     queues=self._queues,
                     concurrency=self._max_concurrent,
                     providers=self._needs.providers(),
-                    limits=self._limits,
+                    limits=self._own_limits,
                 )
             await self._serve()
             if self._journal.is_shared:
@@ -231,6 +233,9 @@ class Worker:
         is_due = now - self._last_scan[1] >= _POLL_SECONDS
         if is_due:
             await self.board.end_dead_foreground_tasks()
+            if self._journal.is_shared:
+                self._limits.clear()
+                self._limits |= self._shared_limits.read()
             self._order.retry()
         self._last_scan = (self.board.last_applied_seq, now if is_due else self._last_scan[1])
         self.is_drained = self.is_drained or is_drained(self._journal, self._owner, self._announced_at)

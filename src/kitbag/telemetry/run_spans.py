@@ -27,7 +27,9 @@ from kitbag.messages import Message, Text, ToolCall, Usage
 from kitbag.telemetry.trace_context import SpanReference, new_trace, set_current_span
 
 MAX_CONTENT_CHARACTERS: Final = 20_000
-Attributes = dict[str, str | int | float]
+Attributes = dict[str, str | int | float | list[str]]
+_FINISH_REASONS: Final = {"end": "stop", "tools": "tool_call", "refusal": "content_filter"}
+"""Kitbag's stop reasons as the conventions call them; others have the same name."""
 _COMPLETED: Final = ("completed", "empty")
 
 
@@ -83,6 +85,8 @@ class RunSpans:
         self._agent.attributes |= {name: value for name, value in named.items() if value}
         self._add_content(self._agent, "gen_ai.input.messages", [_text_message("user", message)] if message else [])
         self._chat: SpanRecord | None = None
+        self._reply: Message | None = None
+        """To the last request."""
         self._tools: dict[str, SpanRecord] = {}
         self._usage, self._cost = Usage(), 0.0
 
@@ -107,8 +111,7 @@ class RunSpans:
             case RunStarted():
                 self._agent.attributes |= {"gen_ai.conversation.id": event.session, "gen_ai.request.model": event.model}
             case MessageAdded(message):
-                if self._chat is not None:
-                    self._add_content(self._chat, "gen_ai.output.messages", [_message_content(message)])
+                self._reply = message
             case TurnEnded():
                 self._end_turn(event)
             case ToolStarted():
@@ -141,6 +144,13 @@ class RunSpans:
         self._cost += event.cost or 0.0
         if self._chat is not None:
             self._chat.attributes |= _usage_attributes(event.usage)
+            reason = _FINISH_REASONS.get(event.stop, event.stop)
+            self._chat.attributes["gen_ai.response.finish_reasons"] = [reason]
+            if event.model:
+                self._chat.attributes["gen_ai.response.model"] = event.model
+            if self._reply is not None:
+                content = {**_message_content(self._reply), "finish_reason": reason}
+                self._add_content(self._chat, "gen_ai.output.messages", [content])
             self._end_chat("")
 
     def _end_chat(self, error: str) -> None:
@@ -184,7 +194,8 @@ class RunSpans:
         if self._cost:
             self._agent.attributes["kitbag.cost_usd"] = self._cost
         if event.text:
-            self._add_content(self._agent, "gen_ai.output.messages", [_text_message("assistant", event.text)])
+            said = {**_text_message("assistant", event.text), "finish_reason": "stop"}
+            self._add_content(self._agent, "gen_ai.output.messages", [said])
         if event.error and self._redact is not None:
             self._agent.attributes["error.message"] = self._redact(event.error)
         self._end(self._agent, error)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from kitbag.errors import InvalidError, NotFoundError, UsageError
-from kitbag.text.human_format import did_you_mean
+from kitbag.text.human_format import did_you_mean, format_count
 from kitbag.text.safe_json import parse_json
 
 MAX_ROW_BYTES: Final = 10_000_000
@@ -84,7 +84,8 @@ def _read_csv(path: str, file: BinaryIO) -> Iterator[Row]:
             _check_header(f"{path}:{line}", columns)
             continue
         if len(fields) != len(columns):
-            problem = f"{path}:{line}: {len(fields)} values, but the header has {len(columns)} columns"
+            found, wanted = format_count(len(fields), "value"), format_count(len(columns), "column")
+            problem = f"{path}:{line}: {found}, but the header has {wanted}"
             raise InvalidError(problem, "give each row a value for each column")
         number += 1
         yield Row(number, line, dict(zip(columns, fields, strict=True)))

@@ -41,6 +41,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
     """If its queue has an unfinished task with this key, that one is returned."""
     not_before: str = ""
     """A journal timestamp; empty: now."""
+    delay: int = 0
+    """Seconds until the start, instead of `not_before`."""
     providers: tuple[str, ...] = ()
     """Model providers that its worker needs."""
 
