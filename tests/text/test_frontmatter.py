@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
 from kitbag.text.frontmatter import (
-    FRONTMATTER_LIMIT,
     Frontmatter,
     first_paragraph,
     key_line,
     parse_frontmatter,
     read_body,
     read_frontmatter,
-    split_frontmatter,
 )
-from kitbag.text.source_files import SourceError
+from kitbag.text.frontmatter_fences import split_frontmatter
+from kitbag.text.source_files import FRONTMATTER_LIMIT, SourceError
 from support.cost import memory_peak
 from support.matrix import examples
 

@@ -8,6 +8,7 @@ import os
 from typing import Final, NamedTuple, TypeAlias
 
 BODY_LIMIT = 4 * 1024 * 1024
+FRONTMATTER_LIMIT = 256 * 1024
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _TYPE_MASK, _REGULAR = 0o170000, 0o100000
 
