@@ -757,6 +757,11 @@ def test_a_copilot_agent_with_only_servers_has_their_tools_wherever_its_file_is(
         ("pkg/package.json", '{"name": "a", "description": "A package."}', False),
         ("docs/reviewer.md", "---\nname: reviewer\ndescription: Reviews.\n---\nYou review.\n", True),
         ("agents/web.md", "---\ndescription: Helps.\n---\nYou help.\n", True),
+        ("p/commands/go.md", "---\nname: go\ndescription: Go.\nallowed-tools: Bash\n---\nGo $1.\n", False),
+        ("commands/agents/go.md", "---\nname: go\ndescription: Go.\n---\nGo.\n", False),
+        ("p/output-styles/brief.md", "---\nname: brief\ndescription: Short.\n---\nBe brief.\n", False),
+        ("prompts/x.prompt.md", "---\nmode: agent\ntools: ['search']\n---\nDo.\n", False),
+        ("p/agents/rules/a.md", "---\nname: a\ndescription: Helps.\n---\nYou help.\n", True),
     ],
 )
 def test_a_page_in_a_directory_that_the_user_names_needs_more_than_a_description(
@@ -767,3 +772,33 @@ def test_a_page_in_a_directory_that_the_user_names_needs_more_than_a_description
     path.write_text(text)
     root = root_of(tmp_path / "given")._replace(scope="extra")
     assert (read_agent(str(path), root)[0] is not None) == is_agent
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("tsconfig.json", "{ // comment\n}"),
+        ("pkg/hooks/hooks.json", '{"hooks": {}}'),
+        ("examples/policy.toml", "x = '\\'"),
+        ("mkdocs.yml", "site_name: x\nplugins: !!python/name:a.b\n"),
+        ("docs/guide.md", "# Guide\n\nText.\n"),
+        ("docs/page.md", "---\ntitle: [a\n---\nText.\n"),
+        ("p/commands/go.md", "---\ndescription: Go: now.\n---\nGo.\n"),
+    ],
+)
+def test_other_files_of_a_directory_that_the_user_names_are_no_problem(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / "given" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert read_agent(str(path), root_of(tmp_path / "given")._replace(scope="extra")) == (None, [])
+
+
+def test_an_invalid_agent_of_a_directory_that_the_user_names_is_a_problem(tmp_path: Path) -> None:
+    root = root_of(tmp_path)._replace(scope="extra")
+    for name, text in (("agents/a.json", "{"), ("b.toml", "prompt = "), ("c.md", "Text.\n")):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        agent, notes = read_agent(str(path), root)
+        assert agent is None
+        assert notes

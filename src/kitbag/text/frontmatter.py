@@ -23,8 +23,8 @@ from kitbag.text.source_files import (
 )
 
 _CHUNK = 4096
-_OPENING_DASHES = rb"-{3,}[^\r\n]*"
-_CLOSING_FENCE = rb"[\r\n]-{3,}[ \t]*[\r\n]"
+_OPENING_FENCE = rb"(?:-{3,}|\+{3,})[^\r\n]*"
+_CLOSING_FENCE = rb"[\r\n](?:-{3,}|\+{3,})[ \t]*[\r\n]"
 _EMPTY_VALUES = (" ", "null", "Null", "NULL", "~")
 _NO_PROBLEMS: tuple[FileProblem, ...] = ()
 
@@ -61,7 +61,7 @@ def read_frontmatter(
 
 def _read_full_frontmatter(descriptor: int, data: bytes) -> bytes:
     """Reads on until the frontmatter is closed, plus enough of the body for a description."""
-    opening = re.search(_OPENING_DASHES, data)
+    opening = re.search(_OPENING_FENCE, data)
     if opening is None and b"\0" not in data[:8]:  # not in UTF-16 either
         return data
     start = opening.end() if opening else 0

@@ -12,16 +12,20 @@ from kitbag.text.safe_yaml import YamlError, parse_yaml
 from kitbag.text.source_files import FRONTMATTER_LIMIT, FileProblem
 
 _CLOSING_LOOKALIKE = r"\.{3}|\*{3,}|_{3,}|={3,}|\+{3,}|--| {1,3}-{3,}|[-\u2013\u2014\u2212]*[\u2013\u2014\u2212]-*"
+_FIELD_NAME = r"[\w$][\w.$-]*"
+_BLOCK_START = re.compile(r":\s*[|>][-+0-9]*\s*$")
 _HEADING = re.compile(r"#{1,6} +\S")
 _PREAMBLE = (
-    r"(?:[ \t]*\n|#[^\n]*\n|//[^\n]*\n|<!--(?:(?!-->)[\s\S]){0,4000}-->[ \t]*\n"
+    r"(?:[ \t]*\n|#[^\n]*\n|//[^\n]*\n|%[A-Z]+ [^\n]*\n|<!--(?:(?!-->)[\s\S]){0,4000}-->[ \t]*\n"
     r"|[ ]{0,3}(?:`{3,}|~{3,})[\w+-]*[ \t]*\n){1,20}"
     r"(?=[ ]{0,3}---[ \t]*\n(?:[^\n]*\n){0,10}?(?:name|description):[^\n]*\n(?:[^\n]*\n){0,200}?---"
     r"|(?:name|description):)"
 )
-"""What may precede frontmatter: comments, and the code fence that editors put around a whole file."""
+"""What may precede frontmatter: comments, YAML directives, and the code fence that editors put around a whole file."""
+_PREAMBLE_STARTS = ("#", "/", "%", "<", "`", "~")
+_INVISIBLE = "\ufeff\u200b\u2060"
 _CODE_FENCE = r"(?m)^ {0,3}(`{3,}|~{3,})"
-_ODD_OPENING = r"-{3,}[ \t]*(?:#.*|ya?ml)|[-\u2013\u2014\u2212]*[\u2013\u2014\u2212][-\u2013\u2014\u2212]*"
+_ODD_OPENING = r"\+{3,}|-{3,}[ \t]*(?:#.*|ya?ml)|[-\u2013\u2014\u2212]*[\u2013\u2014\u2212][-\u2013\u2014\u2212]*"
 
 
 class SplitDocument(NamedTuple):
@@ -55,25 +59,28 @@ def _find_opening(text: str, problems: list[FileProblem]) -> tuple[list[str], in
 
     A missing fence is added where the text starts with the fields of an item.
     """
-    preamble = re.match(_PREAMBLE, text) if text.lstrip()[:1] in ("#", "/", "<", "`", "~") else None
-    rest = text[preamble.end() :] if preamble else text.lstrip("\n \t")
+    preamble = re.match(_PREAMBLE, text) if text.lstrip()[:1] in _PREAMBLE_STARTS else None
+    rest = text[preamble.end() :] if preamble else text.lstrip("\n \t" + _INVISIBLE)
     before = text[: len(text) - len(rest)]
     lines = rest.split("\n")
     skipped = before.count("\n")
-    indent = before.rpartition("\n")[2] if not preamble else ""
+    indent = before.rpartition("\n")[2].strip(_INVISIBLE) if not preamble else ""
     if indent:
         lines = [lines[0], *(line.removeprefix(indent) for line in lines[1:])]
     first = lines[0].strip()
     if first.strip("-") or len(first) < 3:
-        is_field = re.match(r"(?:name|description):", first)
-        if is_field and _has_name_and_description(lines):
+        is_field = re.match(r"[a-z][\w-]*:(?:\s|$)", first)
+        fields = lines[: _find_unclosed_end(["", *lines])] if is_field else lines[1 : _find_odd_end(lines)]
+        if is_field and _has_name_and_description(fields):
             problem, fix = "the opening `---` is missing; the fields are read anyway", "add a line `---` before it"
             problems.append(FileProblem("warning", "head-unopened", skipped + 1, problem, fix))
             lines.insert(0, "---")
             skipped -= 1
-        elif not is_field and re.fullmatch(_ODD_OPENING, first) and _has_name_and_description(lines[1:]):
+        elif not is_field and re.fullmatch(_ODD_OPENING, first) and _has_name_and_description(fields):
             problem, fix = f"`{first[:20]}` is read as the opening `---`", "put `---` on a line of its own"
             problems.append(FileProblem("warning", "head-unopened", skipped + 1, problem, fix))
+            if first[0] == "+":
+                lines[len(fields) + 1 :] = ["---", *lines[len(fields) + 2 :]]
         else:
             return [], 0
     elif before and not re.search(_CODE_FENCE, before):
@@ -85,9 +92,17 @@ def _find_opening(text: str, problems: list[FileProblem]) -> tuple[list[str], in
     return lines, skipped
 
 
+def _find_odd_end(lines: list[str]) -> int:
+    """Where frontmatter with an odd opening fence ends: at the second `+++` of TOML, else where the fields end."""
+    first = lines[0].strip()
+    if first[:1] != "+":
+        return _find_unclosed_end(lines)
+    return next((at for at in range(1, len(lines)) if lines[at].rstrip() == first), 0)
+
+
 def _has_name_and_description(lines: list[str]) -> bool:
-    fields = {match[1] for line in lines[: _find_unclosed_end(["", *lines])] if (match := KEY_LINE.match(line))}
-    return {"name", "description"} <= fields
+    fields = {match[1] for line in lines if (match := re.match(r"(name|description)(?::| *=)(?:\s|$)", line))}
+    return len(fields) == 2
 
 
 def _remove_wrapper_end(lines: list[str], mark: str, has_opening: bool) -> None:
@@ -224,13 +239,14 @@ def _find_closing_lookalike(lines: list[str], close: int | None, unclosed_end: i
         if has_text or _resembles_fence(line, above):
             if close is None:
                 between = lines[unclosed_end:at]
-                goes_on = any(line.strip() and not _is_field_line(line) for line in between)
+                goes_on = any(line.strip() and line[0] != "#" and not _is_field_line(line) for line in between)
             elif has_text:
                 goes_on = not line.lstrip("-").startswith("##") and _are_fields(lines, at + 1, close)
                 if not goes_on and _is_mapping(lines[1:close]):
                     return None
             else:
-                last_field = last_field if last_field >= 0 else _last_field(lines[:close])
+                if last_field < 0:
+                    last_field = _last_field(lines[: _find_body_start(lines, at, close)])
                 goes_on = last_field > at
             if not goes_on:
                 return at, (len(line) - len(line.lstrip("-").lstrip()) if has_text else None)
@@ -241,13 +257,24 @@ def _find_closing_lookalike(lines: list[str], close: int | None, unclosed_end: i
     return None
 
 
+def _find_body_start(lines: list[str], start: int, close: int) -> int:
+    """The first heading after `start` that no field follows, else `close`."""
+    for at in range(start + 1, close):
+        if _HEADING.match(lines[at]) and not lines[at - 1].strip():
+            following = next((lines[below] for below in range(at + 1, close) if lines[below].strip()), "")
+            if not _is_field_line(following):
+                return at
+    return close
+
+
 def _is_mapping(lines: list[str]) -> bool:
-    """Whether this is valid YAML as it is: then what resembles a heading or a fence is inside a quoted value."""
+    """Whether this is valid YAML as it is, with names of fields as keys: then what resembles a heading or a fence is
+    inside a quoted value."""
     try:
         value, problems = parse_yaml("\n".join(lines) + "\n")
     except YamlError:
         return False
-    return isinstance(value, dict) and not problems
+    return isinstance(value, dict) and not problems and all(map(re.compile(_FIELD_NAME).fullmatch, value))
 
 
 def _resembles_fence(line: str, above: str) -> bool:
@@ -286,7 +313,17 @@ def _last_field(lines: list[str]) -> int:
 
 
 def _find_unclosed_end(lines: list[str]) -> int:
-    at = 1
-    while at < len(lines) and _is_field_line(lines[at]):
+    """The line after the fields of unclosed frontmatter, comments between them and blank lines in blocks included."""
+    end = at = 1
+    is_block = False
+    while at < len(lines):
+        line = lines[at]
+        if _is_field_line(line):
+            if at > end and not (lines[end][:1] == "#" if line[:1] != " " else is_block):
+                break
+            is_block = is_block if line[:1] == " " else _BLOCK_START.search(line) is not None
+            end = at + 1
+        elif line[:1] != "#" and line.strip():
+            break
         at += 1
-    return at
+    return end

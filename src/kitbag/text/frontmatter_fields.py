@@ -12,8 +12,8 @@ from kitbag.text.safe_yaml import YamlError, YamlProblem, parse_yaml
 from kitbag.text.source_files import FileProblem
 
 KEY_LINE = re.compile(r"([A-Za-z_][\w-]*):(?=\s|$)")
-SQUEEZED_KEY = r"([A-Za-z_][\w-]*)(?::(?!//)(?=\S)|\uff1a)"
-"""A key without a space after its colon, or with a full-width colon. `http://` is not one."""
+SQUEEZED_KEY = r"([A-Za-z_][\w-]*)(?::(?!//)(?=\S)|\uff1a| *=(?= ))"
+"""A key without a space after its colon, with a full-width colon, or with `=`. `http://` is not one."""
 _TAB_INDENT = r"(?m)^ *\t[ \t]*"
 _BLOCK_INDICATOR = r"[|>][-+0-9]*[ \t]*\n"
 _TRANSCRIPT_LABELS = frozenset(
@@ -57,13 +57,15 @@ def parse_metadata(text: str, first_line: int, known_fields: frozenset[str], pro
 def _repair_spacing(text: str, first_line: int, known_fields: frozenset[str], problems: list[FileProblem]) -> str:
     """Adds the space after the colon of a known field, and indents with spaces instead of tabs."""
     lines = text.split("\n")
-    for at, line in enumerate(lines):
-        squeezed = re.match(SQUEEZED_KEY, line)
-        if squeezed and squeezed[1] in known_fields:
-            lines[at] = f"{squeezed[1]}: {line[squeezed.end() :].lstrip()}"
-            problem = f"no space after `{line[: squeezed.end()]}`; read as the field `{squeezed[1]}`"
-            fix = f"write `{squeezed[1]}: ` with a space"
-            problems.append(FileProblem("warning", "yaml-recovered", first_line + at, problem, fix))
+    squeezed = {at: match for at, line in enumerate(lines) if (match := re.match(SQUEEZED_KEY, line))}
+    if any(match[1] in known_fields for match in squeezed.values()):
+        for at, match in squeezed.items():
+            key, rest = match[1], lines[at][match.end() :].lstrip(" \t=")
+            if key in known_fields or key[0].islower():
+                lines[at] = f"{key}: {rest}"
+                problem = f"no `: ` after `{key}`; read as a field"
+                fix = f"write `{key}: ` with a space"
+                problems.append(FileProblem("warning", "yaml-recovered", first_line + at, problem, fix))
     _dedent_fields(lines, first_line, known_fields, problems)
     tab = re.search(_TAB_INDENT, "\n".join(lines))
     if tab:
@@ -166,7 +168,10 @@ def _possible_field_starts(lines: list[str], known_fields: frozenset[str]) -> li
         if match and match[1] in known_fields:
             continue
         is_field = match and match[1].islower() and match[1] not in _TRANSCRIPT_LABELS
-        possible[at] = possible[at + 1] if is_field else not lines[at].strip()
+        if is_field or lines[at][:1] in (" ", "\t"):  # an indented line belongs to the one above it
+            possible[at] = possible[at + 1]
+        else:
+            possible[at] = not lines[at].strip()
     return possible
 
 
