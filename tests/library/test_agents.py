@@ -761,7 +761,12 @@ def test_a_copilot_agent_with_only_servers_has_their_tools_wherever_its_file_is(
         ("commands/agents/go.md", "---\nname: go\ndescription: Go.\n---\nGo.\n", False),
         ("p/output-styles/brief.md", "---\nname: brief\ndescription: Short.\n---\nBe brief.\n", False),
         ("prompts/x.prompt.md", "---\nmode: agent\ntools: ['search']\n---\nDo.\n", False),
-        ("p/agents/rules/a.md", "---\nname: a\ndescription: Helps.\n---\nYou help.\n", True),
+        ("agents/x/commands/go.md", "---\nname: go\ndescription: Go.\n---\nGo.\n", False),
+        ("agentbar/voices.md", "---\nenabled: true\n---\n| voice |\n", False),
+        ("tasks/a.md", "---\ntools: [github-cli]\n---\n# A\n", False),
+        ("tasks/b.md", "---\ndescription: Helps.\nmode: subagent\n---\nYou help.\n", True),
+        ("agent-teams/all.yaml", "name: all\nagents: [a]\n", False),
+        ("x/subagents/a.md", "---\ndescription: Helps.\n---\nYou help.\n", True),
     ],
 )
 def test_a_page_in_a_directory_that_the_user_names_needs_more_than_a_description(

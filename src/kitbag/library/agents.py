@@ -207,9 +207,9 @@ def _read_agent_document(path: str, root: Root) -> tuple[AgentDocument | None, l
     document, diagnostics = read_document(path, root.boundary)
     if document is None:
         return None, diagnostics
-    if root.scope == "extra" and not _belongs_to_agents(path, root) and not _is_plainly_an_agent(document, root):
-        # A directory that the user names may hold documentation, commands and a tsconfig.json.
-        return None, [] if os.path.dirname(path) != root.path or _is_other_data(document) else diagnostics
+    is_agent = root.scope != "extra" or _belongs_to_agents(path, root) or _is_plainly_an_agent(document, root)
+    if not is_agent and (os.path.dirname(path) != root.path or _is_other_data(document)):
+        return None, []  # a directory that the user names may hold documentation, commands and a tsconfig.json
     if not document.has_frontmatter:
         problem = "no frontmatter (`---`); treated as documentation"
         fix = "add frontmatter with `name:` and `description:` to make it an agent"
@@ -219,10 +219,10 @@ def _read_agent_document(path: str, root: Root) -> tuple[AgentDocument | None, l
         if not any(diagnostic.severity == "error" for diagnostic in diagnostics):
             document.add_diagnostic("warning", "not-an-agent", "", "no name, description or prompt", "add them")
         return None, diagnostics
-    if document.is_remote_list():
+    if is_agent and document.is_remote_list():
         document.add_diagnostic("info", *_REMOTE_DIAGNOSTIC)
         return None, diagnostics
-    return document, diagnostics
+    return (document if is_agent else None), diagnostics
 
 
 def _belongs_to_agents(path: str, root: Root) -> bool:
@@ -231,20 +231,20 @@ def _belongs_to_agents(path: str, root: Root) -> bool:
         return True
     parts = _folders(path, root)
     if is_data_file(path):
-        return "agent" in parts[-1]
-    first = next((part for part in parts if part in _OTHER_FOLDERS or "agent" in part or part.endswith("modes")), "")
-    return bool(first) and first not in _OTHER_FOLDERS
+        return parts[-1].endswith(("agent", "agents"))
+    return _OTHER_FOLDERS.isdisjoint(parts[1:]) and any(part.endswith(("agent", "agents", "modes")) for part in parts)
 
 
 def _is_plainly_an_agent(document: AgentDocument, root: Root) -> bool:
     """Whether its fields are those of an agent. A description alone is not enough, except at the top."""
-    if not document.has_frontmatter or not _OTHER_FOLDERS.isdisjoint(_folders(document.path, root)):
+    if not document.has_frontmatter or not _OTHER_FOLDERS.isdisjoint(_folders(document.path, root)[1:]):
         return False
-    if document.is_data:
+    if document.take("prompt").key or document.is_data:
         return bool(document.take("prompt").key)
-    is_top = os.path.dirname(document.path) == root.path
-    fields = ("name", "tools", "model", "permission_mode", "mode", "prompt", *(("description",) if is_top else ()))
-    return any(document.take(field).key for field in fields)
+    if document.take("name").key or not document.take("description").key:
+        return bool(document.take("name").key)
+    fields = ("tools", "model", "permission_mode", "mode")
+    return os.path.dirname(document.path) == root.path or any(document.take(field).key for field in fields)
 
 
 def _is_other_data(document: AgentDocument) -> bool:
