@@ -789,6 +789,7 @@ def test_a_marketplace_entry_that_leads_elsewhere_is_refused(
 
 @pytest.mark.parametrize("where", ["../outside", "/etc", "skills/../../outside"])
 def test_a_local_path_out_of_the_marketplace_is_not_called_remote(home: str, source: Path, where: str) -> None:
+    (source / "skills").mkdir(parents=True, exist_ok=True)
     market_at(source, {"name": "bad", "source": where})
     with pytest.raises(InvalidError, match="outside the marketplace"):
         install_plugin(str(source), home, plugin="bad")
