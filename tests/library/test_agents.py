@@ -369,6 +369,8 @@ def test_a_prompt_that_is_missing_or_in_another_file_is_reported(tmp_path: Path)
 def test_documentation_is_no_agent(tmp_path: Path) -> None:
     assert read(tmp_path, "# Agents\n\nAbout them.\n", "README.md") == (None, [])
     assert read(tmp_path, head("description: d"), "CLAUDE.md") == (None, [])
+    for name in ("router.prompt.md", "python.instructions.md"):
+        assert read(tmp_path, head("description: d", "tools: [search]"), name) == (None, [])
     agent, notes = read(tmp_path, "# Notes\n\nJust notes.\n", "notes.md")
     assert agent is None
     assert [(note.severity, note.code) for note in notes] == [("info", "not-an-agent")]

@@ -38,6 +38,7 @@ MAX_PRIORITY: Final = 100
 _DOCUMENTATION = frozenset(("README.md", "Readme.md", "readme.md", "CLAUDE.md", "AGENTS.md", "GEMINI.md"))
 _SUFFIXES: Final = (".agent", ".chatmode")
 _COPILOT_FILES: Final = (".agent.md", ".chatmode.md")
+_OTHER_COPILOT_FILES: Final = (".prompt.md", ".instructions.md")
 _OTHER_FOLDERS: Final = frozenset(
     ("command", "commands", "prompts", "instructions", "rules", "output-styles", "outputstyles", "hooks")
 )
@@ -202,7 +203,7 @@ def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic
 
 def _read_agent_document(path: str, root: Root) -> tuple[AgentDocument | None, list[Diagnostic]]:
     """None if the file is not one local agent."""
-    if os.path.basename(path) in _DOCUMENTATION:
+    if os.path.basename(path) in _DOCUMENTATION or path.endswith(_OTHER_COPILOT_FILES):
         return None, []
     document, diagnostics = read_document(path, root.boundary)
     if document is None:
