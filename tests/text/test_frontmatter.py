@@ -715,6 +715,12 @@ def test_what_resembles_fields_after_a_heading_of_the_body_is_body(closing: str)
     assert (parts.frontmatter, parts.body.lstrip()) == (_FIELDS.rstrip(), body)
 
 
+def test_toml_frontmatter_of_a_command_needs_no_name() -> None:
+    head = parse_frontmatter('+++\ndescription = "Goes"\n+++\nGo.\n', [], KNOWN_FIELDS)
+    assert (head.metadata, head.body_prefix) == ({"description": "Goes"}, "Go.\n")
+    assert parse_frontmatter("+++\nText\n+++\n", [], KNOWN_FIELDS).present is False
+
+
 def test_an_unknown_field_without_a_space_is_no_part_of_the_field_above_it(tmp_path: Path) -> None:
     head = head_of(tmp_path, fenced("name:x", "description:Does a thing", "origin:community"))
     assert head.metadata == {"name": "x", "description": "Does a thing", "origin": "community"}

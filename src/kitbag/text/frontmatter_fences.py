@@ -71,12 +71,14 @@ def _find_opening(text: str, problems: list[FileProblem]) -> tuple[list[str], in
     if first.strip("-") or len(first) < 3:
         is_field = re.match(r"[a-z][\w-]*:(?:\s|$)", first)
         fields = lines[: _find_unclosed_end(["", *lines])] if is_field else lines[1 : _find_odd_end(lines)]
-        if is_field and _has_name_and_description(fields):
+        if is_field and _count_names(fields) == 2:
             problem, fix = "the opening `---` is missing; the fields are read anyway", "add a line `---` before it"
             problems.append(FileProblem("warning", "head-unopened", skipped + 1, problem, fix))
             lines.insert(0, "---")
             skipped -= 1
-        elif not is_field and re.fullmatch(_ODD_OPENING, first) and _has_name_and_description(fields):
+        elif (
+            not is_field and re.fullmatch(_ODD_OPENING, first) and _count_names(fields) >= (1 if first[0] == "+" else 2)
+        ):
             problem, fix = f"`{first[:20]}` is read as the opening `---`", "put `---` on a line of its own"
             problems.append(FileProblem("warning", "head-unopened", skipped + 1, problem, fix))
             if first[0] == "+":
@@ -100,9 +102,9 @@ def _find_odd_end(lines: list[str]) -> int:
     return next((at for at in range(1, len(lines)) if lines[at].rstrip() == first), 0)
 
 
-def _has_name_and_description(lines: list[str]) -> bool:
-    fields = {match[1] for line in lines if (match := re.match(r"(name|description)(?::| *=)(?:\s|$)", line))}
-    return len(fields) == 2
+def _count_names(lines: list[str]) -> int:
+    """How many of `name` and `description` are fields."""
+    return len({match[1] for line in lines if (match := re.match(r"(name|description)(?::| *=)(?:\s|$)", line))})
 
 
 def _remove_wrapper_end(lines: list[str], mark: str, has_opening: bool) -> None:
