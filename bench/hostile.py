@@ -17,9 +17,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
 from kitbag.shell.analysis import analyze
 from kitbag.store.redaction import Redactor
-from kitbag.text.frontmatter import FRONTMATTER_LIMIT, parse_metadata
+from kitbag.text.frontmatter_fields import parse_metadata
 from kitbag.text.reference_syntax import find_references
 from kitbag.text.sections import parse_sections
+from kitbag.text.source_files import FRONTMATTER_LIMIT
 from shell import test_analysis as shell
 from store import test_redaction as secrets
 from text import hostile_heads as heads

@@ -27,7 +27,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kitbag.text.frontmatter import parse_metadata, split_frontmatter
+from kitbag.text.frontmatter_fences import split_frontmatter
+from kitbag.text.frontmatter_fields import parse_metadata
 
 DATA = Path(__file__).parent / "data"
 CUT = 5

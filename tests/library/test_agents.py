@@ -369,6 +369,8 @@ def test_a_prompt_that_is_missing_or_in_another_file_is_reported(tmp_path: Path)
 def test_documentation_is_no_agent(tmp_path: Path) -> None:
     assert read(tmp_path, "# Agents\n\nAbout them.\n", "README.md") == (None, [])
     assert read(tmp_path, head("description: d"), "CLAUDE.md") == (None, [])
+    for name in ("router.prompt.md", "python.instructions.md"):
+        assert read(tmp_path, head("description: d", "tools: [search]"), name) == (None, [])
     agent, notes = read(tmp_path, "# Notes\n\nJust notes.\n", "notes.md")
     assert agent is None
     assert [(note.severity, note.code) for note in notes] == [("info", "not-an-agent")]
@@ -757,6 +759,16 @@ def test_a_copilot_agent_with_only_servers_has_their_tools_wherever_its_file_is(
         ("pkg/package.json", '{"name": "a", "description": "A package."}', False),
         ("docs/reviewer.md", "---\nname: reviewer\ndescription: Reviews.\n---\nYou review.\n", True),
         ("agents/web.md", "---\ndescription: Helps.\n---\nYou help.\n", True),
+        ("p/commands/go.md", "---\nname: go\ndescription: Go.\nallowed-tools: Bash\n---\nGo $1.\n", False),
+        ("commands/agents/go.md", "---\nname: go\ndescription: Go.\n---\nGo.\n", False),
+        ("p/output-styles/brief.md", "---\nname: brief\ndescription: Short.\n---\nBe brief.\n", False),
+        ("prompts/x.prompt.md", "---\nmode: agent\ntools: ['search']\n---\nDo.\n", False),
+        ("agents/x/commands/go.md", "---\nname: go\ndescription: Go.\n---\nGo.\n", False),
+        ("agentbar/voices.md", "---\nenabled: true\n---\n| voice |\n", False),
+        ("tasks/a.md", "---\ntools: [github-cli]\n---\n# A\n", False),
+        ("tasks/b.md", "---\ndescription: Helps.\nmode: subagent\n---\nYou help.\n", True),
+        ("agent-teams/all.yaml", "name: all\nagents: [a]\n", False),
+        ("x/subagents/a.md", "---\ndescription: Helps.\n---\nYou help.\n", True),
     ],
 )
 def test_a_page_in_a_directory_that_the_user_names_needs_more_than_a_description(
@@ -767,3 +779,33 @@ def test_a_page_in_a_directory_that_the_user_names_needs_more_than_a_description
     path.write_text(text)
     root = root_of(tmp_path / "given")._replace(scope="extra")
     assert (read_agent(str(path), root)[0] is not None) == is_agent
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("tsconfig.json", "{ // comment\n}"),
+        ("pkg/hooks/hooks.json", '{"hooks": {}}'),
+        ("examples/policy.toml", "x = '\\'"),
+        ("mkdocs.yml", "site_name: x\nplugins: !!python/name:a.b\n"),
+        ("docs/guide.md", "# Guide\n\nText.\n"),
+        ("docs/page.md", "---\ntitle: [a\n---\nText.\n"),
+        ("p/commands/go.md", "---\ndescription: Go: now.\n---\nGo.\n"),
+    ],
+)
+def test_other_files_of_a_directory_that_the_user_names_are_no_problem(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / "given" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert read_agent(str(path), root_of(tmp_path / "given")._replace(scope="extra")) == (None, [])
+
+
+def test_an_invalid_agent_of_a_directory_that_the_user_names_is_a_problem(tmp_path: Path) -> None:
+    root = root_of(tmp_path)._replace(scope="extra")
+    for name, text in (("agents/a.json", "{"), ("b.toml", "prompt = "), ("c.md", "Text.\n")):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        agent, notes = read_agent(str(path), root)
+        assert agent is None
+        assert notes

@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
 from kitbag.text.frontmatter import (
-    FRONTMATTER_LIMIT,
     Frontmatter,
     first_paragraph,
     key_line,
     parse_frontmatter,
     read_body,
     read_frontmatter,
-    split_frontmatter,
 )
-from kitbag.text.source_files import SourceError
+from kitbag.text.frontmatter_fences import split_frontmatter
+from kitbag.text.source_files import FRONTMATTER_LIMIT, SourceError
 from support.cost import memory_peak
 from support.matrix import examples
 
@@ -267,7 +266,7 @@ def test_any_newline_is_accepted(tmp_path: Path, newline: str) -> None:
     assert (head.metadata, head.problems) == ({"name": "a", "description": "b"}, ())
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "cp1252"])
 def test_other_encodings_are_read_with_a_warning(tmp_path: Path, encoding: str) -> None:
     head = head_of(tmp_path, fenced("name: a", "description: Grüße – hier").encode(encoding))
     assert head.metadata == {"name": "a", "description": "Grüße – hier"}
@@ -630,6 +629,12 @@ _BODY = "Start of the body.\n\nMore.\n\n---\n\n## Section\n\nEnd\n"
         f"\u2014\n{_FIELDS}\u2014\n{_BODY}",
         f"{_FIELDS}---\n{_BODY}",
         f"{_FIELDS}\n{_BODY}",
+        f"tools: Read\nname: x\ndescription: Does a thing\n---\n{_BODY}",
+        f"%YAML 1.2\n---\n{_FIELDS}---\n{_BODY}",
+        f"\ufeff\ufeff---\n{_FIELDS}---\n{_BODY}",
+        f"\u200b---\n{_FIELDS}---\n{_BODY}",
+        f'+++\nname = "x"\ndescription = "Does a thing"\ntools = "Read"\n+++\n{_BODY}',
+        f"---\nname = x\ndescription = Does a thing\ntools = Read\n---\n{_BODY}",
         f"  ---\n  {_FIELDS[:-1].replace(chr(10), chr(10) + '  ')}\n  ---\n{_BODY}",
     ],
 )
@@ -672,3 +677,55 @@ def test_what_follows_the_last_field_of_unclosed_frontmatter_is_all_body(start: 
 def test_other_rules_close_frontmatter(closing: str) -> None:
     parts = split_frontmatter(f"---\n{_FIELDS}{closing}\n{_BODY}")
     assert (parts.body, [problem.code for problem in parts.problems]) == (_BODY, ["head-fence"])
+
+
+_CONTROLLER = "# Orchestrator\n\nYou are the **loop controller**: setup and planning.\n\n---\n\n## Policy\n"
+
+
+@pytest.mark.parametrize("closing", ["", "  ---\n"])
+def test_prose_with_a_colon_after_a_heading_is_body_not_a_field(closing: str) -> None:
+    parts = split_frontmatter(f"---\n{_FIELDS}{closing}\n{_CONTROLLER}")
+    assert (parts.frontmatter or "").strip() == _FIELDS.strip()
+    assert parts.body.strip() == _CONTROLLER.strip()
+    assert [problem.severity for problem in parts.problems] == ["warning"]
+
+
+def test_blank_lines_in_a_block_do_not_end_unclosed_frontmatter() -> None:
+    fields = "name: x\ndescription: |\n  Does a thing.\n\n  <example>\n  Hi\n  </example>\ntools: Read\n"
+    head = parse_frontmatter(f"---\n{fields}\nYou are x.\n\n    code\n", [], KNOWN_FIELDS)
+    assert head.metadata["tools"] == "Read"
+    assert head.metadata["description"] == "Does a thing.\n\n<example>\nHi\n</example>\n"
+    assert head.body_prefix == "\nYou are x.\n\n    code\n"
+
+
+def test_comments_between_fields_do_not_end_unclosed_frontmatter() -> None:
+    head = parse_frontmatter("---\nname: x\n# Only reads\ntools: Read\n\nYou are x.\n", [], KNOWN_FIELDS)
+    assert (head.metadata, head.body_prefix) == ({"name": "x", "tools": "Read"}, "\nYou are x.\n")
+
+
+def test_text_behind_the_closing_fence_is_body_although_comments_precede_it() -> None:
+    parts = split_frontmatter(f"---\n{_FIELDS}# hooks:\n#   Stop:\n---<role>\nYou are x.\n")
+    assert parts.body == "<role>\nYou are x.\n"
+
+
+@pytest.mark.parametrize("closing", ["...", "***", "\u2014\u2014\u2014"])
+def test_what_resembles_fields_after_a_heading_of_the_body_is_body(closing: str) -> None:
+    body = "# Title\n\n## Part\n\nText.\n\nnote: kept\n\n---\n\nEnd\n"
+    parts = split_frontmatter(f"---\n{_FIELDS}{closing}\n\n{body}")
+    assert (parts.frontmatter, parts.body.lstrip()) == (_FIELDS.rstrip(), body)
+
+
+def test_toml_frontmatter_of_a_command_needs_no_name() -> None:
+    head = parse_frontmatter('+++\ndescription = "Goes"\n+++\nGo.\n', [], KNOWN_FIELDS)
+    assert (head.metadata, head.body_prefix) == ({"description": "Goes"}, "Go.\n")
+    assert parse_frontmatter("+++\nText\n+++\n", [], KNOWN_FIELDS).present is False
+
+
+def test_an_unknown_field_without_a_space_is_no_part_of_the_field_above_it(tmp_path: Path) -> None:
+    head = head_of(tmp_path, fenced("name:x", "description:Does a thing", "origin:community"))
+    assert head.metadata == {"name": "x", "description": "Does a thing", "origin": "community"}
+
+
+def test_an_unknown_mapping_behind_a_broken_description_is_not_part_of_it(tmp_path: Path) -> None:
+    head = head_of(tmp_path, fenced("description: Use: always", "compat:", "  from: a", "  to: b", "domain: c"))
+    assert head.metadata == {"description": "Use: always", "compat": {"from": "a", "to": "b"}, "domain": "c"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
-from kitbag.text.frontmatter import parse_metadata
+from kitbag.text.frontmatter_fields import parse_metadata
 from kitbag.text.safe_yaml import MAX_DEPTH, MAX_NODES, MAX_PROBLEMS, YamlError, YamlProblem, parse_yaml
 from support.cost import processor_limit, steps
 from support.matrix import long, sample
@@ -150,7 +150,7 @@ def test_a_lone_surrogate_is_an_error_not_a_crash() -> None:
 MEMORY = """
 import json, resource
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
-from kitbag.text.frontmatter import parse_metadata
+from kitbag.text.frontmatter_fields import parse_metadata
 from text.hostile_heads import HEADS
 grown = {}
 for label, text in HEADS.items():

@@ -15,7 +15,7 @@ from kitbag.audit.expressions import load_words
 from kitbag.audit.file_content import FileContent
 from kitbag.audit.word_index import TextWords
 from kitbag.library.names import confusable_skeleton
-from kitbag.text.frontmatter import split_frontmatter
+from kitbag.text.frontmatter_fences import split_frontmatter
 from kitbag.text.reference_syntax import ReferenceToken, find_references
 
 RegionRole = Literal[

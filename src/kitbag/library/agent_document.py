@@ -12,15 +12,9 @@ from kitbag.errors import Diagnostic, Severity
 from kitbag.library.dialects.field_names import AGENT_FIELDS, AGENT_SPELLINGS, IGNORED_AGENT_FIELDS, KNOWN_FIELDS
 from kitbag.library.dialects.field_spelling import FieldSpelling
 from kitbag.library.skills import to_text
-from kitbag.text.frontmatter import (
-    first_paragraph,
-    key_line,
-    normalize_key,
-    parse_metadata,
-    read_body,
-    read_frontmatter,
-    split_frontmatter,
-)
+from kitbag.text.frontmatter import first_paragraph, key_line, normalize_key, read_body, read_frontmatter
+from kitbag.text.frontmatter_fences import split_frontmatter
+from kitbag.text.frontmatter_fields import parse_metadata
 from kitbag.text.hidden_characters import find_disguises, find_hidden, format_code_points, remove_hidden
 from kitbag.text.plain_frontmatter import Metadata, YamlValue
 from kitbag.text.source_files import FileProblem, FileStamp, PathBoundary, SourceError, read_text

@@ -38,6 +38,11 @@ MAX_PRIORITY: Final = 100
 _DOCUMENTATION = frozenset(("README.md", "Readme.md", "readme.md", "CLAUDE.md", "AGENTS.md", "GEMINI.md"))
 _SUFFIXES: Final = (".agent", ".chatmode")
 _COPILOT_FILES: Final = (".agent.md", ".chatmode.md")
+_OTHER_COPILOT_FILES: Final = (".prompt.md", ".instructions.md")
+_OTHER_FOLDERS: Final = frozenset(
+    ("command", "commands", "prompts", "instructions", "rules", "output-styles", "outputstyles", "hooks")
+)
+"""Folders whose files are no agents, although they have some of the same fields."""
 _NAMED_BY_FILE = frozenset(("opencode", "copilot"))
 _IDENTIFYING_FIELDS: Final = ("name", "description", "prompt")
 _NO_NAMES = frozenset(("null", "~", ".", ".."))
@@ -198,11 +203,14 @@ def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic
 
 def _read_agent_document(path: str, root: Root) -> tuple[AgentDocument | None, list[Diagnostic]]:
     """None if the file is not one local agent."""
-    if os.path.basename(path) in _DOCUMENTATION:
+    if os.path.basename(path) in _DOCUMENTATION or path.endswith(_OTHER_COPILOT_FILES):
         return None, []
     document, diagnostics = read_document(path, root.boundary)
     if document is None:
         return None, diagnostics
+    is_agent = root.scope != "extra" or _belongs_to_agents(path, root) or _is_plainly_an_agent(document, root)
+    if not is_agent and (os.path.dirname(path) != root.path or _is_other_data(document)):
+        return None, []  # a directory that the user names may hold documentation, commands and a tsconfig.json
     if not document.has_frontmatter:
         problem = "no frontmatter (`---`); treated as documentation"
         fix = "add frontmatter with `name:` and `description:` to make it an agent"
@@ -212,28 +220,42 @@ def _read_agent_document(path: str, root: Root) -> tuple[AgentDocument | None, l
         if not any(diagnostic.severity == "error" for diagnostic in diagnostics):
             document.add_diagnostic("warning", "not-an-agent", "", "no name, description or prompt", "add them")
         return None, diagnostics
-    if root.scope == "extra" and not _is_plainly_an_agent(document, root):
-        return None, diagnostics
-    if document.is_remote_list():
+    if is_agent and document.is_remote_list():
         document.add_diagnostic("info", *_REMOTE_DIAGNOSTIC)
         return None, diagnostics
-    return document, diagnostics
+    return (document if is_agent else None), diagnostics
+
+
+def _belongs_to_agents(path: str, root: Root) -> bool:
+    """Whether its name or its folder says that this file of a directory that the user names is an agent."""
+    if path == root.path or path.endswith(_COPILOT_FILES):
+        return True
+    parts = _folders(path, root)
+    if is_data_file(path):
+        return parts[-1].endswith(("agent", "agents"))
+    return _OTHER_FOLDERS.isdisjoint(parts[1:]) and any(part.endswith(("agent", "agents", "modes")) for part in parts)
 
 
 def _is_plainly_an_agent(document: AgentDocument, root: Root) -> bool:
-    """Outside a folder of agents, a description alone makes no agent: a directory that the user names may hold
-    documentation and a package.json."""
-    if document.path == root.path or document.path.endswith(_COPILOT_FILES):
-        return True
-    folder = os.path.dirname(document.path)
-    parts = os.path.relpath(folder, os.path.dirname(root.path)).lower().split(os.sep)
-    if "agent" in parts[-1] or (
-        not document.is_data and any("agent" in part or part.endswith("modes") for part in parts)
-    ):
-        return True
-    evidence = ("prompt",) if document.is_data else ("name", "tools", "model", "permission_mode", "mode", "prompt")
-    is_top = folder == root.path and not document.is_data and bool(document.take("description").key)
-    return is_top or any(document.take(field).key for field in evidence)
+    """Whether its fields are those of an agent. A description alone is not enough, except at the top."""
+    if not document.has_frontmatter or not _OTHER_FOLDERS.isdisjoint(_folders(document.path, root)[1:]):
+        return False
+    if document.take("prompt").key or document.is_data:
+        return bool(document.take("prompt").key)
+    if document.take("name").key or not document.take("description").key:
+        return bool(document.take("name").key)
+    fields = ("tools", "model", "permission_mode", "mode")
+    return os.path.dirname(document.path) == root.path or any(document.take(field).key for field in fields)
+
+
+def _is_other_data(document: AgentDocument) -> bool:
+    """A data file that is valid or JSON, such as tsconfig.json, and has no prompt."""
+    return document.is_data and (bool(document.metadata) or document.path.endswith(".json"))
+
+
+def _folders(path: str, root: Root) -> list[str]:
+    """The names of its folders from the root on, in lower case."""
+    return os.path.relpath(os.path.dirname(path), os.path.dirname(root.path)).lower().split(os.sep)
 
 
 def _read_names(document: AgentDocument, root: Root) -> tuple[str, str]:

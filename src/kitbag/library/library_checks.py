@@ -203,14 +203,14 @@ def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
 
 
 def find_unsearched_items(directories: Iterable[str], roots: Iterable[Root]) -> list[Diagnostic]:
-    """Folders of skills and agents in directories given with `--dir` that are outside the folders loaded from there, as
-    in a repository with `.claude/skills` and `plugins/x/skills`. Walks folders: for doctor only."""
+    """Folders of skills, agents and commands in directories given with `--dir` that are outside the folders loaded from
+    there, as in a repository with `.claude/skills` and `plugins/x/skills`. Walks folders: for doctor only."""
     diagnostics: list[Diagnostic] = []
     searched = {(root.kind, root.path) for root in roots}
     budget = ScanBudget()
     budget.start()
     for directory in directories:
-        counts: dict[str, dict[str, int]] = {"skills": {}, "agents": {}}
+        counts: dict[str, dict[str, int]] = {"skills": {}, "agents": {}, "commands": {}}
         for folder, subfolders, files in os.walk(directory):
             if not budget.take():
                 return [*diagnostics, budget.diagnostic(directory)]
@@ -218,9 +218,12 @@ def find_unsearched_items(directories: Iterable[str], roots: Iterable[Root]) -> 
             if "SKILL.md" in files:
                 subfolders.clear()
                 _count_unsearched(counts["skills"], directory, os.path.dirname(folder), 1, searched, "skills")
-            elif "agents" in os.path.relpath(folder, directory).split(os.sep):
-                agents = sum(name.endswith(".md") and name.lower() != "readme.md" for name in files)
-                _count_unsearched(counts["agents"], directory, folder, agents, searched, "agents")
+                continue
+            parts = os.path.relpath(folder, directory).split(os.sep)
+            kind = next((part for part in reversed(parts) if part in ("agents", "commands")), "")
+            if kind:
+                number = sum(name.endswith(".md") and name.lower() != "readme.md" for name in files)
+                _count_unsearched(counts[kind], directory, folder, number, searched, kind)
         for kind, folders in counts.items():
             if folders:
                 diagnostics.append(_unsearched_problem(directory, kind, folders))

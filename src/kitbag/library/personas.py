@@ -14,7 +14,8 @@ from kitbag.library.dialects.field_spelling import FieldSpelling
 from kitbag.library.names import normalize_name, sanitize_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import to_string_list, to_text
-from kitbag.text.frontmatter import key_line, parse_metadata
+from kitbag.text.frontmatter import key_line
+from kitbag.text.frontmatter_fields import parse_metadata
 from kitbag.text.hidden_characters import find_disguises, format_code_points, remove_hidden
 from kitbag.text.plain_frontmatter import Metadata
 from kitbag.text.source_files import FileProblem, PathBoundary, SourceError, read_text

@@ -8,7 +8,7 @@ import os
 import unicodedata
 
 from kitbag.library.scopes import boundary_for_directory
-from kitbag.text.frontmatter import split_frontmatter
+from kitbag.text.frontmatter_fences import split_frontmatter
 from kitbag.text.plain_frontmatter import Metadata, YamlValue
 from kitbag.text.safe_yaml import YamlError, parse_yaml
 from kitbag.text.source_files import SourceError, read_text

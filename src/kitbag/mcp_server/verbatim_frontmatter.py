@@ -7,7 +7,7 @@ Used by skills_extension. Frontmatter that is not plain YAML has no such form.
 import re
 from typing import Any, Final, cast
 
-from kitbag.text.frontmatter import split_frontmatter
+from kitbag.text.frontmatter_fences import split_frontmatter
 from kitbag.text.safe_yaml import MAX_DEPTH, MAX_NODES
 
 _NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))

@@ -16,7 +16,8 @@ from kitbag.errors import Diagnostic
 from kitbag.library.scopes import Places, project_boundary, user_boundary
 from kitbag.packing.memory_syntax import MAX_IMPORTS, find_block_comments, find_imports
 from kitbag.permissions.model import is_inside
-from kitbag.text.frontmatter import parse_frontmatter, split_frontmatter
+from kitbag.text.frontmatter import parse_frontmatter
+from kitbag.text.frontmatter_fences import split_frontmatter
 from kitbag.text.hidden_characters import collapse_whitespace, find_disguises, format_code_points, reveal_hidden
 from kitbag.text.secret_paths import secret_path_reason, special_path_reason
 from kitbag.text.source_files import PathBoundary, SourceError, directory_boundary, read_text, with_trailing_slash

@@ -12,7 +12,7 @@ from kitbag.library.registry import Registry
 from kitbag.library.skill_files import list_resources
 from kitbag.library.skills import Skill
 from kitbag.packing.references.policy import ReferencePolicy, ReferenceSource
-from kitbag.text.frontmatter import split_frontmatter
+from kitbag.text.frontmatter_fences import split_frontmatter
 from kitbag.text.hidden_characters import find_disguises, format_code_points, reveal_hidden
 from kitbag.text.source_files import SourceError, read_text
 

@@ -12,7 +12,8 @@ import msgspec
 
 from kitbag.errors import Diagnostic, InvalidError, NotFoundError
 from kitbag.library.scopes import Places, boundary_for_file, project_boundary
-from kitbag.text.frontmatter import parse_frontmatter, split_frontmatter
+from kitbag.text.frontmatter import parse_frontmatter
+from kitbag.text.frontmatter_fences import split_frontmatter
 from kitbag.text.hidden_characters import collapse_whitespace, find_disguises, format_code_points, reveal_hidden
 from kitbag.text.safe_yaml import YamlError, parse_yaml
 from kitbag.text.source_files import (

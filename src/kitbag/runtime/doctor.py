@@ -60,7 +60,9 @@ def diagnose(registry: Registry, more: Iterable[Diagnostic] = ()) -> DoctorRepor
             *check_foreign_config(registry.places),
             *_unfollowed_links(registry.places),
             *_empty_directories(registry),
-            *find_unsearched_items(registry.extra, [*registry.roots("skills"), *registry.roots("agents")]),
+            *find_unsearched_items(
+                registry.extra, [root for kind in ("skills", "agents", "commands") for root in registry.roots(kind)]
+            ),
             *_changed_plugins(registry.places.kitbag_home),
             *more,
         ]

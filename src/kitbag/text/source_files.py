@@ -8,6 +8,7 @@ import os
 from typing import Final, NamedTuple, TypeAlias
 
 BODY_LIMIT = 4 * 1024 * 1024
+FRONTMATTER_LIMIT = 256 * 1024
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _TYPE_MASK, _REGULAR = 0o170000, 0o100000
 
@@ -169,9 +170,10 @@ def decode_text(data: bytes, truncated: bool = False) -> tuple[str, list[FilePro
     `truncated`: the file is longer, so `data` may end inside a character.
     """
     problems: list[FileProblem] = []
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        text = data.decode("utf-16", errors="replace")
-        problems.append(FileProblem("warning", "encoding", 1, "encoded as UTF-16", "save the file as UTF-8"))
+    if data.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")):
+        encoding = "UTF-32" if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")) else "UTF-16"
+        text = data.decode(encoding, errors="replace")
+        problems.append(FileProblem("warning", "encoding", 1, f"encoded as {encoding}", "save the file as UTF-8"))
     elif b"\0" in data:
         raise SourceError("binary", "not a text file: contains NUL bytes", "replace it with a UTF-8 text file")
     else:

@@ -78,12 +78,14 @@ def test_doctor_says_which_items_of_a_given_directory_are_not_loaded(at_home: Wo
     at_home.skill("repo/docs/de/skills", "three")
     at_home.write("repo/agents/a.md", "---\nname: a\ndescription: d\n---\nText\n")
     at_home.write("repo/extra/agents/team/b.md", "---\nname: b\ndescription: d\n---\nText\n")
+    at_home.write("repo/plugins/p/commands/c.md", "---\ndescription: d\n---\nText\n")
     notes = [note for note in at_home.json("doctor", "--dir", "repo")["diagnostics"] if note["code"] == "not-searched"]
     assert [note["problem"] for note in notes] == [
         "1 agent not loaded from extra/agents/team",
+        "1 command not loaded from plugins/p/commands",
         "3 skills not loaded from plugins/p/skills, docs/de/skills",
     ]
-    assert notes[1]["fix"].endswith("/repo/plugins/p/skills")
+    assert notes[2]["fix"].endswith("/repo/plugins/p/skills")
 
 
 def test_a_repository_of_plugins_beside_agents_has_its_skills_found(at_home: World) -> None:

@@ -787,6 +787,42 @@ def test_a_marketplace_entry_that_leads_elsewhere_is_refused(
     assert load_installed(home) == ([], [])
 
 
+@pytest.mark.parametrize("where", ["../outside", "/etc", "skills/../../outside"])
+def test_a_local_path_out_of_the_marketplace_is_not_called_remote(home: str, source: Path, where: str) -> None:
+    (source / "skills").mkdir(parents=True, exist_ok=True)
+    market_at(source, {"name": "bad", "source": where})
+    with pytest.raises(InvalidError, match="outside the marketplace"):
+        install_plugin(str(source), home, plugin="bad")
+
+
+def test_a_source_that_is_a_directory_of_the_marketplace_needs_no_dot(home: str, source: Path) -> None:
+    plugin_at(source / "plugins" / "one", "one")
+    market_at(source, {"name": "one", "source": "plugins/one"}, {"name": "pkg", "source": "@scope/pkg"})
+    assert install_plugin(str(source), home, plugin="one").plugin.name == "one"
+    with pytest.raises(UsageError, match="only local"):
+        install_plugin(str(source), home, plugin="pkg")
+
+
+@pytest.mark.parametrize(
+    ("files", "plugin", "words"),
+    [
+        ({"README.md": ""}, None, "p.zip/repo: not a plugin"),
+        ({".claude-plugin/plugin.json": '{"name": "a b"}'}, None, "p.zip/repo/.claude-plugin/plugin.json:1: "),
+        ({".claude-plugin/marketplace.json": "{"}, None, "p.zip/repo/.claude-plugin/marketplace.json:1: not valid"),
+        ({"skills/s/SKILL.md": SKILL}, "x", "p.zip/repo is not a marketplace"),
+    ],
+)
+def test_an_error_in_an_archive_names_the_archive(
+    home: str, tmp_path: Path, files: dict[str, str], plugin: str | None, words: str
+) -> None:
+    with zipfile.ZipFile(tmp_path / "p.zip", "w") as out:
+        for name, text in files.items():
+            out.writestr(f"repo/{name}", text)
+    with pytest.raises(KitbagError) as raised:
+        install_plugin(str(tmp_path / "p.zip"), home, plugin=plugin)
+    assert raised.value.problem.startswith(f"{tmp_path}/{words}")
+
+
 def test_a_marketplace_can_say_which_of_its_files_a_plugin_is(home: str, source: Path) -> None:
     tree(source, {"skills/a/SKILL.md": SKILL, "skills/b/SKILL.md": SKILL, "agents/x.md": ""})
     market_at(source, {"name": "only-a", "source": "./", "strict": False, "skills": ["./skills/a"]})

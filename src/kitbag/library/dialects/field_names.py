@@ -113,14 +113,15 @@ SKILL_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
 _DENIED = (
     "deny-tools", "deny-tool", "blocked-tools", "block-tools", "forbidden-tools", "forbid-tools", "banned-tools",
     "excluded-tools", "disabled-tools", "disable-tools", "denied-tools", "exclude-tools", "without-tools",
+    "denylist", "blocklist", "blacklist",
 )  # fmt: skip
 MISTAKEN: Final[dict[str, tuple[str, ...]]] = {
     "denied": _DENIED,
     "disallowed_tools": _DENIED,
     "disabled": ("enabled", "enable", "is-disabled", "is-enabled"),
     "disable_model_invocation": ("model-invocable", "disabled", "disable", "enabled"),
-    "tools": ("enabled-tools", "permitted-tools"),
-    "allowed_tools": ("enabled-tools", "permitted-tools"),
+    "tools": ("enabled-tools", "permitted-tools", "allowlist", "whitelist"),
+    "allowed_tools": ("enabled-tools", "permitted-tools", "allowlist", "whitelist"),
     "isolation": ("isolate", "isolated"),
     "max_turns": ("turns", "turn-limit", "max-iterations"),
     "mcp_servers": ("mcp", "mcps", "servers"),

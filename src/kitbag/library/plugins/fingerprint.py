@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from kitbag.errors import InvalidError
 from kitbag.library.plugins.safe_copy import MAX_ENTRIES
-from kitbag.text.frontmatter import split_frontmatter
+from kitbag.text.frontmatter_fences import split_frontmatter
 from kitbag.text.source_files import BODY_LIMIT, SourceError, decode_text
 
 _CHUNK = 1 << 20

@@ -47,7 +47,7 @@ def choose_plugin(tree: str, plugin: str | None) -> PluginSource:
     if problems:
         raise InvalidError(f"{problems[0].place}: {problems[0].problem}", problems[0].fix)
     entries = [as_map(entry) for entry in as_list(as_map(value).get("plugins"))]
-    names = sorted(_sanitize(entry.get("name")) for entry in entries if isinstance(entry.get("name"), str))
+    names = sorted({_sanitize(entry.get("name")) for entry in entries if isinstance(entry.get("name"), str)})
     listed = ", ".join(names[:50]) + (f" and {len(names) - 50} more" if len(names) > 50 else "") or "none"
     if plugin is None and len(entries) == 1 and isinstance(entries[0].get("name"), str):
         plugin = str(entries[0]["name"])
@@ -72,10 +72,10 @@ def _read_entry(tree: str, name: str, entry: dict[str, object], base: object) ->
     problem = plugin_name_problem(name)
     if problem:
         raise InvalidError(f"{_sanitize(name)!r}: {problem}", "ask the marketplace's owner to rename it")
-    source = _resolve_source(entry.get("source"), base)
+    source = _resolve_source(entry.get("source"), base, tree)
     if not source:
         raise InvalidError(f"{name} has no `source` in the marketplace", "ask the marketplace's owner to add it")
-    if not isinstance(source, str) or not (source == "." or source.startswith("./")):
+    if not isinstance(source, str) or source[0] not in "./":
         url = source_url(source)
         problem = f"{name} has a remote source, {url}; only local sources are supported"
         raise UsageError(problem, download_fix(url))
@@ -125,16 +125,17 @@ def _find_marketplace(tree: str) -> str:
     return ""
 
 
-def _resolve_source(source: object, base: object) -> object:
-    """With `metadata.pluginRoot`, a bare name is a folder below it. Otherwise a bare name is a package. Codex writes
-    `{"source": "local", "path": "./x"}`."""
+def _resolve_source(source: object, base: object, tree: str) -> object:
+    """With `metadata.pluginRoot`, a bare name is a folder below it. Otherwise it is a folder of the marketplace, or a
+    package. Codex writes `{"source": "local", "path": "./x"}`."""
     fields = as_map(source)
     if fields.get("source") == "local" and isinstance(fields.get("path"), str):
         source = fields["path"]
-    if not isinstance(base, str) or not base.strip() or not isinstance(source, str):
+    if not isinstance(source, str) or not source or source[0] in "./" or ":" in source:
         return source
-    if not source or source[0] in "./" or ":" in source:
-        return source
+    if not isinstance(base, str) or not base.strip():
+        is_folder = "/" in source and "\0" not in source and os.path.isdir(os.path.join(tree, source.split("/")[0]))
+        return f"./{source}" if is_folder else source
     return f"./{base.removeprefix('./').strip('/')}/{source}"
 
 

@@ -4,12 +4,14 @@ Used by the command line and doctor. New files are staged next to the destinatio
 under the lock file. Uses marketplace to select, archives and safe_copy to copy, fingerprint to compare.
 """
 
+import contextlib
 import os
 import re
+from collections.abc import Generator
 
 import msgspec
 
-from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, NotFoundError, UsageError
+from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
 from kitbag.library.plugins.fingerprint import PluginFileChange, PluginFingerprint, diff_files, fingerprint_tree
 from kitbag.library.plugins.installed import PLUGINS_FOLDER
 from kitbag.library.plugins.lock import (
@@ -59,8 +61,9 @@ def install_plugin(source: str, home: str, *, plugin: str | None = None, update:
     with locked_for_change(home, PLUGINS_FOLDER) as lock:
         staging = _create_staging(lock)
         tree, origin, skipped = _unpack_source(source, staging)
-        selected = choose_plugin(tree, plugin)
-        found = _check_plugin(selected)
+        with _name_archive(source, staging):
+            selected = choose_plugin(tree, plugin)
+            found = _check_plugin(selected)
         target = _target_path(lock, found.name, update)
         staged = _stage_copy(selected, staging, origin, tree, skipped)
         new, _ = read_plugin(staged, found.name)
@@ -184,6 +187,17 @@ def _unpack_source(source: str, staging: str) -> tuple[str, str, list[tuple[str,
     subfolder = os.path.join(top, entries[0]) if len(entries) == 1 else ""
     is_single_folder = subfolder and os.path.isdir(subfolder) and entries[0] not in _PLUGIN_FOLDERS
     return (subfolder if is_single_folder else top), origin, skipped
+
+
+@contextlib.contextmanager
+def _name_archive(source: str, staging: str) -> Generator[None, None, None]:
+    """Errors name the archive, not the directory that it was unpacked to."""
+    try:
+        yield
+    except KitbagError as error:
+        unpacked = re.compile(rf"{re.escape(staging)}/unpacked/[^/:\s]+")
+        problem = unpacked.sub(lambda _: os.path.abspath(source), error.problem)
+        raise type(error)(problem, error.fix) from error
 
 
 def _check_plugin(source: PluginSource) -> Plugin:

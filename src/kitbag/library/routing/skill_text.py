@@ -10,7 +10,7 @@ from kitbag.library.names import slugify
 from kitbag.library.routing.terms import term_keys
 from kitbag.library.skill_files import read_skill_details
 from kitbag.library.skills import Skill, to_string_list
-from kitbag.text.frontmatter import split_frontmatter
+from kitbag.text.frontmatter_fences import split_frontmatter
 from kitbag.text.source_files import SourceError, decode_text, read_bytes
 
 _MAX_BYTES: Final = 64 * 1024

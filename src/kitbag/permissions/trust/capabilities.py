@@ -15,7 +15,8 @@ import msgspec
 
 from kitbag.library.agent_servers import parse_servers
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
-from kitbag.text.frontmatter import SplitDocument, key_line, parse_frontmatter, split_frontmatter
+from kitbag.text.frontmatter import key_line, parse_frontmatter
+from kitbag.text.frontmatter_fences import SplitDocument, split_frontmatter
 from kitbag.text.hidden_characters import reveal_hidden
 from kitbag.text.plain_frontmatter import YamlValue
 
