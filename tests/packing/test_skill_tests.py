@@ -69,6 +69,13 @@ def test_what_can_not_be_used_is_reported(library: World, name: str, text: str, 
     assert problem in problems[0]
 
 
+def test_a_bad_line_costs_no_other_line_its_case(library: World) -> None:
+    path = library.write("~/.kitbag/skills/pdf/evals/cases.jsonl", f"{json.dumps(LOADS)}\n\n{{bad\n{json.dumps(NOT)}\n")
+    found = read_cases(library.registry().find_skill("pdf"), str(path))
+    assert [one.message for one in found.cases] == [LOADS["query"], NOT["query"]]
+    assert [one.line for one in found.problems] == [3]
+
+
 def test_files_that_are_no_tests_are_ignored(library: World) -> None:
     assert cases_of(library, "benchmark.json", '{"runs": [{"score": 1}], "evals": "none"}') == ([], [])
     assert cases_of(library, "results.json", "[1, null, [2]]") == ([], [])
