@@ -110,6 +110,8 @@ def test_a_skill_outside_the_library_competes_with_it(library: World) -> None:
     library.write("new/form-filler/evals/evals.json", json.dumps([LOADS]))
     found = json.loads(library.run("skills", "test", "new/form-filler", "--json").stdout)
     assert {"form-filler", "pdf"} <= set(found["results"][0]["chosen"])
+    for path in ("new", "new/form-filler/SKILL.md", "new/form-filler/evals", "new/form-filler/evals/evals.json"):
+        assert library.run("skills", "test", path).returncode == 0, path
     assert library.run("skills", "test", "new/none").returncode == 4
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option
+from kitbag.cli.number_options import NumberRange
 from kitbag.cli.permission_options import OpenedPermissions, open_permissions, permission_options
 from kitbag.errors import InvalidError, UsageError
 from kitbag.permissions.model import PermissionDecision
@@ -39,7 +40,7 @@ Exit codes: those of the command, and
 @click.option(
     "--timeout",
     "seconds",
-    type=click.FloatRange(0.1, 86_400),
+    type=NumberRange(0.1, 86_400),
     default=120,
     show_default=True,
     metavar="SECONDS",

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from kitbag.cli.command_group import CommandGroup
+from kitbag.cli.number_options import NumberRange
 from kitbag.cli.permission_options import allow_env_option
 from kitbag.cli.run_options import CHOOSE_SESSION
 from kitbag.version import __version__
@@ -291,14 +292,14 @@ def _limit_options() -> list[_Option[Any]]:
         ),
         click.option(
             "--max-cost",
-            type=click.FloatRange(0, min_open=True),
+            type=NumberRange(0, min_open=True),
             metavar="USD",
             help="Stop before the session and its subagents cost more than this.",
             show_default="no limit",
         ),
         click.option(
             "--max-time",
-            type=click.FloatRange(0, min_open=True),
+            type=NumberRange(0, min_open=True),
             metavar="SECONDS",
             help="Make no model request after SECONDS of work.",
             show_default="no limit",

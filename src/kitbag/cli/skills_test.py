@@ -7,6 +7,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, open_registry
+from kitbag.cli.number_options import NumberRange
 from kitbag.cli.skills_explain import MAX_INDEX_SECONDS
 from kitbag.errors import Diagnostic, KitbagError, NotFoundError, UsageError
 
@@ -27,7 +28,7 @@ class OverCapError(KitbagError):
 @click.option("--model", default="", metavar="NAME", help="Ask this model.", show_default="none: test the ranking only")
 @click.option(
     "--max-cost",
-    type=click.FloatRange(0),
+    type=NumberRange(0),
     default=1.0,
     show_default=True,
     metavar="USD",
@@ -88,6 +89,8 @@ def _select(
             raise NotFoundError(f"{target}: no such directory", "pass a skill's name or directory")
         return registry, dirs, [registry.find_skill(target)]
     if not os.path.isdir(target):
+        target = os.path.dirname(os.path.abspath(target))
+    if os.path.basename(os.path.abspath(target)) == "evals":
         target = os.path.dirname(os.path.abspath(target))
     found = _skills_below(registry, target)
     if not found:

@@ -14,6 +14,7 @@ from kitbag.assembly.open_store import has_journal
 from kitbag.cli import interruption, output
 from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import all_directories_option, json_option, limit_option
+from kitbag.cli.number_options import NumberRange
 from kitbag.errors import InvalidError, NotFoundError, UsageError
 from kitbag.library.scopes import find_places
 from kitbag.tasks.board import Board
@@ -158,7 +159,7 @@ def show(task_id: str, as_json: bool) -> None:
 @click.option(
     "--wait",
     "seconds",
-    type=click.FloatRange(0, 86_400),
+    type=NumberRange(0, 86_400),
     default=0.0,
     show_default=True,
     metavar="SECONDS",

@@ -7,6 +7,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.error_output import install_log
+from kitbag.cli.number_options import NumberRange
 from kitbag.library.scopes import find_places
 from kitbag.settings import load_settings
 
@@ -14,7 +15,7 @@ from kitbag.settings import load_settings
 @click.command("worker")
 @click.option(
     "--idle",
-    type=click.FloatRange(0, 86_400),
+    type=NumberRange(0, 86_400),
     help="Exit after this many idle seconds.",
     show_default="the `tasks.idle` setting, 30",
 )
