@@ -109,7 +109,9 @@ def explain_routing(
     else:
         used = [library.find_skill(name) for name in state.loaded if library.skills.candidates(name)]
         # A skill that a model may not find is worth mentioning only if it would have been suggested.
-        shown = [match.skill for match in matches if match.visibility.searchable or match.is_confident]
+        all_decisions = decide_suggestions(library, message, matches, "")
+        probable = {one.match.skill.full_name for one in all_decisions if one.outcome == "suggested"}
+        shown = [one.skill for one in matches if one.visibility.searchable or one.skill.full_name in probable]
         skills = list(dict.fromkeys([*shown[:most], *used]))
     found = tuple(explain.explain(skill, by_name.get(skill.full_name)) for skill in skills)
     return RoutingExplanation(message=message, skills=found, session=session, turn=turn)

@@ -4,6 +4,7 @@ Used by ranking; ranking_model turns them into a probability, and `explain` show
 """
 
 import math
+import os.path
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -13,6 +14,7 @@ from kitbag.library.names import slugify
 from kitbag.library.routing.common_words import technicality
 from kitbag.library.routing.message_terms import AnalyzedMessage, MessageTerm
 from kitbag.library.routing.skill_text import SkillProfile
+from kitbag.library.routing.terms import term_keys
 
 _SATURATION: Final = 1.2
 _LENGTH_SHARE: Final = 0.5
@@ -26,6 +28,7 @@ _MAX_SLUG: Final = 20_000
 _REPEATED_SHARE: Final = 0.3
 _SHORT_MESSAGE: Final = 12
 """Number of terms: in a longer message, a trigger may be there by chance."""
+_MANY_FILES: Final = 3
 
 
 class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +68,11 @@ class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """How many terms the message has, on a logarithmic scale: the same for all skills."""
     brevity: float
     """1 divided by the number of terms."""
+    files: float
+    """1 if the message names three files or more, less for fewer, 0 for none: the same for all skills."""
+    extension: float
+    """The highest weight of a file extension in the message that name or description has, as a share of the highest
+    possible one."""
     similarity: float
     """The cosine of message and skill as vectors; 0 without vectors."""
 
@@ -97,6 +105,8 @@ class MessageWeights(NamedTuple):
     """The weight of a term that no skill has."""
     slug: str
     """The whole message as a slug, between hyphens."""
+    extensions: frozenset[str]
+    """The keys of the extensions of the files that the message names."""
 
 
 def weigh_message(message: AnalyzedMessage, weights: Mapping[str, float], limit: float) -> MessageWeights:
@@ -104,7 +114,8 @@ def weigh_message(message: AnalyzedMessage, weights: Mapping[str, float], limit:
     total = sum(weights.get(key, 0.0) for key in message.terms) or 1.0
     technical = sum(weights.get(key, 0.0) * technicality(key) for key in message.terms) / total
     slug = f"-{slugify(message.text[:_MAX_SLUG])}-"
-    return MessageWeights(message, weights, total, technical, limit, slug)
+    extensions = frozenset(key for file in message.files for key in term_keys(os.path.splitext(file)[1]))
+    return MessageWeights(message, weights, total, technical, limit, slug, extensions)
 
 
 class _FieldMatch(NamedTuple):
@@ -155,6 +166,8 @@ def compute_features(
         size=math.log1p(total),
         terms=math.log(max(len(terms), 1)),
         brevity=1.0 / max(len(terms), 1),
+        files=min(len(message.files) / _MANY_FILES, 1.0),
+        extension=max((fields.weights.get(key, 0.0) for key in weighed.extensions), default=0.0) / weighed.limit,
         similarity=similarity,
     )
     return features, MatchDetails(
