@@ -66,7 +66,9 @@ def test_endings_make_no_difference(asked: str, written: str) -> None:
 
 
 def test_the_files_that_a_message_names_are_found() -> None:
-    message = "Read /srv/app, ~/notes/a.md, `data/budget.xlsx` (or Deck.PPTX), e.g. at 9 a.m.; not v2.3, example.com or a/b."
+    message = (
+        "Read /srv/app, ~/notes/a.md, `data/budget.xlsx` (or Deck.PPTX), e.g. at 9 a.m.; not v2.3, example.com or a/b."
+    )
     assert analyze_message(message).files == {"/srv/app", "~/notes/a.md", "data/budget.xlsx", "Deck.PPTX"}
     assert analyze_message("How far is it, and/or how long at 90 km/h? Ask x@example.org").files == frozenset()
 
