@@ -1,6 +1,7 @@
 """Numbers of options. Used by all commands with a range of floats."""
 
 import math
+from typing import Any
 
 import click
 
@@ -8,7 +9,7 @@ import click
 class NumberRange(click.FloatRange):
     """Rejects `nan`, which compares with no limit and so would turn it off."""
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = super().convert(value, param, ctx)
         if math.isnan(number):
             self.fail(f"{value} is not a number", param, ctx)
