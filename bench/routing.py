@@ -37,6 +37,14 @@ CUT = 5
 class RoutingMessage(NamedTuple):
     text: str
     needs: frozenset[str]
+    """Each of these skills is a hit."""
+    alternatives: tuple[frozenset[str], ...] = ()
+    """For each need, the skills of which one is enough; empty: all of `needs`."""
+
+    def has_all(self, names: set[str]) -> bool:
+        if self.alternatives:
+            return all(not one.isdisjoint(names) for one in self.alternatives)
+        return self.needs <= names
 
 
 class EvaluationSet(NamedTuple):
@@ -96,8 +104,10 @@ def read_tasks(folder: Path) -> EvaluationSet:
     """Tasks on which nothing was trained, over the skills below a folder."""
     skills = read_skill_folders(folder)
     tasks = re.split(r"^@ ", (DATA / "routing" / "tasks_check.txt").read_text("utf-8"), flags=re.MULTILINE)[1:]
-    pairs = [task.partition("\n") for task in tasks]
-    messages = [RoutingMessage(text.strip(), frozenset(needs.split(", "))) for needs, _, text in pairs]
+    messages: list[RoutingMessage] = []
+    for needs, _, text in (task.partition("\n") for task in tasks):
+        alternatives = tuple(frozenset(one.split("|")) for one in needs.split(", "))
+        messages.append(RoutingMessage(text.strip(), frozenset().union(*alternatives), alternatives))
     return EvaluationSet("tasks", skills, messages)
 
 
@@ -150,7 +160,7 @@ def score(
         suggested = [set(suggest(message.text)) for message in needing]
         pairs = list(zip(needing, suggested, strict=True))
         hits["some suggested"] = sum(not message.needs.isdisjoint(names) for message, names in pairs)
-        hits["all suggested"] = sum(message.needs <= names for message, names in pairs)
+        hits["all suggested"] = sum(message.has_all(names) for message, names in pairs)
     result = {name: 100 * count / len(needing) for name, count in hits.items()}
     if suggest is not None and others:
         result["suggested for none"] = 100 * sum(bool(suggest(message.text)) for message in others) / len(others)

@@ -124,6 +124,14 @@ def test_every_option_takes_exactly_its_text_and_nothing_else_changes(
     assert capsys.readouterr() == ("", "")
 
 
+LIMITS = [(place, option) for place, option in OPTIONS if isinstance(option.type, click.types.FloatParamType)]
+
+
+@pytest.mark.parametrize(("place", "option"), LIMITS, ids=_name)
+def test_no_number_is_nan_which_would_turn_a_limit_off(place: Place, option: click.Option) -> None:
+    assert isinstance(_outcome(place, (option.opts[-1], "nan", *place.needed(option))), click.BadParameter)
+
+
 @pytest.mark.parametrize("place", LEAVES, ids=_name)
 def test_behind_two_dashes_every_word_is_an_argument(place: Place) -> None:
     before = place.parsed(*place.needed())

@@ -69,6 +69,13 @@ def test_what_can_not_be_used_is_reported(library: World, name: str, text: str, 
     assert problem in problems[0]
 
 
+def test_a_bad_line_costs_no_other_line_its_case(library: World) -> None:
+    path = library.write("~/.kitbag/skills/pdf/evals/cases.jsonl", f"{json.dumps(LOADS)}\n\n{{bad\n{json.dumps(NOT)}\n")
+    found = read_cases(library.registry().find_skill("pdf"), str(path))
+    assert [one.message for one in found.cases] == [LOADS["query"], NOT["query"]]
+    assert [one.line for one in found.problems] == [3]
+
+
 def test_files_that_are_no_tests_are_ignored(library: World) -> None:
     assert cases_of(library, "benchmark.json", '{"runs": [{"score": 1}], "evals": "none"}') == ([], [])
     assert cases_of(library, "results.json", "[1, null, [2]]") == ([], [])
@@ -103,6 +110,8 @@ def test_a_skill_outside_the_library_competes_with_it(library: World) -> None:
     library.write("new/form-filler/evals/evals.json", json.dumps([LOADS]))
     found = json.loads(library.run("skills", "test", "new/form-filler", "--json").stdout)
     assert {"form-filler", "pdf"} <= set(found["results"][0]["chosen"])
+    for path in ("new", "new/form-filler/SKILL.md", "new/form-filler/evals", "new/form-filler/evals/evals.json"):
+        assert library.run("skills", "test", path).returncode == 0, path
     assert library.run("skills", "test", "new/none").returncode == 4
 
 

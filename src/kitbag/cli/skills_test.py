@@ -90,6 +90,8 @@ def _select(
         return registry, dirs, [registry.find_skill(target)]
     if not os.path.isdir(target):
         target = os.path.dirname(os.path.abspath(target))
+    if os.path.basename(os.path.abspath(target)) == "evals":
+        target = os.path.dirname(os.path.abspath(target))
     found = _skills_below(registry, target)
     if not found:
         is_skill = any(os.path.lexists(os.path.join(target, name)) for name in ("SKILL.md", "skill.md"))

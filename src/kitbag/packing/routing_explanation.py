@@ -14,7 +14,13 @@ from kitbag.library.routing.skill_search import SkillMatch, search_skills
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import Verdict
 from kitbag.packing.catalog import catalog_budget, catalog_name, parse_catalog_lines, render_entry, render_skills
-from kitbag.packing.suggestions import SEARCHED_MATCHES, SuggestionDecision, decide_suggestions
+from kitbag.packing.suggestions import (
+    MIN_SCORE_SHARE,
+    SEARCHED_MATCHES,
+    SuggestionDecision,
+    best_score,
+    decide_suggestions,
+)
 
 RoutingOutcome = Literal["loaded", "suggested", "described", "not suggested", "hidden", "no match"]
 _MAX_CONSIDERED = 200
@@ -108,8 +114,9 @@ def explain_routing(
         skills = [library.find_skill(name) for name in names]
     else:
         used = [library.find_skill(name) for name in state.loaded if library.skills.candidates(name)]
-        # A skill that a model may not find is worth mentioning only if it would have been suggested.
-        shown = [match.skill for match in matches if match.visibility.searchable or match.is_confident]
+        # A skill that a model may not find is worth mentioning only if its score would be enough to suggest it.
+        least = MIN_SCORE_SHARE * best_score(matches)
+        shown = [match.skill for match in matches if match.visibility.searchable or match.score >= least]
         skills = list(dict.fromkeys([*shown[:most], *used]))
     found = tuple(explain.explain(skill, by_name.get(skill.full_name)) for skill in skills)
     return RoutingExplanation(message=message, skills=found, session=session, turn=turn)

@@ -6,7 +6,6 @@ used is a Diagnostic. Used by `kitbag skills test`.
 """
 
 import os
-from collections.abc import Iterator
 from typing import Any, Final, cast
 
 import msgspec
@@ -64,31 +63,28 @@ def find_case_files(skill: Skill) -> list[str]:
 def read_cases(skill: Skill, path: str) -> CaseFile:
     """A file in `evals/` that has no cases, such as results of an earlier run, is ignored, unless its name says
     otherwise."""
+    reader = _CaseReader(skill.full_name, path)
     try:
         text = read_text(path, skill.root.boundary, _MAX_BYTES)[0]
-        values = list(_parse(path, text))
+        if path.endswith(".jsonl"):
+            reader.read_lines(text)
+        else:
+            reader.read(parse_yaml(text)[0] if path.endswith((".yaml", ".yml")) else parse_json(text))
     except SourceError as error:
         return _failed(path, error.problem)
     except YamlError as error:
         return _failed(path, f"invalid YAML: {error.problem.problem}", error.problem.line + 1)
     except (ValueError, RecursionError) as error:
-        return _failed(path, f"invalid JSON: {error}")
-    reader = _CaseReader(skill.full_name, path)
-    for value in values:
-        reader.read(value)
+        return _failed(path, f"invalid JSON: {_json_problem(error)}", getattr(error, "lineno", 0))
     is_meant = os.path.splitext(os.path.basename(path))[0].replace("-", "_") in ("evals", "trigger_evals", "triggers")
     if not reader.cases and not reader.problems and is_meant:
         return _failed(path, "no test cases", fix="write a list of `query` and `should_trigger`")
     return CaseFile(cases=tuple(reader.cases), problems=tuple(reader.problems))
 
 
-def _parse(path: str, text: str) -> Iterator[Any]:
-    if path.endswith((".yaml", ".yml")):
-        yield parse_yaml(text)[0]
-    elif path.endswith(".jsonl"):
-        yield [parse_json(line) for line in text.splitlines() if line.strip()]
-    else:
-        yield parse_json(text)
+def _json_problem(error: ValueError | RecursionError) -> str:
+    """Without the line, which the Diagnostic has."""
+    return str(getattr(error, "msg", error))
 
 
 class _CaseReader:
@@ -109,6 +105,17 @@ class _CaseReader:
             for names, expected in ((_POSITIVE, True), (_NEGATIVE, False)):
                 for number, item in enumerate((item for name in names for item in _as_list(table.get(name))), 1):
                     self._read_item(item, number, expected)
+
+    def read_lines(self, text: str) -> None:
+        """One case a line."""
+        number = 0
+        for at, line in enumerate(text.splitlines(), 1):
+            if line.strip():
+                number += 1
+                try:
+                    self._read_item(parse_json(line), number, None)
+                except (ValueError, RecursionError) as error:
+                    self._report(f"invalid JSON: {_json_problem(error)}", "fix the line", at)
 
     def _read_item(self, item: Any, number: int, expected: bool | None) -> None:
         if isinstance(item, str) and expected is not None:
@@ -147,8 +154,8 @@ class _CaseReader:
             )
         )
 
-    def _report(self, problem: str, fix: str) -> None:
-        self.problems.append(_problem(self._path, problem, fix))
+    def _report(self, problem: str, fix: str, line: int = 0) -> None:
+        self.problems.append(_problem(self._path, problem, fix, line))
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -29,7 +29,7 @@ _MAX_CHARACTERS: Final = 3_200
 SEARCHED_MATCHES: Final = 40
 _OPENING: Final = "<suggested-skills>"
 _CLOSING: Final = "</suggested-skills>"
-_MIN_SCORE_SHARE, _MIN_SCORE_SHARE_OF_MANY = 0.45, 0.27
+MIN_SCORE_SHARE, _MIN_SCORE_SHARE_OF_MANY = 0.45, 0.27
 """A skill is suggested if its score is at least this share of the best one; the second is for long messages."""
 _REPEATED_SHARE: Final = 0.8
 """What the score of a skill counts if skills before it match all that it matches."""
@@ -67,11 +67,11 @@ def decide_suggestions(
     from kitbag.library.routing.ranking_model import LONG_MESSAGE
 
     max_length, described = catalog_budget(library.settings).entry, _split_catalog(catalog)
-    best = max(hit.score for hit in hits) if any(hit.is_confident for hit in hits) else math.inf
+    best = best_score(hits)
     suggested: list[SuggestionDecision] = []
     others: list[SuggestionDecision] = []
     is_long = any(hit.features.terms >= math.log(LONG_MESSAGE) for hit in hits[:1])
-    share = _MIN_SCORE_SHARE_OF_MANY if is_long else _MIN_SCORE_SHARE
+    share = _MIN_SCORE_SHARE_OF_MANY if is_long else MIN_SCORE_SHARE
     covering = cover_needs(hits, share * best)
     left = _MAX_CHARACTERS
     most, length = (_MAX_FOR_LONG_MESSAGE, _ENTRY_OF_MANY) if is_long else (MAX_SUGGESTIONS, _ENTRY)
@@ -99,6 +99,11 @@ def decide_suggestions(
                 rule = f"probable enough, and the catalog does not describe it: {hit.reason}"
                 suggested.append(SuggestionDecision(match=hit, outcome="suggested", rule=rule, line=line))
     return [*suggested, *others]
+
+
+def best_score(hits: "Sequence[SkillMatch]") -> float:
+    """Infinite if the message seems to need no skill."""
+    return max(hit.score for hit in hits) if any(hit.is_confident for hit in hits) else math.inf
 
 
 def _ranking_rule(hit: "SkillMatch", best: float, share: float) -> str:

@@ -100,8 +100,10 @@ def test_without_a_key_none_is_sent(library: World, server: EmbeddingsServer) ->
         b"", b"<html>", b"{}", b'{"data": []}', b'{"data": [{"index": 0, "embedding": []}]}',
         b'{"data": [{"index": 0, "embedding": "AAAA"}]}', b'{"data": [{"index": 0, "embedding": [0, 0, 0]}]}',
         b'{"data": [{"index": 0, "embedding": [1, 2]}, {"index": 1, "embedding": [1]}]}', b"\xff\xfe", b"[" * 100_000,
+        b'{"data": [{"index": 0, "embedding": [1e200, 0, 0]}]}', b'{"data": [{"index": 0, "embedding": [NaN, 0, 1]}]}',
+        b'{"data": [{"index": 0, "embedding": [1e400, 0, 1]}]}',
     ],
-    ids=range(10),
+    ids=range(13),
 )  # fmt: skip
 def test_answers_that_are_no_vectors_are_left_out(library: World, server: EmbeddingsServer, bad: bytes) -> None:
     server.answer = lambda _: bad

@@ -10,6 +10,7 @@ import weakref
 import pytest
 
 from conftest import World
+from kitbag.library.routing.message_terms import analyze_message
 from kitbag.library.routing.skill_search import search_skills
 from kitbag.library.routing.terms import stem_words
 from support.cost import processor_limit
@@ -62,6 +63,23 @@ def test_the_name_itself_comes_first(world: World) -> None:
 )
 def test_endings_make_no_difference(asked: str, written: str) -> None:
     assert stem_words(asked) == stem_words(written)
+
+
+def test_the_files_that_a_message_names_are_found() -> None:
+    message = (
+        "Read /srv/app, ~/notes/a.md, `data/budget.xlsx` (or Deck.PPTX), e.g. at 9 a.m.; not v2.3, example.com or a/b."
+    )
+    assert analyze_message(message).files == {"/srv/app", "~/notes/a.md", "data/budget.xlsx", "Deck.PPTX"}
+    assert analyze_message("How far is it, and/or how long at 90 km/h? Ask x@example.org").files == frozenset()
+
+
+def test_a_file_speaks_for_the_skill_for_such_files(world: World) -> None:
+    world.skill(".kitbag/skills", "sheets", description="Builds xlsx files with formulas.")
+    (named,) = search_skills(world.registry(), "sum column B in budget.xlsx")
+    (other,) = search_skills(world.registry(), "sum column B in xlsx budget")
+    assert named.features.extension > other.features.extension == 0.0
+    assert named.features.files > other.features.files == 0.0
+    assert named.probability > other.probability
 
 
 def test_words_that_say_nothing_find_nothing(world: World) -> None:

@@ -113,13 +113,15 @@ def test_vectors_are_cached_and_a_damaged_cache_is_computed_again(library: World
 
 
 @pytest.mark.parametrize(
-    "damage", ["shape", "missing", "truncated", "header", "config", "heads", "vocabulary", "empty"]
+    "damage", ["shape", "missing", "truncated", "header", "config", "heads", "vocabulary", "empty", "nan", "infinite"]
 )
 def test_a_model_that_does_not_fit_is_left_out(library: World, damage: str) -> None:
     folder = library.home / ".kitbag/models/all-minilm-l6-v2"
     values = tensors()
     if damage == "shape":
         values["encoder.layer.0.output.dense.weight"] = values["encoder.layer.0.output.dense.weight"].T.copy()
+    if damage in ("nan", "infinite"):
+        values["encoder.layer.0.output.dense.bias"][0] = np.nan if damage == "nan" else np.inf
     if damage == "missing":
         del values["encoder.layer.0.output.dense.bias"]
     write_model(folder, values, {**CONFIG, "num_attention_heads": 3} if damage == "heads" else CONFIG)
@@ -136,6 +138,16 @@ def test_a_model_that_does_not_fit_is_left_out(library: World, damage: str) -> N
         file.write_bytes(b"")
     assert isinstance(open_encoder(str(folder)), str)
     assert found(library, "the engine") == ["cars"]
+
+
+def test_words_without_a_vector_stop_no_message(library: World) -> None:
+    folder = library.home / ".kitbag/models/all-minilm-l6-v2"
+    values = tensors()
+    values["embeddings.word_embeddings.weight"][VOCABULARY.index("purr")] = np.nan
+    write_model(folder, values, CONFIG)
+    assert found(library, "motor")[0] == "cars"
+    (hit,) = search_skills(library.registry(), "purr engine", wait=TEST_TIMEOUT)
+    assert (hit.skill.name, hit.features.similarity, hit.score > 0) == ("cars", 0.0, True)
 
 
 def test_unknown_words_are_split_into_known_pieces() -> None:

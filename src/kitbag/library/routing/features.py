@@ -4,6 +4,7 @@ Used by ranking; ranking_model turns them into a probability, and `explain` show
 """
 
 import math
+import os.path
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -13,6 +14,7 @@ from kitbag.library.names import slugify
 from kitbag.library.routing.common_words import technicality
 from kitbag.library.routing.message_terms import AnalyzedMessage, MessageTerm
 from kitbag.library.routing.skill_text import SkillProfile
+from kitbag.library.routing.terms import term_keys
 
 _SATURATION: Final = 1.2
 _LENGTH_SHARE: Final = 0.5
@@ -26,6 +28,7 @@ _MAX_SLUG: Final = 20_000
 _REPEATED_SHARE: Final = 0.3
 _SHORT_MESSAGE: Final = 12
 """Number of terms: in a longer message, a trigger may be there by chance."""
+_MANY_FILES: Final = 3
 
 
 class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +68,11 @@ class SkillFeatures(msgspec.Struct, frozen=True, kw_only=True):
     """How many terms the message has, on a logarithmic scale: the same for all skills."""
     brevity: float
     """1 divided by the number of terms."""
+    files: float
+    """1 if the message names three files or more, less for fewer, 0 for none: the same for all skills."""
+    extension: float
+    """The highest weight of a file extension in the message that name or description has, as a share of the highest
+    possible one."""
     similarity: float
     """The cosine of message and skill as vectors; 0 without vectors."""
 
@@ -97,6 +105,8 @@ class MessageWeights(NamedTuple):
     """The weight of a term that no skill has."""
     slug: str
     """The whole message as a slug, between hyphens."""
+    extensions: frozenset[str]
+    """The keys of the extensions of the files that the message names."""
 
 
 def weigh_message(message: AnalyzedMessage, weights: Mapping[str, float], limit: float) -> MessageWeights:
@@ -104,7 +114,21 @@ def weigh_message(message: AnalyzedMessage, weights: Mapping[str, float], limit:
     total = sum(weights.get(key, 0.0) for key in message.terms) or 1.0
     technical = sum(weights.get(key, 0.0) * technicality(key) for key in message.terms) / total
     slug = f"-{slugify(message.text[:_MAX_SLUG])}-"
-    return MessageWeights(message, weights, total, technical, limit, slug)
+    extensions = frozenset(key for file in message.files for key in term_keys(os.path.splitext(file)[1]))
+    return MessageWeights(message, weights, total, technical, limit, slug, extensions)
+
+
+class _FieldMatch(NamedTuple):
+    """What name, description, tags and triggers of a skill have of a message."""
+
+    summary: float
+    name: float
+    keywords: float
+    matched_names: int
+    weights: dict[str, float]
+    """The weight of each term that one of them has, by key."""
+    parts: dict[str, float]
+    """What each term adds to the BM25 of the skill, by key."""
 
 
 def compute_features(
@@ -117,50 +141,23 @@ def compute_features(
     has_path: bool,
     similarity: float,
 ) -> tuple[SkillFeatures, MatchDetails]:
-    message, weights, total = weighed.message, weighed.weights, weighed.total
+    message, total = weighed.message, weighed.total
     terms = message.terms
-    norm = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * max(profile.length, _SHORT_SUMMARY) / _USUAL_LENGTH)
-    summary = name = body = keyword = 0.0
-    parts: dict[str, float] = {}
-    field_weights: dict[str, float] = {}
-    body_weights: dict[str, float] = {}
-    counts = profile.summary | {key: profile.summary.get(key, 0) + _NAME_COUNT for key in profile.name_keys}
-    for key, count in counts.items():  # in an order that no hash changes, so that sums are the same
-        if key in terms:
-            weight = field_weights[key] = weights.get(key, 0.0)
-            parts[key] = weight * repeated_weight(terms[key].count) * count * (_SATURATION + 1) / (count + norm)
-            summary += parts[key]
-    matched_name = 0
-    for key in profile.name_keys:
-        if key in terms:
-            matched_name += 1
-            weight = field_weights[key] = weights.get(key, 0.0)
-            name += weight
-    for key in sorted(keywords or ()):
-        if key in terms:
-            weight = field_weights[key] = weights.get(key, 0.0)
-            keyword += weight
-            parts[key] = parts.get(key, 0.0) + weight
-    for key, (frequency, exactness) in bodies.items():
-        weight = weights.get(key, 0.0)
-        part = weight * frequency * repeated_weight(terms[key].count)
-        body += part
-        parts[key] = parts.get(key, 0.0) + part
-        if key not in field_weights:
-            body_weights[key] = weight * exactness
-    passage, best = _best_passage(message, parts)
-    covered = sum(field_weights.values())
+    fields = _match_fields(profile, weighed, keywords)
+    body, body_weights = _match_body(weighed, bodies, fields)
+    passage, best = _best_passage(message, fields.parts)
+    covered = sum(fields.weights.values())
     features = SkillFeatures(
-        summary=summary / total,
+        summary=fields.summary / total,
         body=body / total,
-        name=name / total,
+        name=fields.name / total,
         body_sum=math.log1p(body),
-        keywords=keyword / total,
+        keywords=fields.keywords / total,
         coverage=covered / total,
         body_coverage=(covered + sum(body_weights.values())) / total,
-        rarest=max(field_weights.values(), default=0.0) / weighed.limit,
+        rarest=max(fields.weights.values(), default=0.0) / weighed.limit,
         body_rarest=max(body_weights.values(), default=0.0) / weighed.limit,
-        name_share=matched_name / max(len(profile.name_keys), 1),
+        name_share=fields.matched_names / max(len(profile.name_keys), 1),
         passage=best / total,
         is_called=_is_called(profile, weighed.slug),
         trigger=trigger * min(1.0, _SHORT_MESSAGE / max(len(terms), 1)),
@@ -169,13 +166,54 @@ def compute_features(
         size=math.log1p(total),
         terms=math.log(max(len(terms), 1)),
         brevity=1.0 / max(len(terms), 1),
+        files=min(len(message.files) / _MANY_FILES, 1.0),
+        extension=max((fields.weights.get(key, 0.0) for key in weighed.extensions), default=0.0) / weighed.limit,
         similarity=similarity,
     )
     return features, MatchDetails(
-        words=_words(terms, field_weights),
+        words=_words(terms, fields.weights),
         body_words=_words(terms, body_weights),
         passage=passage,
     )
+
+
+def _match_fields(profile: SkillProfile, weighed: MessageWeights, keywords: "set[str] | None") -> _FieldMatch:
+    """In an order that no hash changes, so that sums are the same."""
+    terms, weights = weighed.message.terms, weighed.weights
+    norm = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * max(profile.length, _SHORT_SUMMARY) / _USUAL_LENGTH)
+    matched: dict[str, float] = {}
+    parts: dict[str, float] = {}
+    counts = profile.summary | {key: profile.summary.get(key, 0) + _NAME_COUNT for key in profile.name_keys}
+    for key, count in counts.items():
+        if key in terms:
+            weight = matched[key] = weights.get(key, 0.0)
+            parts[key] = weight * repeated_weight(terms[key].count) * count * (_SATURATION + 1) / (count + norm)
+    summary = sum(parts.values())
+    names = [matched[key] for key in profile.name_keys if key in terms]
+    keyword_weights: list[float] = []
+    for key in sorted(keywords or ()):
+        if key in terms:
+            weight = matched[key] = weights.get(key, 0.0)
+            keyword_weights.append(weight)
+            parts[key] = parts.get(key, 0.0) + weight
+    return _FieldMatch(summary, sum(names), sum(keyword_weights), len(names), matched, parts)
+
+
+def _match_body(
+    weighed: MessageWeights, bodies: Mapping[str, BodyMatch], fields: _FieldMatch
+) -> tuple[float, dict[str, float]]:
+    """The BM25 of the body, which is added to the parts of the fields, and the weights of terms that only it has."""
+    terms, weights = weighed.message.terms, weighed.weights
+    body = 0.0
+    only_here: dict[str, float] = {}
+    for key, (frequency, exactness) in bodies.items():
+        weight = weights.get(key, 0.0)
+        part = weight * frequency * repeated_weight(terms[key].count)
+        body += part
+        fields.parts[key] = fields.parts.get(key, 0.0) + part
+        if key not in fields.weights:
+            only_here[key] = weight * exactness
+    return body, only_here
 
 
 def repeated_weight(count: int) -> float:

@@ -14,6 +14,10 @@ _SAMPLES, _SAMPLE_SIZE = 12, 1_000
 _MAX_PASSAGES: Final = 96
 _MIN_WORDS, _MAX_CHARACTERS = 5, 400
 _BREAK = re.compile(r"\n+|(?<=[.!?;:])\s+|(?<=[。！？；])")
+_FILE = re.compile(
+    r"(?<![\w/.:@-])(?:~?/[A-Za-z][\w.-]*(?:/[\w.-]+)*|(?:[\w-]+/)*[\w-]+\.(?!(?:com|org|net|io|ai)\b)[A-Za-z]\w{1,5}(?!\w))"
+)
+_MAX_FILE_TEXT: Final = 20_000
 _DIGITS = re.compile(r"\d+")
 _MAX_TERMS: Final = 600
 
@@ -36,6 +40,8 @@ class AnalyzedMessage(NamedTuple):
     passages: list[str]
     terms: dict[str, MessageTerm]
     """By key, in the order of the message."""
+    files: frozenset[str] = frozenset()
+    """The files and folders that the message names."""
 
 
 def analyze_message(message: str) -> AnalyzedMessage:
@@ -53,7 +59,7 @@ def analyze_message(message: str) -> AnalyzedMessage:
             term.forms.add(found.form)
             if not term.passages or term.passages[-1] != number:
                 term.passages.append(number)
-    return AnalyzedMessage(text, passages, terms)
+    return AnalyzedMessage(text, passages, terms, frozenset(_FILE.findall(text[:_MAX_FILE_TEXT])))
 
 
 def _sample(message: str) -> str:

@@ -90,9 +90,9 @@ def retrieve_candidates(index: SearchIndex, text: str) -> Retrieval:
     terms = _look_up(index, message.terms)
     total = len(index.skills)
     weights = {one.key: term_weight(one.key, total, one.frequency) for one in terms}
-    for key in message.terms:  # words that no skill has count too: they are what the message is about
+    for key, term in message.terms.items():  # words that no skill has count too: they are what the message is about
         if key not in weights:
-            weights[key] = term_weight(key, total, 0)
+            weights[key] = 0.0 if " " in term.word else term_weight(key, total, 0)  # the parts of `budget.xlsx` count
     searched = _select_rarest(terms)
     candidates = {one: Candidate(one) for one in _find_best(index, searched, message.terms, weights)}
     _add_keyword_matches(index, message, candidates)

@@ -89,12 +89,16 @@ class EmbeddingsEndpoint:
         sizes = {len(row.embedding) for row in rows}
         if len(rows) != len(texts) or len(sizes) != 1 or not 1 <= max(sizes) <= _MAX_DIMENSIONS:
             raise EndpointError(f"{self._url} sent vectors of an unexpected number or size")
-        matrix = self.numpy.array([row.embedding for row in rows], dtype=self.numpy.float32)
-        lengths = self.numpy.linalg.norm(matrix, axis=1, keepdims=True)
-        if matrix.shape[1] != (self.dimensions or matrix.shape[1]) or not (lengths > 0).all():
+        np = self.numpy
+        matrix = np.array([row.embedding for row in rows], dtype=np.float64)
+        with np.errstate(over="ignore"):
+            lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+        if matrix.shape[1] != (self.dimensions or matrix.shape[1]):
             raise EndpointError(f"{self._url} sent vectors of an unexpected size")
+        if not (np.isfinite(lengths) & (lengths > 0)).all():
+            raise EndpointError(f"{self._url} sent vectors that have no direction")
         self.dimensions = matrix.shape[1]
-        return matrix / lengths
+        return (matrix / lengths).astype(np.float32)
 
 
 def _sendable(text: str) -> str:

@@ -109,6 +109,8 @@ def read_tensors(folder: str, config: EncoderConfig) -> "dict[str, ndarray[Any, 
         tensor = np.frombuffer(data[start:end], dtype=kind).reshape(shape)
         if name != _WORDS:  # of which a text needs few rows
             tensor = np.array(tensor, dtype=np.float32)  # aligned: numpy multiplies other arrays slowly
+            if not np.isfinite(tensor).all():
+                raise ModelFilesError(f"model.safetensors is damaged: {name} has values that are no numbers")
         tensors[name] = tensor
     return tensors
 

@@ -86,7 +86,8 @@ class SkillVectors:
 
     def _use(self, known: "dict[bytes, ndarray[Any, Any]]") -> None:
         if self._hashes:
-            self._matrix = self._np.stack([known[key] for key in self._hashes]).astype(self._np.float32)
+            matrix = self._np.stack([known[key] for key in self._hashes]).astype(self._np.float32)
+            self._matrix = matrix if self._np.isfinite(matrix).all() else None
         self._texts = []
 
     def stop(self) -> None:
@@ -102,6 +103,8 @@ class SkillVectors:
         matrix = self._matrix
         vectors = self._encoder.encode_message(message) if matrix is not None else None
         if matrix is None or vectors is None or vectors.shape[1] != matrix.shape[1]:
+            return None
+        if not self._np.isfinite(vectors).all():  # damaged weights
             return None
         if len(vectors) == 1:
             return matrix @ vectors[0]
