@@ -77,10 +77,13 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
 
 
 def _paragraph_bounds(text: str) -> Iterator[tuple[int, int]]:
-    """The parts between blank lines; long ones as windows, each half of which is part of the next."""
+    """The parts between blank lines; long ones as windows, each half of which is part of the next. A colon introduces
+    the next part."""
     begin = 0
     for blank in itertools.chain(_BLANK.finditer(text), (None,)):
         end = blank.start() if blank else len(text)
+        if blank and text.endswith((":", "："), begin, end):
+            continue
         while end - begin > 2 * MAX_WINDOW:
             yield begin, begin + 2 * MAX_WINDOW
             begin += MAX_WINDOW
