@@ -22,7 +22,7 @@ from kitbag.audit.patterns import (
 from kitbag.audit.prose_facts import SENTENCE_END, load_facts, mark_sentences
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
-from kitbag.audit.urls import MAIL_ADDRESS, find_hosts, foreign_hosts, is_ordinary_host
+from kitbag.audit.urls import MAIL_ADDRESS, METADATA_HOSTS, find_hosts, foreign_hosts, is_ordinary_host
 from kitbag.audit.word_index import find_cores, without_punctuation
 
 _BULLET = re.compile(r"\n[ \t>]*[-*+•](?=\s)")
@@ -244,7 +244,7 @@ def _is_excused(combination: RuleCombination, paragraph: _Paragraph, places: tup
 
 
 def _names_stranger(text: str) -> bool:
-    return ("://" in text and bool(foreign_hosts(text))) or (
+    return ("://" in text and any(host not in METADATA_HOSTS for host in foreign_hosts(text))) or (
         "@" in text and any(not is_ordinary_host(match[1].lower()) for match in MAIL_ADDRESS.finditer(text))
     )
 

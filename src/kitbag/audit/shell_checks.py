@@ -102,6 +102,7 @@ _ASSIGNED = re.compile(
     r"(?P<value>[^\n]{1,200})",
     re.MULTILINE,
 )
+_UNPACKED_NAMES = re.compile(r"\b(?:const|let|var)\s*[{\[]([^}\]=\n]{1,120})[}\]]\s*=\s*([^\n]{1,200})")
 _NAME = re.compile(r"(?<![\w.\"'])[A-Za-z_]\w{0,40}(?!\w|\s*=[^=])")
 _FIRST_NAME = re.compile(r"[\s\"'{(\[$&]{0,4}([A-Za-z_]\w{0,40})\b(?![\"']\])")
 _EVALUATE_WORDS: Final = load_words("shell_checks.evaluate_words")
@@ -135,12 +136,16 @@ def find_evaluated_values(source: AuditedText) -> ScanResult:
 
 def _add_derived(source: AuditedText, decoded: dict[str, bool]) -> None:
     """Names that get their value from one of the names."""
-    for match in itertools.islice(_ASSIGNED.finditer(source.text), _MAX_MATCHES):
+    assigned = itertools.chain(
+        (([match["name"]], match["value"]) for match in _ASSIGNED.finditer(source.text)),
+        ((_NAME.findall(match[1]), match[2]) for match in _UNPACKED_NAMES.finditer(source.text)),
+    )
+    for names, value in itertools.islice(assigned, _MAX_MATCHES):
         if len(decoded) >= _MAX_DERIVED:
             return
-        origin = next((name for name in _NAME.findall(match["value"]) if name in decoded), None)
+        origin = next((name for name in _NAME.findall(value) if name in decoded), None)
         if origin is not None:
-            decoded.setdefault(match["name"], decoded[origin])
+            decoded.update({name: decoded[origin] for name in names if name not in decoded})
 
 
 def _evaluated_name(match: "re.Match[str]", decoded: dict[str, bool]) -> str:
