@@ -171,6 +171,7 @@ _OUTPUT = re.compile(
     r"|>\s*[\"']?(?P<redirect>[^\s\"';|&>]+)",
     re.IGNORECASE,
 )
+_KEEPS_NAME = re.compile(r"^(?:wget|aria2c|start-bitstransfer)|\s-\w*O\b|--remote-name", re.IGNORECASE)
 _UNPACKED = re.compile(
     r"\b(?:curl|wget)\s[^\n|]{0,200}https?://[^\n|]{0,200}\|\s*(?:sudo\s+)?tar\s[^\n]{0,60}?"
     r"(?:-C|--directory)[ =]?[\"']?(?P<folder>[^\s\"';|&]+)"
@@ -227,7 +228,7 @@ def _runs_file(name: str, after: str) -> bool:
     base = re.escape(name.rsplit("/", 1)[-1])
     runs = re.compile(
         rf"(?:(?<![\w.-])(?:ba|z|da|k)?sh\s+(?:-\w+\s+)*|\bpython[\d.]*\s+|\bnode\s+|\bjava\s+-jar\s+|(?<!\S)\.\s+|\bsource\s+"
-        rf"|\bchmod\s+\S+\s+|\bdpkg\s+-i\s+|\brpm\s+-\w+\s+|\binstaller\s+-pkg\s+|\bos\.system\(\s*|\bsubprocess\.\w+\(\s*\[?\s*"
+        rf"|\bchmod\s+\S+\s+|\bdpkg\s+-i\s+|\brpm\s+-\w+\s+|\bhdiutil\s+(?:attach|mount)\s+(?:-\w+\s+)*|\binstaller\s+-pkg\s+|\bos\.system\(\s*|\bsubprocess\.\w+\(\s*\[?\s*"
         rf"|\bos\.chmod\(\s*|\bstart-process\s+(?:-filepath\s+)?|\binvoke-item\s+|\bmsiexec\b[^\n]{{0,20}}\s|(?:^|\s)[&.]\s+|\bopen\s+(?:-\w\s+)?|\bxdg-open\s+|\bstart\s+|(?<![\w./])\./)[\"']?(?:[\w.~$/{{}}-]{{0,80}}/)?{base}(?![\w-])|(?:^|[;&|]\s*)(?:sudo\s+)?[\"']?[~/.$][\w.~$/{{}}-]{{0,80}}/{base}(?![\w-])",
         re.MULTILINE | re.IGNORECASE,
     )
@@ -341,7 +342,8 @@ def _saved_name(match: "re.Match[str]") -> str:
     output = _OUTPUT.search(arguments)
     if output:
         return (output["file"] or output["redirect"] or "").strip()
-    named = _URL_NAME.search(arguments)
+    # The others print what they fetch.
+    named = _URL_NAME.search(arguments) if _KEEPS_NAME.search(match[0]) else None
     return named["name"] if named else ""
 
 
