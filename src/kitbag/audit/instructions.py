@@ -57,22 +57,22 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
     for begin, end in _paragraph_bounds(source.text):
         cores = find_cores(source.words.spaced[begin:end])
         facts = _possible_facts(cores)
-        # Without an address no host can be foreign.
-        combinations = (
-            _combinations_by_parts(source.text.find("://", begin, end) >= 0 or source.text.find("@", begin, end) >= 0)
-            if facts
-            else []
-        )
-        possible = [one for parts, one in combinations if parts <= facts]
+        if not facts:
+            continue
+        names_host = source.text.find("://", begin, end) >= 0 or source.text.find("@", begin, end) >= 0
+        possible = [one for parts, one in _combinations_by_parts(names_host) if parts <= facts]
         if not possible:
             continue
+        paragraph = _Paragraph(source.plain[begin:end], begin, cores)
+        if names_host and not paragraph.is_foreign:
+            possible = [one for one in possible if not one.foreign]
         examined += end - begin + 64
         if examined > 4 * MAX_EXAMINED:
             exhausted += sorted({combination.rule for combination in load_combinations()})
             break
-        paragraph = _Paragraph(source.plain[begin:end], begin, cores)
         for combination in possible:
-            hits += _check(source, combination, paragraph)
+            if paragraph.lacks.isdisjoint(combination.parts):
+                hits += _check(source, combination, paragraph)
     return ScanResult(hits, exhausted)
 
 
@@ -125,7 +125,7 @@ def _describes_tools(source: AuditedText) -> bool:
 class _Paragraph:
     """Text between blank lines, and where it states which facts: several combinations ask for the same ones."""
 
-    __slots__ = ("_cores", "_is_foreign", "_lower", "_places", "begin", "end", "text")
+    __slots__ = ("_cores", "_is_foreign", "_lower", "_places", "begin", "end", "lacks", "text")
 
     def __init__(self, text: str, begin: int = 0, cores: set[str] | None = None) -> None:
         # Bullets end a sentence, line breaks and emphasis do not; offsets stay the same.
@@ -135,6 +135,8 @@ class _Paragraph:
         self._lower = " ".join(self.text.lower().split())
         self._cores = find_cores(without_punctuation(self._lower)) if cores is None else cores
         self._places: dict[str, list[int]] = {}
+        self.lacks: set[str] = set()
+        """Facts that it does not state, of those that were asked for."""
         self._is_foreign: bool | None = None
 
     @property
@@ -172,6 +174,8 @@ class _Paragraph:
             is_abroad = name in _OTHER_LANGUAGES and _is_english(self.text)
             known = [] if is_abroad else load_facts()[name].find(self.text, self._lower, self._cores, _MAX_PLACES)
             self._places[name] = known
+            if not known:
+                self.lacks.add(name)
         return known
 
 

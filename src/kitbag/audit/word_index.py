@@ -90,7 +90,9 @@ def _add_core(core: str) -> None:
     if core in _by_core:
         return
     _by_core[core] = []
-    _cores_in.clear()
+    for token, cores in _cores_in.items():
+        if core in token:
+            _cores_in[token] = (*cores, core)
     if len(core) < 2 and core.isascii():
         _common.add(core)
     elif len(core) < _START:
