@@ -12,7 +12,7 @@ from kitbag.audit.findings import cap_severity
 from kitbag.audit.patterns import LineMatch, LineMatches, RuleHit, ScanResult
 from kitbag.audit.regions import RUNNING_ROLES, AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
-from kitbag.audit.urls import foreign_hosts
+from kitbag.audit.urls import WEBHOOK, foreign_hosts
 from kitbag.audit.warning_context import instructs_to_act
 from kitbag.audit.word_index import WordTable
 
@@ -75,7 +75,7 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
         if None in closest:
             continue
         around = source.text[max(0, sink.start - _HOST_RANGE) : sink.end + _HOST_RANGE]
-        if combination.foreign and not foreign_hosts(around) and not load_expression("code.bare_host").search(around):
+        if combination.foreign and not _names_stranger(around):
             continue
         if any(load_expression(f"code.{name}").search(around) for name in combination.without):
             continue
@@ -98,6 +98,13 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
             )
         ]
     return []
+
+
+def _names_stranger(code: str) -> bool:
+    """Whether it names a host that nobody knows, or somebody's chat by its token."""
+    return bool(
+        foreign_hosts(code) or WEBHOOK.search(code) or load_expression("code.bare_host").search(code)
+    )
 
 
 def _in_long_line(source: AuditedText, offset: int) -> bool:

@@ -29,7 +29,7 @@ _PLACEHOLDER = re.compile(r"\.\.\.|…|<|\$|\{|your|xxx|example|placeholder|toke
 _PLACEHOLDER_HOST = re.compile(
     r"(?:^|[.-])(?:your|my)[-_]?\w|^(?:domain|host|server|company|mysite|mydomain)\.\w+$|^(?:(?:www|api|app|admin|auth|login|staging|dev|test|docs|blog|shop|mail|log-server|cdn|portal|dashboard)\.)?example\.(?:com|org|net)$|(?:^|[.-])example-\w"
 )
-_WEBHOOK = re.compile(
+WEBHOOK: Final = re.compile(
     r"/api/(?:v\d+/)?webhooks/\d{5,}/[\w-]{8,}|/services/T\w{6,}/B\w{6,}/\w{8,}|/bot\d{6,}:[\w-]{20,}"
 )
 _NUMBER_HOST = re.compile(r"0x[0-9a-f]+(?:\.[0-9a-fx]+){0,3}|\d{8,10}|[0-9.]{3,15}|0\d+(?:\.\d+){0,3}", re.IGNORECASE)
@@ -230,7 +230,7 @@ def _classify_url(address: FoundUrl) -> tuple[str, Severity, str]:
         return "drop-host", "high", host
     path = CHAT_HOOKS.get(host)
     if path is not None and path in url:
-        if _WEBHOOK.search(url):
+        if WEBHOOK.search(url):
             return "drop-host", "high", "chat webhook with a token"
         return ("drop-host", "low", "chat webhook") if not _PLACEHOLDER.search(url) else ("", "info", "")
     if _is_subdomain(host, _URL_SHORTENERS):
