@@ -102,9 +102,7 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
 
 def _names_stranger(code: str) -> bool:
     """Whether it names a host that nobody knows, or somebody's chat by its token."""
-    return bool(
-        foreign_hosts(code) or WEBHOOK.search(code) or load_expression("code.bare_host").search(code)
-    )
+    return bool(foreign_hosts(code) or WEBHOOK.search(code) or load_expression("code.bare_host").search(code))
 
 
 def _in_long_line(source: AuditedText, offset: int) -> bool:
