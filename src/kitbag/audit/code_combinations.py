@@ -4,6 +4,7 @@ The combinations are `rule.code` in rules.toml, their expressions `code.NAME` in
 languages. Used by examine_item; uses patterns for bounded searches and urls to tell whose host it is.
 """
 
+import functools
 from typing import Final
 
 from kitbag.audit.expressions import load_expression, load_words
@@ -11,8 +12,9 @@ from kitbag.audit.findings import cap_severity
 from kitbag.audit.patterns import LineMatch, LineMatches, RuleHit, ScanResult
 from kitbag.audit.regions import RUNNING_ROLES, AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
-from kitbag.audit.urls import foreign_hosts
+from kitbag.audit.urls import WEBHOOK, foreign_hosts
 from kitbag.audit.warning_context import instructs_to_act
+from kitbag.audit.word_index import WordTable
 
 _MAX_MATCHES: Final = 100
 _LONG_LINE: Final = 1_000
@@ -30,7 +32,10 @@ def find_dangerous_code(source: AuditedText) -> ScanResult:
     hits: list[RuleHit] = []
     exhausted: list[str] = []
     found: dict[str, list[LineMatch]] = {}
+    possible = _part_table().find(source.words)
     for combination in load_combinations("code"):
+        if not possible.issuperset(combination.parts):
+            continue
         for name in combination.parts:
             if name not in found:
                 matches = LineMatches(source, load_expression(f"code.{name}"), load_words(f"code.{name}"))
@@ -41,6 +46,12 @@ def find_dangerous_code(source: AuditedText) -> ScanResult:
         else:
             hits += _search(source, combination, [found[name] for name in combination.parts])
     return ScanResult(hits, exhausted)
+
+
+@functools.cache
+def _part_table() -> WordTable[str]:
+    names = {name for combination in load_combinations("code") for name in combination.parts}
+    return WordTable({name: load_words(f"code.{name}") for name in sorted(names)})
 
 
 def _is_code(source: AuditedText, offset: int) -> bool:
@@ -64,7 +75,7 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
         if None in closest:
             continue
         around = source.text[max(0, sink.start - _HOST_RANGE) : sink.end + _HOST_RANGE]
-        if combination.foreign and not foreign_hosts(around) and not load_expression("code.bare_host").search(around):
+        if combination.foreign and not _names_stranger(around):
             continue
         if any(load_expression(f"code.{name}").search(around) for name in combination.without):
             continue
@@ -87,6 +98,11 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
             )
         ]
     return []
+
+
+def _names_stranger(code: str) -> bool:
+    """Whether it names a host that nobody knows, or somebody's chat by its token."""
+    return bool(foreign_hosts(code) or WEBHOOK.search(code) or load_expression("code.bare_host").search(code))
 
 
 def _in_long_line(source: AuditedText, offset: int) -> bool:

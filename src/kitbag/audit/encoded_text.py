@@ -5,6 +5,7 @@ Decodes but never runs. Used by examine_item.
 
 import base64
 import binascii
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -66,7 +67,8 @@ def _find_blobs(text: str) -> list[tuple[int, int]]:
 def _find_base64(text: str) -> Iterator[tuple[int, int]]:
     """Where the expression matches; it is searched for only in what is long enough."""
     end = after = 0
-    for piece in [piece for piece in text.split() if len(piece) >= _LONG]:
+    pieces = text.split()
+    for piece in itertools.compress(pieces, map(_LONG.__le__, map(len, pieces))):
         start = text.find(piece, end)
         end = start + len(piece)
         after = max(after, start)

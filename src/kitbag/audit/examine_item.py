@@ -360,11 +360,13 @@ class _Examination:
             return msgspec.structs.replace(
                 finding, severity="medium", confidence="low", note=finding.note or "from the host of its own name"
             )
-        is_quotable = context.role in ("shell", "code", "inline", "prose", "table") or (
-            context.role == "config" and finding.rule in TEXT_RULES
+        relative = self._relative(finding.file)
+        is_quotable = (
+            context.role in ("shell", "code", "inline", "prose", "table")
+            or (context.role == "config" and finding.rule in TEXT_RULES)
+            or (context.role == "comment" and relative != self.item.main_file)
         )
         is_example = context.role in ("shell", "code", "inline", "table")
-        relative = self._relative(finding.file)
         if (
             finding.severity == "high"
             and (

@@ -56,6 +56,8 @@ _EXCLUDES = re.compile(
 """A list of what is left alone."""
 _SHOWS = re.compile(r"\b(?:print\w*|echo|puts|log\w*|warn\w*|error|raise|throw|help|usage|die|exit)\b", re.IGNORECASE)
 _PUBLISHES = re.compile(r"\bgh\s+(?:repo|gist)\s+create\b[^\n]{0,80}--public\b")
+_FIXED_LOGIN = re.compile(r"://[^\s/:@$]*:(?!x-oauth|<|\{|your|token|pass)[\w-]{12,}@", re.IGNORECASE)
+"""A login that is part of the address: the account of whoever wrote it, on any host."""
 _IS_CONTENT = re.compile(r"tojson|credentials\b|trufflehog|gitleaks", re.IGNORECASE)
 """Not a path, but what would be read there."""
 _AUTHENTICATES = re.compile(r"authori[sz]ation|bearer|api[-_]?key|dotenv|x-\w+-token|split\(|parse", re.IGNORECASE)
@@ -212,7 +214,7 @@ def _in_docstring(before: str, text: str) -> bool:
 
 def _sends_abroad(source: AuditedText, start: int, role: RegionRole) -> bool:
     window = command_window(source, start)[1]
-    if _PUBLISHES.search(window):
+    if _PUBLISHES.search(window) or _FIXED_LOGIN.search(window):
         return True
     hosts = find_hosts(window)
     if not hosts and role in ("script", "config"):

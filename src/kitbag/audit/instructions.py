@@ -22,7 +22,7 @@ from kitbag.audit.patterns import (
 from kitbag.audit.prose_facts import SENTENCE_END, load_facts, mark_sentences
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
-from kitbag.audit.urls import MAIL_ADDRESS, find_hosts, foreign_hosts, is_ordinary_host
+from kitbag.audit.urls import MAIL_ADDRESS, METADATA_HOSTS, find_hosts, foreign_hosts, is_ordinary_host
 from kitbag.audit.word_index import find_cores, without_punctuation
 
 _BULLET = re.compile(r"\n[ \t>]*[-*+•](?=\s)")
@@ -57,30 +57,33 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
     for begin, end in _paragraph_bounds(source.text):
         cores = find_cores(source.words.spaced[begin:end])
         facts = _possible_facts(cores)
-        # Without an address no host can be foreign.
-        combinations = (
-            _combinations_by_parts(source.text.find("://", begin, end) >= 0 or source.text.find("@", begin, end) >= 0)
-            if facts
-            else []
-        )
-        possible = [one for parts, one in combinations if parts <= facts]
+        if not facts:
+            continue
+        names_host = source.text.find("://", begin, end) >= 0 or source.text.find("@", begin, end) >= 0
+        possible = [one for parts, one in _combinations_by_parts(names_host) if parts <= facts]
         if not possible:
             continue
+        paragraph = _Paragraph(source.plain[begin:end], begin, cores)
+        if names_host and not paragraph.is_foreign:
+            possible = [one for one in possible if not one.foreign]
         examined += end - begin + 64
         if examined > 4 * MAX_EXAMINED:
             exhausted += sorted({combination.rule for combination in load_combinations()})
             break
-        paragraph = _Paragraph(source.plain[begin:end], begin, cores)
         for combination in possible:
-            hits += _check(source, combination, paragraph)
+            if paragraph.lacks.isdisjoint(combination.parts):
+                hits += _check(source, combination, paragraph)
     return ScanResult(hits, exhausted)
 
 
 def _paragraph_bounds(text: str) -> Iterator[tuple[int, int]]:
-    """The parts between blank lines; long ones as windows, each half of which is part of the next."""
+    """The parts between blank lines; long ones as windows, each half of which is part of the next. A colon introduces
+    the next part."""
     begin = 0
     for blank in itertools.chain(_BLANK.finditer(text), (None,)):
         end = blank.start() if blank else len(text)
+        if blank and text.endswith((":", "："), begin, end):
+            continue
         while end - begin > 2 * MAX_WINDOW:
             yield begin, begin + 2 * MAX_WINDOW
             begin += MAX_WINDOW
@@ -122,7 +125,7 @@ def _describes_tools(source: AuditedText) -> bool:
 class _Paragraph:
     """Text between blank lines, and where it states which facts: several combinations ask for the same ones."""
 
-    __slots__ = ("_cores", "_is_foreign", "_lower", "_places", "begin", "end", "text")
+    __slots__ = ("_cores", "_is_foreign", "_lower", "_places", "begin", "end", "lacks", "text")
 
     def __init__(self, text: str, begin: int = 0, cores: set[str] | None = None) -> None:
         # Bullets end a sentence, line breaks and emphasis do not; offsets stay the same.
@@ -132,6 +135,8 @@ class _Paragraph:
         self._lower = " ".join(self.text.lower().split())
         self._cores = find_cores(without_punctuation(self._lower)) if cores is None else cores
         self._places: dict[str, list[int]] = {}
+        self.lacks: set[str] = set()
+        """Facts that it does not state, of those that were asked for."""
         self._is_foreign: bool | None = None
 
     @property
@@ -169,6 +174,8 @@ class _Paragraph:
             is_abroad = name in _OTHER_LANGUAGES and _is_english(self.text)
             known = [] if is_abroad else load_facts()[name].find(self.text, self._lower, self._cores, _MAX_PLACES)
             self._places[name] = known
+            if not known:
+                self.lacks.add(name)
         return known
 
 
@@ -241,7 +248,7 @@ def _is_excused(combination: RuleCombination, paragraph: _Paragraph, places: tup
 
 
 def _names_stranger(text: str) -> bool:
-    return ("://" in text and bool(foreign_hosts(text))) or (
+    return ("://" in text and any(host not in METADATA_HOSTS for host in foreign_hosts(text))) or (
         "@" in text and any(not is_ordinary_host(match[1].lower()) for match in MAIL_ADDRESS.finditer(text))
     )
 

@@ -50,8 +50,8 @@ def find_joined_code(source: AuditedText) -> ScanResult:
             return ScanResult(hits, ["obfuscated-code"])
         if source.role_at(joined.start)[0] in ("prose", "table", "frontmatter", "script-comment"):
             continue
-        found = _DANGEROUS.search(joined.text)
-        if found and not any(_DANGEROUS.search(fragment) for fragment in joined.fragments):
+        found = (match[0].strip() for match in _DANGEROUS.finditer(joined.text))
+        if any(not any(one in fragment for fragment in joined.fragments) for one in found):
             note = f"joins to: {' '.join(joined.text.split())[:80]}"
             hits.append(RuleHit(rule="obfuscated-code", start=joined.start, end=joined.end, note=note, is_final=True))
     return ScanResult(hits, [])

@@ -13,7 +13,7 @@ import msgspec
 from kitbag.audit.findings import Confidence, Severity, cap_severity
 from kitbag.audit.regions import EXAMPLE_ROLES, PROSE_ROLES, AuditedText, RegionRole
 from kitbag.audit.rules import RulePattern, load_patterns
-from kitbag.audit.word_index import index_words
+from kitbag.audit.word_index import WordTable, index_words
 from kitbag.library.names import confusable_skeleton
 from kitbag.text.hidden_characters import remove_hidden
 
@@ -49,13 +49,19 @@ class ScanResult(NamedTuple):
 def scan_patterns(source: AuditedText) -> ScanResult:
     hits: list[RuleHit] = []
     exhausted: list[str] = []
-    for pattern in load_patterns():
+    for at in sorted(_pattern_table().find(source.words)):
+        pattern = load_patterns()[at]
         words = words_in(source, pattern.words)
         if not words or (pattern.also and not words_in(source, pattern.also)):
             continue
         if not _search_pattern(source, pattern, words, hits):
             exhausted.append(pattern.rule)
     return ScanResult(hits, exhausted)
+
+
+@functools.cache
+def _pattern_table() -> WordTable[int]:
+    return WordTable({at: pattern.words for at, pattern in enumerate(load_patterns())})
 
 
 _group = functools.cache(index_words)

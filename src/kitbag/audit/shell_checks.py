@@ -102,6 +102,7 @@ _ASSIGNED = re.compile(
     r"(?P<value>[^\n]{1,200})",
     re.MULTILINE,
 )
+_UNPACKED_NAMES = re.compile(r"\b(?:const|let|var)\s*[{\[]([^}\]=\n]{1,120})[}\]]\s*=\s*([^\n]{1,200})")
 _NAME = re.compile(r"(?<![\w.\"'])[A-Za-z_]\w{0,40}(?!\w|\s*=[^=])")
 _FIRST_NAME = re.compile(r"[\s\"'{(\[$&]{0,4}([A-Za-z_]\w{0,40})\b(?![\"']\])")
 _EVALUATE_WORDS: Final = load_words("shell_checks.evaluate_words")
@@ -135,12 +136,16 @@ def find_evaluated_values(source: AuditedText) -> ScanResult:
 
 def _add_derived(source: AuditedText, decoded: dict[str, bool]) -> None:
     """Names that get their value from one of the names."""
-    for match in itertools.islice(_ASSIGNED.finditer(source.text), _MAX_MATCHES):
+    assigned = itertools.chain(
+        (([match["name"]], match["value"]) for match in _ASSIGNED.finditer(source.text)),
+        ((_NAME.findall(match[1]), match[2]) for match in _UNPACKED_NAMES.finditer(source.text)),
+    )
+    for names, value in itertools.islice(assigned, _MAX_MATCHES):
         if len(decoded) >= _MAX_DERIVED:
             return
-        origin = next((name for name in _NAME.findall(match["value"]) if name in decoded), None)
+        origin = next((name for name in _NAME.findall(value) if name in decoded), None)
         if origin is not None:
-            decoded.setdefault(match["name"], decoded[origin])
+            decoded.update({name: decoded[origin] for name in names if name not in decoded})
 
 
 def _evaluated_name(match: "re.Match[str]", decoded: dict[str, bool]) -> str:
@@ -166,6 +171,7 @@ _OUTPUT = re.compile(
     r"|>\s*[\"']?(?P<redirect>[^\s\"';|&>]+)",
     re.IGNORECASE,
 )
+_KEEPS_NAME = re.compile(r"^(?:wget|aria2c|start-bitstransfer)|\s-\w*O\b|--remote-name", re.IGNORECASE)
 _UNPACKED = re.compile(
     r"\b(?:curl|wget)\s[^\n|]{0,200}https?://[^\n|]{0,200}\|\s*(?:sudo\s+)?tar\s[^\n]{0,60}?"
     r"(?:-C|--directory)[ =]?[\"']?(?P<folder>[^\s\"';|&]+)"
@@ -222,7 +228,7 @@ def _runs_file(name: str, after: str) -> bool:
     base = re.escape(name.rsplit("/", 1)[-1])
     runs = re.compile(
         rf"(?:(?<![\w.-])(?:ba|z|da|k)?sh\s+(?:-\w+\s+)*|\bpython[\d.]*\s+|\bnode\s+|\bjava\s+-jar\s+|(?<!\S)\.\s+|\bsource\s+"
-        rf"|\bchmod\s+\S+\s+|\bdpkg\s+-i\s+|\brpm\s+-\w+\s+|\binstaller\s+-pkg\s+|\bos\.system\(\s*|\bsubprocess\.\w+\(\s*\[?\s*"
+        rf"|\bchmod\s+\S+\s+|\bdpkg\s+-i\s+|\brpm\s+-\w+\s+|\bhdiutil\s+(?:attach|mount)\s+(?:-\w+\s+)*|\binstaller\s+-pkg\s+|\bos\.system\(\s*|\bsubprocess\.\w+\(\s*\[?\s*"
         rf"|\bos\.chmod\(\s*|\bstart-process\s+(?:-filepath\s+)?|\binvoke-item\s+|\bmsiexec\b[^\n]{{0,20}}\s|(?:^|\s)[&.]\s+|\bopen\s+(?:-\w\s+)?|\bxdg-open\s+|\bstart\s+|(?<![\w./])\./)[\"']?(?:[\w.~$/{{}}-]{{0,80}}/)?{base}(?![\w-])|(?:^|[;&|]\s*)(?:sudo\s+)?[\"']?[~/.$][\w.~$/{{}}-]{{0,80}}/{base}(?![\w-])",
         re.MULTILINE | re.IGNORECASE,
     )
@@ -336,7 +342,8 @@ def _saved_name(match: "re.Match[str]") -> str:
     output = _OUTPUT.search(arguments)
     if output:
         return (output["file"] or output["redirect"] or "").strip()
-    named = _URL_NAME.search(arguments)
+    # The others print what they fetch.
+    named = _URL_NAME.search(arguments) if _KEEPS_NAME.search(match[0]) else None
     return named["name"] if named else ""
 
 

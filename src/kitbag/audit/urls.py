@@ -29,7 +29,7 @@ _PLACEHOLDER = re.compile(r"\.\.\.|…|<|\$|\{|your|xxx|example|placeholder|toke
 _PLACEHOLDER_HOST = re.compile(
     r"(?:^|[.-])(?:your|my)[-_]?\w|^(?:domain|host|server|company|mysite|mydomain)\.\w+$|^(?:(?:www|api|app|admin|auth|login|staging|dev|test|docs|blog|shop|mail|log-server|cdn|portal|dashboard)\.)?example\.(?:com|org|net)$|(?:^|[.-])example-\w"
 )
-_WEBHOOK = re.compile(
+WEBHOOK: Final = re.compile(
     r"/api/(?:v\d+/)?webhooks/\d{5,}/[\w-]{8,}|/services/T\w{6,}/B\w{6,}/\w{8,}|/bot\d{6,}:[\w-]{20,}"
 )
 _NUMBER_HOST = re.compile(r"0x[0-9a-f]+(?:\.[0-9a-fx]+){0,3}|\d{8,10}|[0-9.]{3,15}|0\d+(?:\.\d+){0,3}", re.IGNORECASE)
@@ -169,6 +169,8 @@ def is_local_host(host: str) -> bool:
 
 _SHARED_ADDRESSES: Final = ipaddress.ip_network("100.64.0.0/10")
 """Of a provider's or a private network, such as a VPN."""
+METADATA_HOSTS: Final = frozenset(("169.254.169.254", "169.254.170.2", "fd00:ec2::254"))
+"""Of a cloud provider: they hand out credentials, and take nothing."""
 _WELL_KNOWN_IPS: Final = frozenset(("1.2.3.4", "1.1.1.1", "8.8.8.8", "8.8.4.4", "9.9.9.9", "255.255.255.255"))
 """Public name servers, and placeholder addresses."""
 _DOCUMENTATION: Final = tuple(
@@ -228,7 +230,7 @@ def _classify_url(address: FoundUrl) -> tuple[str, Severity, str]:
         return "drop-host", "high", host
     path = CHAT_HOOKS.get(host)
     if path is not None and path in url:
-        if _WEBHOOK.search(url):
+        if WEBHOOK.search(url):
             return "drop-host", "high", "chat webhook with a token"
         return ("drop-host", "low", "chat webhook") if not _PLACEHOLDER.search(url) else ("", "info", "")
     if _is_subdomain(host, _URL_SHORTENERS):
@@ -272,7 +274,7 @@ def _classify_ip(host: str) -> tuple[str, Severity, str] | None:
         return None
     if address in _SHARED_ADDRESSES:
         return "", "info", ""
-    if host in ("169.254.169.254", "169.254.170.2", "fd00:ec2::254"):
+    if host in METADATA_HOSTS:
         return "address-url", "low", "cloud metadata service, which hands out credentials"
     if is_local_host(host) or host in _WELL_KNOWN_IPS:
         return "", "info", ""

@@ -7,10 +7,11 @@ one. Used by regions and patterns.
 """
 
 import re
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 _PUNCTUATION: Final = str.maketrans({chr(code): " " for code in range(128) if not chr(code).isalnum()})
 _START: Final = 3
+Key = TypeVar("Key")
 _MAX_TOKEN: Final = 200
 _MAX_CACHED: Final = 200_000
 _numbers: dict[str, int] = {}
@@ -89,7 +90,9 @@ def _add_core(core: str) -> None:
     if core in _by_core:
         return
     _by_core[core] = []
-    _cores_in.clear()
+    for token, cores in _cores_in.items():
+        if core in token:
+            _cores_in[token] = (*cores, core)
     if len(core) < 2 and core.isascii():
         _common.add(core)
     elif len(core) < _START:
@@ -105,7 +108,7 @@ def without_punctuation(lower: str) -> str:
 class TextWords:
     """The indexed words of one lowercase text."""
 
-    __slots__ = ("_lower", "_maybe", "_possible", "_size", "_sure", "spaced")
+    __slots__ = ("_lower", "_maybe", "_size", "_sure", "possible", "spaced")
 
     def __init__(self, lower: str) -> None:
         self._lower = lower
@@ -121,11 +124,15 @@ class TextWords:
         self._maybe.update(
             word for token in tokens & _by_token.keys() for word, needed in _by_token[token] if cores.issuperset(needed)
         )
-        self._possible = frozenset(self._maybe)
+        self.possible = frozenset(self._maybe)
         """All words that may occur; most detectors search for none of them."""
         self._sure = self._maybe & cores - _common
         """Words that occur: one without punctuation is its own core."""
         self._maybe -= self._sure
+
+    def knows(self, number: int) -> bool:
+        """Whether the word with a number was indexed before the text was read."""
+        return number < self._size
 
     def has(self, word: str) -> bool:
         number = _numbers.get(word)
@@ -145,11 +152,32 @@ class TextWords:
         """Those of the words that the text contains, in a stable order."""
         if group.last >= self._size:
             return sorted(word for word in group.words if self.has(word))
-        if group.words.isdisjoint(self._possible):
+        if group.words.isdisjoint(self.possible):
             return []
         for word in group.words & self._maybe:
             self.has(word)
         return sorted(group.words & self._sure)
+
+
+class WordTable(Generic[Key]):
+    """Tells which of many detectors have a word in a text, in one look at its words."""
+
+    __slots__ = ("_keys", "_keys_by_word", "_last")
+
+    def __init__(self, words_by_key: dict[Key, tuple[str, ...]]) -> None:
+        self._keys = frozenset(words_by_key)
+        self._last = max(index_words(words).last for words in words_by_key.values())
+        self._keys_by_word: dict[str, list[Key]] = {}
+        for key, words in words_by_key.items():
+            for word in words:
+                self._keys_by_word.setdefault(word, []).append(key)
+
+    def find(self, words: TextWords) -> frozenset[Key] | set[Key]:
+        """The keys that a text may have a word of."""
+        if not words.knows(self._last):
+            return self._keys
+        by_word = self._keys_by_word
+        return {key for word in words.possible if word in by_word for key in by_word[word]}
 
 
 def find_cores(spaced: str) -> set[str]:
