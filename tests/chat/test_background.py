@@ -115,7 +115,7 @@ def test_after_clear_the_work_of_the_session_before_is_still_watched(workshop: W
             assert "is still pending" in await chat.command("/tasks answer")
             await stop_task(workshop.board, workshop.task(task.id), "person")
             await until_true(lambda: "ended after" in said(tuple(chat.face.blocks)))
-            assert (background.running, background.questions) == (0, 0)
+            await until_true(lambda: (background.running, background.questions) == (0, 0))
             assert not background.has_news(), "the new session did not start it"
             await chat.command("/clear")
             chat.chat.background.refresh()

@@ -20,7 +20,7 @@ from kitbag.dialogs.approver import (
     approval_forms,
     parse_answer,
 )
-from kitbag.dialogs.form import Form, FormAnswer, SequenceResult, next_step
+from kitbag.dialogs.form import Form, FormAnswer, SequenceResult, answer_block, continues, next_step
 from kitbag.permissions.approvals.approval import ApprovalAnswer as Said
 from kitbag.permissions.approvals.approval import (
     ApprovalRequest,
@@ -136,9 +136,22 @@ class TestAnswers:
         permit, face = ask(world, "r", "Bash(git push", "Bash(git push:*)")
         assert isinstance(permit, Permit)
         assert permit.notice == ""
-        assert "error: " in face.seen()
+        assert face.forms[2].prompt.startswith("Not a valid rule: ")
         assert face.forms[2].initial_text == "Bash(git push"  # to be mended, not to be written anew
         assert "Bash(git push:*)" in (world.home / ".kitbag/settings.toml").read_text()
+
+    def test_the_line_that_stays_names_the_call_and_the_rule_or_the_reason(self, world: World) -> None:
+        _, face = ask(world, "r", "Bash(git push", "Bash(git push:*)")
+        _, bad, good = face.forms
+        assert [continues(form, FormAnswer(text="Bash(git push")) for form in (bad, good)] == [True, True]
+        assert not continues(good, FormAnswer(text="Bash(git push:*)"))
+        line = answer_block(good, FormAnswer(text="Bash(git push:*)")).lines[0]
+        assert "".join(span.text for span in line) == (
+            "? Bash git push origin main  allow, rule added: Bash(git push:*)"
+        )
+        _, face = ask(world, "w", "use a branch")
+        line = answer_block(face.forms[1], FormAnswer(text="use a branch")).lines[0]
+        assert "".join(span.text for span in line) == "? Bash git push origin main  deny: use a branch"
 
     def test_no_rule_and_no_reason_lead_back_to_the_question(self, world: World) -> None:
         permit, face = ask(world, "r", None, "w", None, "y")

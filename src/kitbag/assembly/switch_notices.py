@@ -4,6 +4,7 @@ before stays cached.
 Used by what switches a session, which records these notices, and by user_messages, which sends them.
 """
 
+import html
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -100,9 +101,9 @@ def header_persona_name(header: SessionHeader) -> str:
     return header.team if header.persona in ("", NO_PERSONA) else header.persona
 
 
-def render_switches(pending: Iterable[SessionSwitch]) -> str:
+def render_switches(pending: Iterable[SessionSwitch], undone: str = "") -> str:
     """The block, or empty. Of several switches of one kind it has only the last, and none if the value is as
-    before."""
+    before. `undone`: what the user undid, with names of files."""
     lines: list[str] = []
     by_kind: dict[str, list[SessionSwitch]] = {}
     for switch in pending:
@@ -112,7 +113,7 @@ def render_switches(pending: Iterable[SessionSwitch]) -> str:
             lines += [switch.model_notice for switch in switches]
         elif switches[0].before != switches[-1].after:
             lines.append(switches[-1].model_notice)
-    notices = [line for line in lines if line]
+    notices = [line for line in (*lines, html.escape(undone, quote=False)) if line]
     return "\n".join(("<session-changes>", *notices, "</session-changes>")) if notices else ""
 
 

@@ -128,8 +128,8 @@ class UserMessages:
             if self.session.totals.turns or library.has_unreported_changes
             else ""
         )
-        notices = (render_switches(self.session.pending_switches), changes, undo_notice(self.session))
-        changes = "\n\n".join(notice for notice in notices if notice)
+        switches = render_switches(self.session.pending_switches, undo_notice(self.session))
+        changes = "\n\n".join(notice for notice in (switches, changes) if notice)
         if not self.can_suggest:
             return [changes]
         suggested = self.suggest(text, catalog)

@@ -135,9 +135,7 @@ def _describe_question(task: Task, pending: PendingApproval) -> NoticeBlock:
 
         with contextlib.suppress(msgspec.MsgspecError):
             asked = parse_questions(question.arguments)[0].text
-            return NoticeBlock(
-                "warning", f"{task.agent} {task.id} asks: {asked}", f"answer with /tasks answer {task.id}"
-            )
+            return NoticeBlock("info", f"{task.agent} {task.id} asks: {asked}", f"answer with /tasks answer {task.id}")
     try:
         call = describe_call(question.tool, json.loads(question.arguments))
     except (ValueError, AttributeError):

@@ -19,7 +19,7 @@ from kitbag.errors import KitbagError, UsageError
 from kitbag.permissions.approvals.approval import ApprovalAnswer, ApprovalRequest, approvable_checks
 from kitbag.permissions.approvals.question_view import MAX_ARGUMENT_CHARACTERS, ApprovalView, build_approval_view
 from kitbag.permissions.rules.rule import parse_rule
-from kitbag.views.blocks import Block, DiffBlock, LinesBlock, NoticeBlock, Span, Tone, VerbatimBlock
+from kitbag.views.blocks import Block, DiffBlock, LinesBlock, Span, Tone, VerbatimBlock
 
 _PLAIN_PATH: Final = re.compile(r"[\w./@+-]+", re.ASCII)
 _CANCEL_SECONDS: Final = 2.0
@@ -81,7 +81,7 @@ def approval_forms(
         if form_answer is None:
             return None
         if can_allow or not {"y", "s", "a", "r"} & {*form_answer.keys}:
-            answer = yield from _complete_answer(question, style, form_answer)
+            answer = yield from _complete_answer(question, style, form_answer, form.summary)
             if answer is not None:
                 return answer
         # Ask again without repeating the blocks above, unless the user wants the full text.
@@ -152,7 +152,7 @@ def parse_answer(question: ApprovalRequest, form_answer: FormAnswer) -> Approval
 
 
 def _complete_answer(
-    question: ApprovalRequest, style: ApprovalStyle, form_answer: FormAnswer
+    question: ApprovalRequest, style: ApprovalStyle, form_answer: FormAnswer, summary: str
 ) -> FormSequence[ApprovalAnswer | None]:
     """Asks for a rule or a reason in a second form, if the answer needs one. None: back to the question."""
     keys = form_answer.keys
@@ -160,32 +160,38 @@ def _complete_answer(
     if keys == ("n",) and style.asks_why:
         text_answer = yield Form(prompt="Reason (optional):")
     elif answer is None and keys == ("r",):
-        text_answer = yield from _rule_forms(question.suggestion or _exact_rule(question))
+        text_answer = yield from _rule_forms(question.suggestion or _exact_rule(question), summary)
     elif answer is None and keys == ("w",):
         text_answer = yield Form(
-            prompt="Reason, or what to do instead:", free_text_hint="a message for the model", cancel_effect="go back"
+            prompt="Reason, or what to do instead:",
+            free_text_hint="a message for the model",
+            text_label="deny: ",
+            cancel_effect="go back",
+            summary=summary,
         )
     else:
         return answer
     return parse_answer(question, FormAnswer(keys, text_answer.text)) if text_answer is not None else None
 
 
-def _rule_forms(text: str) -> FormSequence[FormAnswer | None]:
+def _rule_forms(text: str, summary: str) -> FormSequence[FormAnswer | None]:
     """Asks until the rule is valid; None if there is none."""
-    above = ()
+    prompt = "Rule to add to your settings:"
     while True:
         form_answer = yield Form(
-            prompt="Rule to add to your settings:",
-            above=above,
+            prompt=prompt,
             free_text_hint=f"a rule such as `{_RULE_EXAMPLE}`",
             initial_text=text,
+            text_label="allow, rule added: ",
+            accepts_text=lambda rule: bool(rule and not _rule_problem(rule)),
             cancel_effect="go back",
+            summary=summary,
         )
         text = form_answer.text.strip() if form_answer is not None else ""
         problem = _rule_problem(text) if text else ""
         if not problem:
             return form_answer if text else None
-        above = (NoticeBlock("error", problem),)
+        prompt = f"Not a valid rule: {problem}. Rule to add to your settings:"
 
 
 def _exact_rule(question: ApprovalRequest) -> str:

@@ -4,12 +4,12 @@ Used by approver, asker and the chat's own questions. Implemented by cli/termina
 forms in their own ways and sanitize every text.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from kitbag.views.blocks import Block, Span, StyledLine
+from kitbag.views.blocks import Block, LinesBlock, Span, StyledLine
 
 T = TypeVar("T")
 
@@ -43,6 +43,10 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     accident."""
     initial_text: str = ""
     """Initial content of the free-text input."""
+    text_label: str = ""
+    """Stands before a free text in the line that stays and says what it means, as in "deny: "."""
+    accepts_text: Callable[[str], bool] = bool
+    """False: another form follows."""
     secret: bool = False
     """The input is neither echoed nor stored."""
     cancel_effect: str = ""
@@ -57,15 +61,20 @@ class FormAnswer(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-def answer_line(form: Form, answer: FormAnswer | None) -> StyledLine:
+def answer_block(form: Form, answer: FormAnswer | None) -> LinesBlock:
     """The answer as one line for the scrollback."""
+    line = _answer_line(form, answer)
+    return LinesBlock((line,), one_row=bool(form.summary))
+
+
+def _answer_line(form: Form, answer: FormAnswer | None) -> StyledLine:
     prompt = " ".join((form.summary or form.prompt).split())
     head = (Span("? ", "accent"), Span(prompt[:200]), Span("  "))
     if answer is None:
         return (*head, Span("canceled", "dim"))
     labels = [option.label for option in form.options if option.key in answer.keys]
     if answer.text:
-        labels.append("••••••" if form.secret else " ".join(answer.text.split())[:200])
+        labels.append("••••••" if form.secret else form.text_label + " ".join(answer.text.split())[:200])
     return (*head, Span(", ".join(labels) or "none", "strong"))
 
 
@@ -73,6 +82,8 @@ def continues(form: Form, answer: FormAnswer | None) -> bool:
     """Whether another form of the same question follows."""
     if answer is None:
         return form.cancel_effect == "go back"
+    if not form.options and form.text_label:
+        return not form.accepts_text(answer.text.strip())
     return any(option.continues and option.key in answer.keys for option in form.options)
 
 

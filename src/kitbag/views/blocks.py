@@ -27,6 +27,8 @@ class LinesBlock(msgspec.Struct, frozen=True):
     """Kitbag's own text; long lines are wrapped."""
 
     lines: tuple[StyledLine, ...]
+    one_row: bool = False
+    """A terminal truncates the longest spans of a line that does not fit."""
 
 
 class UserBlock(msgspec.Struct, frozen=True):

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from kitbag.chat.ui import ChatStatus, ExitRequested, LiveState, Panel, Submitted, UserAction
-from kitbag.dialogs.form import Form, FormAnswer, answer_line, continues
-from kitbag.views.blocks import Block, LinesBlock, ThinkingBlock, ToolBlock
+from kitbag.dialogs.form import Form, FormAnswer, answer_block, continues
+from kitbag.views.blocks import Block, ThinkingBlock, ToolBlock
 from kitbag.web.topics import Payload, Topic
 
 _MAX_ACTIONS: Final = 100
@@ -149,7 +149,7 @@ class WebUI:
             if not form.summary:
                 self.show(*form.above)
             if not continues(form, answer):
-                self.show(LinesBlock((answer_line(form, answer),)))
+                self.show(answer_block(form, answer))
             return answer
 
     def _publish_questions(self) -> None:

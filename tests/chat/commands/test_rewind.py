@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -80,8 +81,15 @@ def test_only_the_conversation_and_the_model_is_told(at_home: World) -> None:
     sent = rewind(at_home, Face("c"), "/rewind 2")
     assert (at_home.workspace / "a.txt").read_text() == "two\n"
     assert sent[0] == "make it one"
-    assert "These files are newer" in sent[1]
-    assert "a.txt" in sent[1]
+    typed, told = sent[1].split("\n\n")
+    assert typed == "and now?"
+    assert re.fullmatch(
+        "<session-changes>\n"
+        r"The user rewound the conversation to here. These files are newer: \S+a\.txt\. "
+        "Read files again before you change them.\n"
+        "</session-changes>",
+        told,
+    )
 
 
 def test_only_the_files_and_what_somebody_else_wrote_stays(at_home: World) -> None:
@@ -90,6 +98,7 @@ def test_only_the_files_and_what_somebody_else_wrote_stays(at_home: World) -> No
     rewind(at_home, face, "/rewind 2", "/rewind 2", meanwhile=lambda: file.write_text("mine\n"))
     assert [option.key for option in face.forms[0].options] == ["c", "o", "d", "n"], "nothing could be restored"
     assert "changed since" in face.seen()
+    assert [block.rows[0][0] for block in face.blocks if isinstance(block, TableBlock)] == ["keep", "keep"]
     assert file.read_text() == "one\n", "overwritten because the user said so"
 
 

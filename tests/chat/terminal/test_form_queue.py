@@ -1,6 +1,7 @@
 """Questions and panels of the terminal face: what answers them, what must not, and what stands on the screen."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -144,6 +145,28 @@ def test_a_request_with_a_summary_fits_the_screen_scrolls_and_leaves_one_line() 
         await shown.until_seen("line 0.")
         await shown.press(ESCAPE)
         assert await asking is None
+
+    at_terminal(scene)
+
+
+def test_a_long_request_leaves_one_row_and_stays_visible_while_its_rule_is_edited() -> None:
+    command = "Bash " + "word " * 60
+    above = (VerbatimBlock("make all", "command"),)
+    options = (*YES_NO, FormOption(key="r", label="allow and add a rule", continues=True))
+    rule = Form(prompt="Rule to add:", free_text_hint="a rule", text_label="allow, rule added: ", summary=command[:160])
+
+    async def scene(shown: Seen) -> None:
+        asking = await asked(shown, Form(prompt="Allow it?", options=options, above=above, summary=command[:160]))
+        shown.type("r")
+        assert await asking == FormAnswer(("r",))
+        asking = await asked(shown, rule)
+        await shown.until_seen("make all", "? Rule to add:")
+        shown.type("Bash(" + "word " * 30 + ")", ENTER)
+        assert await asking is not None
+        await shown.until_gone("make all", "? Rule to add")
+        rows = [row for row in shown.text().split("\n") if "word" in row]
+        assert len(rows) == 1
+        assert re.fullmatch("\\? Bash (word )+word…  allow, rule added: Bash\\(word .+…", rows[0].rstrip())
 
     at_terminal(scene)
 

@@ -210,6 +210,35 @@ def test_a_terminal_that_narrows_while_text_streams_shows_nothing_twice(terminal
     at_terminal(scene, columns=100, rows=40, environment=environment)
 
 
+@pytest.mark.parametrize(("wide", "narrow", "rows"), [(80, 35, 24), (200, 60, 50)])
+def test_tmux_that_narrows_to_less_than_half_shows_nothing_twice(wide: int, narrow: int, rows: int) -> None:
+    kept = [f"kept {at}" for at in range(rows)]
+
+    async def scene(shown: Seen) -> None:
+        shown.screen = RewrappingScreen(wide, rows, keeps_erased=True)
+        shown.screen.write_process_input = lambda data: shown.type(data)  # noqa: PLW0108 - a parameter by name
+        shown.use_screen_anew()
+        words = [f"w{at:03}" for at in range(wide * 4)]
+        shown.terminal.show(VerbatimBlock("\n".join(kept)))
+        live = LiveState()
+        for count in range(wide // 4, len(words), wide // 4):
+            live = LiveState(activity="writing", tail=" ".join(words[:count]))
+            shown.terminal.draw(live, ChatStatus(model="model-x", mode="m" * (wide // 2)))
+            await shown.until_seen(words[count - 1])
+        await shown.resize(narrow, rows)
+        shown.terminal.draw(live, ChatStatus(model="model-y"))
+        await shown.until_seen("model-y")
+        shown.terminal.show(ReplyBlock(" ".join(words)))
+        shown.terminal.draw(LiveState(), ChatStatus(model="model-z"))
+        await shown.until_seen("model-z")
+        text = shown.all()
+        assert re.findall("kept [0-9]+", text) == kept
+        assert re.findall("w[0-9]{3}", text) == words
+        assert text.count("model-") == 1
+
+    at_terminal(scene, columns=wide, rows=rows, environment={"TMUX": "x"})
+
+
 def test_a_size_that_tmux_passes_on_late_is_known_from_the_terminal_itself() -> None:
     kept = [f"kept {at}" for at in range(30)]
 

@@ -209,9 +209,11 @@ def test_a_mention_that_matches_nothing_is_reported_before_the_message_is_sent()
         shown.type(ENTER)
         assert await shown.next() == Submitted(text="see @core.py")
         shown.type("see @cor", ENTER)
+        shown.stop_clock()
         await shown.until_seen("> see @cor", "press Enter again")
         shown.type(ENTER)
         assert await shown.next() == Submitted(text="see @cor")
+        await shown.until_gone("press Enter again")
 
     at_terminal(scene, missing_mentions=lambda text: ["@cor"] if text.endswith("@cor") else [])
 

@@ -239,7 +239,8 @@ def _summarize_message(body: Any) -> str:
     except (KeyError, TypeError, ValueError, AttributeError):
         return ""
     lines = (texts[-1] if texts else "").strip().split("\n")
-    return " ".join(lines[0].split())[:_MAX_ABOUT_CHARS]
+    about = " ".join(lines[0].split())
+    return about if len(about) <= _MAX_ABOUT_CHARS else f"{about[: _MAX_ABOUT_CHARS - 1]}…"
 
 
 def plan_undo(
@@ -276,7 +277,8 @@ def undo_notice(session: Session) -> str:
         for record in _read_until_damaged(session.journal, stream, last_prompt)
         if record.kind in (UNDONE, REDONE, REWOUND) and (not until or record.seq <= until)
     ]
-    return f"{' '.join(notices)} Read files again before you change them." if any(notices) else ""
+    text = " ".join(notice for notice in notices if notice)
+    return f"{text} Read files again before you change them." if text else ""
 
 
 def find_later_changes(messages: Sequence[MessageChanges], number: int) -> dict[str, int]:

@@ -12,12 +12,12 @@ from kitbag.agent.context_ledger import split_user_text
 from kitbag.agent.shield import run_ignoring_cancellation
 from kitbag.agent.undo.plan import MessageChanges
 from kitbag.chat.commands import CommandContext
-from kitbag.chat.commands.undo import is_session_empty
+from kitbag.chat.commands.undo import describe_action, is_session_empty
 from kitbag.chat.ui import Submitted
 from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import UsageError
 from kitbag.runtime.rewind import RewindPlan, RewindScope, SessionRewind
-from kitbag.runtime.undo import ACTION_VERBS, INTERRUPTED_NOTICE, SessionUndo, describe_result, failure_error
+from kitbag.runtime.undo import INTERRUPTED_NOTICE, SessionUndo, describe_result, failure_error
 from kitbag.text.human_format import format_count, shorten_path
 from kitbag.views.blocks import Block, DiffBlock, NoticeBlock, TableBlock, text_block
 
@@ -100,8 +100,7 @@ def _plan(rewind: SessionRewind, number: int | None, is_undo: bool) -> tuple[Rew
     steps = plan.files.steps
     rows = tuple(
         (
-            ACTION_VERBS[step.effect],
-            rewind.undo.describe_step(step),
+            *describe_action(rewind.undo, step),
             shorten_path(step.path),
             plan.changed_by.get(step.path, ""),
             step.problem,

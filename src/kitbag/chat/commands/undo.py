@@ -7,6 +7,7 @@ import asyncio
 from typing import Final
 
 from kitbag.agent.shield import run_ignoring_cancellation
+from kitbag.agent.undo.plan import UndoStep
 from kitbag.chat.commands import CommandContext
 from kitbag.dialogs.form import Form, FormOption
 from kitbag.errors import UsageError
@@ -71,11 +72,15 @@ def _parse(parts: list[str]) -> tuple[int | None, bool]:
     return int(numbers[0]), redo
 
 
+def describe_action(undo: SessionUndo, step: UndoStep) -> tuple[str, str]:
+    """The first columns of a table: what is done to the path, and how much of it changes."""
+    verb = "keep" if step.problem else ACTION_VERBS[step.effect]
+    return verb, "folder" if step.kind == "folder" else undo.describe_step(step)
+
+
 def _table(undo: SessionUndo, planned: UndoPlan) -> Block:
     shown = planned.steps[:_MAX_ROWS]
-    rows = tuple(
-        (ACTION_VERBS[step.effect], undo.describe_step(step), shorten_path(step.path), step.problem) for step in shown
-    )
+    rows = tuple((*describe_action(undo, step), shorten_path(step.path), step.problem) for step in shown)
     more = len(planned.steps) - len(shown)
     verb = "Redo" if planned.redo else "Undo"
     about = f": {planned.message.about}" if planned.message.about else ""

@@ -13,8 +13,8 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 
 from kitbag.chat.terminal.forms import FormResult, FormState, QuietPeriod
-from kitbag.dialogs.form import Form, FormAnswer, answer_line, continues
-from kitbag.views.blocks import Block, LinesBlock
+from kitbag.dialogs.form import Form, FormAnswer, answer_block, continues
+from kitbag.views.blocks import Block
 
 LONE_KEY_SECONDS: Final = 0.25
 """Someone typing text presses the next key within this time."""
@@ -62,7 +62,7 @@ class FormQueue:
                     self._show(block)
             result = await self._run_form(form)
         if not continues(form, result.answer):
-            self._show(LinesBlock((answer_line(form, result.answer),)))
+            self._show(answer_block(form, result.answer))
         return result.answer
 
     def _with_request(self, form: Form) -> Form:

@@ -29,7 +29,7 @@ QUERY_KEYBOARD: Final = "\x1b[?u"
 """Only terminals that distinguish Shift-Enter from Enter respond to this."""
 _KEYBOARD_ON: Final = "\x1b[>1u"
 _KEYBOARD_OFF: Final = "\x1b[<u"
-_STABLE_SECONDS: Final = 0.15
+_STABLE_SECONDS: Final = 0.25
 _BEGIN_UPDATE: Final = "\x1b[?2026h"
 _END_UPDATE: Final = "\x1b[?2026l"
 """Between these (synchronized output) a terminal shows no partial frame; others ignore them."""
@@ -106,6 +106,11 @@ class InlineRenderer(Renderer):
             rows = sum(-(-max(width, 1) // columns) for width in widths)
             rows += self._cursor_pos.x // columns
         self._erase_up(rows)
+
+    def erase_moved(self) -> None:
+        """Narrow rows will be where wide ones were, and tmux would rewrap them like those."""
+        if self.reflow.is_tmux and self._last_screen is not None:
+            self._erase_up(self._cursor_pos.y)
 
     def clear_screen(self) -> None:
         self.output.cursor_goto(0, 0)

@@ -169,6 +169,7 @@ class InputLine:
         if store:
             self.buffer.append_to_history()
             self.buffer.reset()
+            self._text_changed(self.buffer)  # a reset does not say so
         else:
             self.buffer.document = Document()  # undo restores the text
 

@@ -38,6 +38,7 @@ from kitbag.chat.terminal.forms import FormState
 from kitbag.chat.terminal.input_line import InputLine
 from kitbag.chat.terminal.live_region import RenderTail, live_lines
 from kitbag.chat.terminal.panels import PanelRunner
+from kitbag.chat.terminal.reflow import RewrapRoom, added_rows
 from kitbag.chat.terminal.static_rows import StaticRows
 from kitbag.chat.terminal.status_line import hint_line, status_line
 from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, as_formatted_text, join_lines, visible_range
@@ -49,6 +50,10 @@ from kitbag.views.blocks import Block
 PROMPT: Final = "> "
 _MAX_COMPLETIONS: Final = 8
 _SHORT_RULE: Final = 40
+_NARROW_SHARE: Final = 0.3
+_MIN_NARROW: Final = 35
+"""Columns to which a terminal can shrink with nothing left behind."""
+_STATIC_PARTS: Final = ("rule", "request", "form", "panel", "menu", "status")
 _ROWS_TO_REWRAP: Final = 5
 """As many as the least live region, the rule and the status line add if the terminal becomes half as wide."""
 _WELCOME_HINT: Final = "ask anything · / for commands · @ for files · ! for shell"
@@ -116,6 +121,8 @@ class ChatLayout:
         self._rendered_request: tuple[tuple[int, int], list[FragmentLine]] = ((0, 0), [])
         self._line_height = 1
         self._columns = 80
+        self.height = 0
+        """Of the last frame."""
         self.rows_above: int | None = None
         """Rows of the screen above the last frame, if known."""
         self.shows_welcome = True
@@ -239,21 +246,28 @@ class ChatLayout:
         clean = self._cleaners
         # While a form is open, the turn waits for the user only.
         live = _without_user_wait(frame.live) if self._forms.has_keys else frame.live
-        if self._rewraps():
-            left = min(left, self._room_to_rewrap(rows))
-        self._lines["live"] = live_lines(live, columns, left, frame.now, clean.line, clean.tail, can_stop=can_stop)
         self._lines["status"] = [self._status(frame, columns)] if has_status else []
+        rewrap_room = self._rewrap_room(columns, rows) if self._rewraps() else None
+        left = min(left, max(rows // 2 - 3, 3)) if rewrap_room else left
+        self._lines["live"] = live_lines(
+            live, columns, left, frame.now, clean.line, clean.tail, can_stop=can_stop, room=rewrap_room
+        )
+        self.height = sum(map(len, self._lines.values())) + self._line_height + self._shows_text_input()
 
     def count_printed(self, rows: int, *, is_cleared: bool = False) -> None:
         """More rows are above the next frame than above the last one."""
         if self.rows_above is not None:
             self.rows_above = rows if is_cleared else self.rows_above + rows
 
-    def _room_to_rewrap(self, rows: int) -> int:
-        """What takes twice as many rows if the terminal becomes half as wide must not scroll away: it is drawn again.
-        tmux scrolls even if rows below are empty."""
+    def _rewrap_room(self, columns: int, rows: int) -> RewrapRoom:
+        """For the live region, besides all else."""
+        narrow = columns // 2 if self._is_near_top else max(int(columns * _NARROW_SHARE), _MIN_NARROW)
+        others = [line for name in _STATIC_PARTS for line in self._lines[name]]
+        typed = self._line.buffer.text or (_WELCOME_HINT if self.shows_welcome else "")
+        added = added_rows(others, narrow) + self._line_height * ((min(len(PROMPT + typed), columns) - 1) // narrow)
         above = rows if self.rows_above is None else self.rows_above
-        return max(min(rows // 2 - 3, above - 2), min(above + 1, 3))
+        used = len(others) + self._line_height + self._shows_text_input()
+        return RewrapRoom(columns=narrow, added=max(above - added, 0), rows=max(rows - used - added, 0))
 
     @property
     def _is_near_top(self) -> bool:

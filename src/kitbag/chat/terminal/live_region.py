@@ -6,6 +6,7 @@ Used by layout. Fits any height: the activity stays, the rest is truncated.
 from collections.abc import Callable
 from typing import Final
 
+from kitbag.chat.terminal.reflow import RewrapRoom
 from kitbag.chat.terminal.text_fragments import STYLES, FragmentLine, cut_line, visible_range
 from kitbag.chat.ui import LiveState, RunningCall
 from kitbag.text.human_format import format_thousands
@@ -34,6 +35,7 @@ def live_lines(
     tail: RenderTail,
     *,
     can_stop: bool = True,
+    room: RewrapRoom | None = None,
 ) -> list[FragmentLine]:
     """At most `height` lines. `can_stop`: Esc interrupts the agent."""
     if height <= 0:
@@ -58,11 +60,12 @@ def live_lines(
     left -= len(queued)
     todos = _todos(live.todos, left if not live.tail else left // 2, clean)
     left -= len(todos)
-    lines = [*running, *activity, *todos, *queued]
+    lines = [cut_line(line, width) for line in (*running, *activity, *todos, *queued)]
+    lines = room.cut(lines) if room else lines
     tail_lines = tail(live.tail, width, left)[-left:] if live.tail and left > 0 else []
     if tail_lines and lines and len(tail_lines) < left:
         tail_lines = [*tail_lines, []]
-    return [*tail_lines, *(cut_line(line, width) for line in lines)]
+    return [*(room.fit_tail(tail_lines, lines) if room else tail_lines), *lines]
 
 
 def _activity(live: LiveState, spinner: str, now: float, clean: Callable[[str], str], can_stop: bool) -> FragmentLine:

@@ -8,6 +8,9 @@ from typing import Final
 
 import msgspec
 
+from kitbag.chat.terminal.text_fragments import FragmentLine, cut_line
+from kitbag.text.terminal_width import text_width
+
 _REFLOWING_VARIABLES: Final = (
     "VTE_VERSION",
     "KITTY_WINDOW_ID",
@@ -44,6 +47,45 @@ class Reflow(msgspec.Struct, frozen=True, kw_only=True):
     is_tmux: bool = False
     """tmux rewraps a row at the widest text it ever held, even where that was erased since, and may tell programs of
     its new size a quarter of a second later."""
+
+
+class RewrapRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """What part of a frame may take if the terminal becomes narrower: what scrolls away can't be erased."""
+
+    columns: int
+    """Of the narrow terminal."""
+    added: int
+    """Rows that may be added. tmux scrolls for each, even if rows below are empty."""
+    rows: int
+    """All rows."""
+
+    def cut(self, lines: list[FragmentLine]) -> list[FragmentLine]:
+        """The longest first, until they fit."""
+        lines = list(lines)
+        for at in sorted(range(len(lines)), key=lambda at: line_width(lines[at]), reverse=True):
+            if self._fits(lines):
+                break
+            lines[at] = cut_line(lines[at], self.columns)
+        return lines
+
+    def fit_tail(self, tail: list[FragmentLine], below: list[FragmentLine]) -> list[FragmentLine]:
+        """The last lines: as many as fit, and at least one that is not blank."""
+        last = max((at for at, line in enumerate(tail) if line), default=0)
+        start = next((at for at in range(last) if self._fits([*tail[at:], *below])), last)
+        return tail[start:]
+
+    def _fits(self, lines: list[FragmentLine]) -> bool:
+        added = added_rows(lines, self.columns)
+        return added <= self.added and len(lines) + added <= self.rows
+
+
+def added_rows(lines: list[FragmentLine], columns: int) -> int:
+    """By rewrapping the lines."""
+    return sum((max(line_width(line), 1) - 1) // columns for line in lines)
+
+
+def line_width(line: FragmentLine) -> int:
+    return sum(text_width(text) for _, text in line)
 
 
 def guess_reflow(environment: Mapping[str, str]) -> Reflow:

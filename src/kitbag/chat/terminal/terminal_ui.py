@@ -379,7 +379,10 @@ class TerminalUI:
 
     def _compose(self, _: object) -> None:
         size = self._app.output.get_size()
+        height = self._layout.height
         self._layout.compose(size.columns, size.rows)
+        if self._layout.height != height:
+            self._app.inline_renderer.erase_moved()
         is_asking = self._forms.state is not None or self._status.questions > 0
         state = "asks" if is_asking else "works" if is_working(self._live) else "rests"
         self._title_and_bell.update(state, self._status.directory)

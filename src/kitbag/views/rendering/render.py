@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final, assert_never
 
+from kitbag.text.terminal_width import text_width, truncate_to_width
 from kitbag.views.blocks import (
     BarsBlock,
     Block,
@@ -30,6 +31,8 @@ Hide = Callable[[str], str]
 MAX_USER_LINES: Final = 40
 """Lines of a user message: the user knows what they pasted."""
 _MIN_TAIL_CHARS: Final = 500
+_MARGIN: Final = 4
+"""Columns of what stands around the two longest texts of a line."""
 _MAX_CHARS: Final = 1_000_000
 MAX_USER_CHARS: Final = 20_000
 """Characters of text that is not meant to be read in full."""
@@ -125,10 +128,22 @@ def limit_text(text: str, max_chars: int = _MAX_CHARS) -> str:
     return text if len(text) <= max_chars else f"{text[:max_chars]}\n… {len(text) - max_chars:,} more characters"
 
 
+def _truncate_longest(runs: list[StyledRun], width: int) -> None:
+    """The second longest only if the longest would take less than half of the row."""
+    widths = [text_width(run.text) for run in runs]
+    for at in sorted(range(len(runs)), key=widths.__getitem__, reverse=True)[:2]:
+        text, style = runs[at]
+        others = sum(widths) - widths[at]
+        text = truncate_to_width(text, max(width - others, width // 2 - _MARGIN))
+        runs[at], widths[at] = StyledRun(text, style), text_width(text)
+
+
 def _line_rows(block: LinesBlock, width: int, clean: Cleaner) -> list[list[StyledRun]]:
     rows: list[list[StyledRun]] = []
     for line in block.lines:
         runs = [StyledRun(clean.line(span.text), TONES[span.tone]) for span in line]
+        if block.one_row:
+            _truncate_longest(runs, width)
         first = runs[0].text if runs else ""
         indent = min(len(first) - len(first.lstrip(" ")), width // 2)
         rows += wrap_row(runs, width, rest=[StyledRun(" " * indent)])
