@@ -22,11 +22,13 @@ from kitbag.audit.patterns import (
 from kitbag.audit.prose_facts import SENTENCE_END, load_facts, mark_sentences
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
-from kitbag.audit.urls import MAIL_ADDRESS, METADATA_HOSTS, find_hosts, foreign_hosts, is_ordinary_host
+from kitbag.audit.urls import MAIL_ADDRESS, find_hosts, foreign_hosts, is_ordinary_host
 from kitbag.audit.word_index import find_cores, without_punctuation
 
 _BULLET = re.compile(r"\n[ \t>]*[-*+•](?=\s)")
 _BLANK = re.compile(r"\n[ \t>]*\n")
+_PROGRAM = re.compile(r"[ \t>]*(?:```|~~~)(?!markdown|md\b|text|txt|prompt)\w")
+"""A block of code, which other detectors read."""
 _SENTENCE_END = re.compile(f"[{SENTENCE_END}。]")
 _URL = re.compile(r"\w+://\S+|[\w.+-]+@[\w.-]+")
 _OTHER_LANGUAGES: Final = ("conceals_abroad", "obeys_abroad", "runs_abroad")
@@ -82,7 +84,7 @@ def _paragraph_bounds(text: str) -> Iterator[tuple[int, int]]:
     begin = 0
     for blank in itertools.chain(_BLANK.finditer(text), (None,)):
         end = blank.start() if blank else len(text)
-        if blank and text.endswith((":", "："), begin, end):
+        if blank and text.endswith((":", "："), begin, end) and not _PROGRAM.match(text, blank.end()):
             continue
         while end - begin > 2 * MAX_WINDOW:
             yield begin, begin + 2 * MAX_WINDOW
@@ -248,7 +250,7 @@ def _is_excused(combination: RuleCombination, paragraph: _Paragraph, places: tup
 
 
 def _names_stranger(text: str) -> bool:
-    return ("://" in text and any(host not in METADATA_HOSTS for host in foreign_hosts(text))) or (
+    return ("://" in text and bool(foreign_hosts(text))) or (
         "@" in text and any(not is_ordinary_host(match[1].lower()) for match in MAIL_ADDRESS.finditer(text))
     )
 

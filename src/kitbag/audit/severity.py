@@ -100,7 +100,7 @@ _LISTED_AS_BAD = re.compile(
 )
 _DENIED = re.compile(r"[\"'](?:deny|denied|blocked|forbidden)\w*[\"']\s*:\s*\[[^\]]*$", re.IGNORECASE)
 _PLACEHOLDER_URL = re.compile(
-    r"(?:https?://|\bcurl\s+)(?:[<{\[$]|(?:some|mystery|random|unknown|untrusted|sketchy|malicious)[-.]?\w*\.\w|(?:your|my)[-_.]?\w|[\w.-]*\byour[-_]?\w)",
+    r"\bcurl\s+(?:-\S+\s+)*\.\.\./|(?:https?://|\bcurl\s+)(?:[<{\[$]|(?:some|mystery|random|unknown|untrusted|sketchy|malicious)[-.]?\w*\.\w|(?:your|my)[-_.]?\w|[\w.-]*\byour[-_]?\w)",
     re.IGNORECASE,
 )
 

@@ -169,8 +169,6 @@ def is_local_host(host: str) -> bool:
 
 _SHARED_ADDRESSES: Final = ipaddress.ip_network("100.64.0.0/10")
 """Of a provider's or a private network, such as a VPN."""
-METADATA_HOSTS: Final = frozenset(("169.254.169.254", "169.254.170.2", "fd00:ec2::254"))
-"""Of a cloud provider: they hand out credentials, and take nothing."""
 _WELL_KNOWN_IPS: Final = frozenset(("1.2.3.4", "1.1.1.1", "8.8.8.8", "8.8.4.4", "9.9.9.9", "255.255.255.255"))
 """Public name servers, and placeholder addresses."""
 _DOCUMENTATION: Final = tuple(
@@ -274,7 +272,7 @@ def _classify_ip(host: str) -> tuple[str, Severity, str] | None:
         return None
     if address in _SHARED_ADDRESSES:
         return "", "info", ""
-    if host in METADATA_HOSTS:
+    if host in ("169.254.169.254", "169.254.170.2", "fd00:ec2::254"):
         return "address-url", "low", "cloud metadata service, which hands out credentials"
     if is_local_host(host) or host in _WELL_KNOWN_IPS:
         return "", "info", ""
