@@ -331,7 +331,7 @@ def _sync_fields(store: TextStore, skills: list[tuple[int, Skill]]) -> IndexedRo
     documents = store.documents()
     positions, changed, gone = _compare(documents, skills, is_shared=not store.path)
     if changed or gone:
-        store.update_fields([_field_texts(skill, not store.path) for _, skill in changed], gone)
+        store.update_fields((_field_texts(skill, not store.path) for _, skill in changed), gone)
         positions, _, _ = _compare(store.documents(), skills, is_shared=not store.path)
     by_row = [-1] * (max(positions, default=0) + 1)
     for row, position in positions.items():

@@ -33,6 +33,7 @@ _STEP_4: Final = (
     "ement", "ance", "ence", "able", "ible", "ment", "ant", "ent", "ism", "ate", "iti", "ous", "ive", "ize", "ion",
     "al", "er", "ic", "ou",
 )  # fmt: skip
+_CHANGED_ENDINGS: Final = ("s", "e", "y", "ed", "ing", "ll", *_LONG_ENDINGS, *_STEP_4)
 _IRREGULAR: Final = {
     "analysis": "analyz", "analyses": "analyz", "analyst": "analyz", "analytics": "analyt", "indices": "index",
     "vertices": "vertex", "matrices": "matrix", "written": "write", "wrote": "write", "built": "build",
@@ -48,12 +49,14 @@ def stem_word(word: str) -> str:
 
 
 def american_spelling(word: str) -> str:
-    return word if "s" not in word or _KEEPS_S.search(word) else _SPELLING.sub("z", word)
+    return word if ("is" not in word and "ys" not in word) or _KEEPS_S.search(word) else _SPELLING.sub("z", word)
 
 
 @lru_cache(4_096)
 def porter_stem(word: str) -> str:
     if not _MIN_LENGTH <= len(word) <= _MAX_LENGTH or not (word.isascii() and word.isalpha()):
+        return word
+    if not word.endswith(_CHANGED_ENDINGS):
         return word
     word = _strip_verb_ending(_strip_plural(word))
     if word.endswith("y") and _VOWEL.search(word[:-1]):
