@@ -213,6 +213,51 @@ def test_bodies_that_are_added_in_any_order_are_found(library: World) -> None:
     store.close()
 
 
+def test_postings_that_are_damaged_are_built_again_for_the_same_message(library: World) -> None:
+    """Opening the store does not read them."""
+    path = store_path(library)
+    connection = sqlite3.connect(path)
+    [(pages,)] = connection.execute("PRAGMA page_count")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    data = bytearray(path.read_bytes())
+    size = len(data) // pages
+    for page in range(1, pages):
+        if gizmo(5).encode() in data[page * size : (page + 1) * size]:
+            data[page * size : page * size + 100] = bytes(100)
+    path.write_bytes(data)
+    assert names(library, gizmo(5)) == ["part-5"]
+    assert path.read_bytes() != data
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE bodies SET rows = CAST(x'FFFFFFFF' || rows AS BLOB), levels = CAST(x'01' || levels AS BLOB)",
+        "UPDATE bodies SET rows = 'text'", "UPDATE bodies SET levels = x''", "UPDATE bodies SET form = x'FF'",
+        "DROP TABLE bodies", "DROP TABLE fields", "DELETE FROM state", "UPDATE state SET is_ordered = 'x', dead = 'x'",
+        "UPDATE documents SET id = id + 1000000000000", "UPDATE documents SET keywords = x'2123FF'",
+        "UPDATE documents SET location = x'FF' || id, name = 5",
+    ],
+)  # fmt: skip
+def test_an_index_that_says_nonsense_is_built_again(library: World, change: str) -> None:
+    connection = sqlite3.connect(store_path(library))
+    connection.execute(change)
+    connection.commit()
+    connection.close()
+    assert names(library, f"{gizmo(5)} part5")[0] == "part-5"
+
+
+def test_a_message_is_answered_while_bodies_are_written(library: World) -> None:
+    registry = library.registry()
+    search_skills(registry, "part5")
+    [store] = [one.store for one in get_search_index(registry).stores if one.store.path]
+    with store.open_writer()._write():  # pyright: ignore[reportPrivateUsage]
+        assert search_skills(registry, f"part7 {gizmo(7)}")[0].skill.name == "part-7"
+
+
 def test_no_message_waits_for_many_bodies(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_index, "MAX_IMMEDIATE_BODIES", 3)
     begin = threading.Event()

@@ -99,7 +99,7 @@ NO_POSTINGS: Final = Postings(array.array("I"), b"")
 def unpack_postings(data: bytes, levels: bytes, limit: int, *, is_ordered: bool) -> Postings:
     """The postings of the first `limit` rows. Other processes may have added more."""
     rows = array.array("I")
-    rows.frombytes(data[: len(data) // rows.itemsize * rows.itemsize])
+    rows.frombytes(data)
     if sys.byteorder == "big":
         rows.byteswap()
     if not is_ordered:

@@ -161,7 +161,13 @@ def _find_best(
     index: SearchIndex, terms: Sequence[_SearchTerm], counts: Mapping[str, MessageTerm], weights: Mapping[str, float]
 ) -> list[int]:
     """The positions of the skills with the highest scores."""
-    by_store = [_score(index, number, terms, counts, weights) for number in range(len(index.stores))]
+    by_store: list[list[float]] = []
+    for number, store in enumerate(index.stores):
+        try:
+            by_store.append(_score(index, number, terms, counts, weights))
+        except IndexError:  # a row that does not exist
+            store.store.mark_damaged()
+            by_store.append([0.0] * len(store.positions))
     least = max((max(scores) for scores in by_store), default=0.0) * _MIN_SCORE_SHARE
     probable = [
         (score, -store.positions[row])

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kitbag.library.index import MIN_INDEXED_SKILLS, index_path
@@ -47,6 +47,8 @@ MAX_IMMEDIATE_BODIES: Final = 256
 """So many new bodies are indexed at once, in about 50 ms; more are left to a thread."""
 _CHUNK: Final = 1_024
 """So many bodies are written at once. More need more memory; fewer are slower, as a filled store is extended slowly."""
+_MEMORY_CHUNK: Final = 128
+"""The same for a store in memory, which messages can't read meanwhile."""
 _MIN_FILE_AGE_NS: Final = 2_000_000_000
 """A younger file may change again without changing its stamp: it is indexed in memory only."""
 _MAX_DEAD_SHARE: Final = 0.3
@@ -70,15 +72,26 @@ class IndexedRoot(NamedTuple):
 
     def find_in_fields(self, terms: Sequence[str]) -> dict[str, Postings]:
         """The postings of each term that occurs, for rows in `positions`."""
-        with _ignoring_store_errors():
+        with self._noting_damage():
             return self.store.find_in_fields(terms, len(self.positions))
         return {}
 
     def find_in_bodies(self, terms: Sequence[str]) -> dict[str, dict[str, Postings]]:
         """By term and form."""
-        with _ignoring_store_errors():
+        with self._noting_damage():
             return self.store.find_in_bodies(terms, len(self.positions))
         return {}
+
+    @contextlib.contextmanager
+    def _noting_damage(self) -> Generator[None, None, None]:
+        """Finds nothing in a store that is locked or damaged; one that is damaged is built again."""
+        import sqlite3
+
+        try:
+            yield
+        except (sqlite3.DatabaseError, ForeignStoreError) as error:
+            if not _is_locked(error):
+                self.store.mark_damaged()
 
 
 class SkillKeywords:
@@ -88,11 +101,11 @@ class SkillKeywords:
         self.phrases: dict[str, list[tuple[str, int]]] = {}
         """Triggers as slugs, by their first word."""
         self.patterns: list[tuple[re.Pattern[str], int]] = []
-        self.words: dict[str, set[int]] = {}
-        """Positions by the keys of the words of triggers and tags."""
+        self.words: dict[str, list[int]] = {}
+        """Positions by the keys of the words of triggers and tags. Lists, as they grow while messages read them."""
         self.keys: dict[int, set[str]] = {}
         """The same, by position."""
-        self.suffixes: dict[str, set[int]] = {}
+        self.suffixes: dict[str, list[int]] = {}
         """Positions by file extension or file name, from `paths`."""
 
     def add(self, position: int, lines: Iterable[str]) -> None:
@@ -102,11 +115,13 @@ class SkillKeywords:
             mark, text = line[:1], line[1:]
             if mark == "/":
                 for match in _GLOB_NAME.finditer(text.strip()):
-                    self.suffixes.setdefault((match[1] or match[2]).lower(), set()).add(position)
+                    self.suffixes.setdefault((match[1] or match[2]).lower(), []).append(position)
                 continue
+            known = self.keys.setdefault(position, set())
             for key in term_keys(text):
-                self.words.setdefault(key, set()).add(position)
-                self.keys.setdefault(position, set()).add(key)
+                if key not in known:
+                    known.add(key)
+                    self.words.setdefault(key, []).append(position)
             if mark != "!":
                 continue
             if is_regex_trigger(text) and patterns < _MAX_PATTERNS:
@@ -134,7 +149,8 @@ class SearchIndex:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._filler: threading.Thread | None = None
-        self._reused = {one.store.path: one.store for one in previous.stores if one.store.path} if previous else {}
+        reusable = [one.store for one in previous.stores if one.store.is_reusable] if previous else []
+        self._reused = {store.path: store for store in reusable}
         if previous is not None:
             previous.stop()
         self._open_stores(registry)
@@ -146,6 +162,8 @@ class SearchIndex:
 
     def is_current(self, registry: Registry) -> bool:
         """Whether the registry still has the same skills. Unchanged skills are the same objects, so this is cheap."""
+        if self.is_damaged:
+            return False
         if registry.skills is self._namespace:
             return True
         if self.manifest == registry.manifest_entries and self.skills == list(registry.skills):
@@ -202,7 +220,7 @@ class SearchIndex:
             except TextStoreUnavailableError:
                 return False
             except (sqlite3.DatabaseError, ForeignStoreError) as error:
-                if isinstance(error, sqlite3.OperationalError) and "lock" in str(error):
+                if _is_locked(error):
                     return False
                 delete_store(path)
             except OSError:
@@ -238,7 +256,10 @@ class SearchIndex:
             _fill_bodies(pending, self._stop, self.keywords)
             return
         self._filler = threading.Thread(
-            target=_fill_bodies, args=(pending, self._stop, self.keywords), name="kitbag-search-index", daemon=True
+            target=_fill_in_background,
+            args=(pending, self._stop, self.keywords),
+            name="kitbag-search-index",
+            daemon=True,
         )
         self._filler.start()
 
@@ -276,6 +297,11 @@ class SearchIndex:
         return profile
 
     @property
+    def is_damaged(self) -> bool:
+        """A damaged store was found, and deleted: the index must be built again."""
+        return any(one.store.is_damaged for one in self.stores)
+
+    @property
     def is_filled(self) -> bool:
         return self._filler is None or not self._filler.is_alive()
 
@@ -298,11 +324,25 @@ def _stop_all(stop: threading.Event, vectors: "SkillVectors | None") -> None:
         vectors.stop()
 
 
+def _is_locked(error: Exception) -> bool:
+    import sqlite3
+
+    return isinstance(error, sqlite3.OperationalError) and "lock" in str(error)
+
+
 def _ignoring_store_errors() -> "contextlib.suppress":
     """A lock or a damaged file: what is not indexed now is indexed by the next process."""
     import sqlite3
 
-    return contextlib.suppress(sqlite3.Error, OSError)
+    return contextlib.suppress(sqlite3.Error, OSError, ForeignStoreError)
+
+
+def _fill_in_background(
+    pending: Sequence[tuple[IndexedRoot, list[tuple[int, int, Skill]]]], stop: threading.Event, keywords: SkillKeywords
+) -> None:
+    for one, missing in pending:
+        with _ignoring_store_errors():
+            _fill_bodies([(one._replace(store=one.store.open_writer()), missing)], stop, keywords)
 
 
 def _fill_bodies(
@@ -311,11 +351,12 @@ def _fill_bodies(
     counter = BodyTermCounter()
     for one, missing in pending:
         with _ignoring_store_errors():
-            for start in range(0, len(missing), _CHUNK):
+            chunk = _CHUNK if one.store.path else _MEMORY_CHUNK
+            for start in range(0, len(missing), chunk):
                 if stop.is_set():
                     return
                 texts: list[BodyTexts] = []
-                for row, position, skill in missing[start : start + _CHUNK]:
+                for row, position, skill in missing[start : start + chunk]:
                     text = read_skill_text(skill)
                     lines = keyword_lines(text.tags, text.triggers, text.paths)
                     if skill.root.scope == "built-in":  # their bodies are about everything that a skill may be for

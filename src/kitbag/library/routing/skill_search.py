@@ -78,7 +78,11 @@ def search_skills(
     if limit <= 0 or not message.strip():
         return []
     index = get_search_index(registry, wait)
-    ranked = _add_prior(rank_candidates(index, retrieve_candidates(index, message)), get_usage_prior(registry))
+    retrieval = retrieve_candidates(index, message)
+    if index.is_damaged:
+        index = get_search_index(registry, wait)
+        retrieval = retrieve_candidates(index, message)
+    ranked = _add_prior(rank_candidates(index, retrieval), get_usage_prior(registry))
     return list(_visible_matches(registry, ranked, limit, hidden=hidden))
 
 

@@ -1,8 +1,8 @@
 """The searchable text of the skills of one root, in SQLite: the postings of names and descriptions, and of bodies.
 
 Used by search_index. Stored beside the library index, or in memory. Rows are added and never changed: a changed skill
-gets a new row, and rows without a document are ignored. Raises sqlite3.Error for a damaged or locked file, and
-TextStoreUnavailableError without SQLite.
+gets a new row, and rows without a document are ignored. Raises sqlite3.Error for a damaged or locked file,
+ForeignStoreError for one with impossible content, and TextStoreUnavailableError without SQLite.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ from kitbag.library.routing.postings import MAX_ROW, CountedText, Postings, Post
 STORE_FORMAT: Final = 5
 _APPLICATION_ID: Final = 0x6B726F75
 _BUSY_MILLISECONDS: Final = 200
+_WRITER_BUSY_MILLISECONDS: Final = 30_000
 _MAX_LOOKED_UP: Final = 400
 _SCHEMA: Final = (
     "CREATE TABLE identity(value TEXT NOT NULL)",
@@ -37,7 +38,7 @@ class TextStoreUnavailableError(Exception):
 
 
 class ForeignStoreError(Exception):
-    """The file is something else, or of another version, or of another root."""
+    """The file is damaged or something else, or of another version, or of another root."""
 
 
 class StoredDocument(NamedTuple):
@@ -67,31 +68,47 @@ class BodyTexts(NamedTuple):
 
 
 class TextStore:
-    def __init__(self, path: str = "", identity: str = "") -> None:
+    def __init__(self, path: str = "", identity: str = "", busy_milliseconds: int = _BUSY_MILLISECONDS) -> None:
         """`path`: empty for a store in memory. Creates the file and its tables."""
         try:
             import sqlite3
         except ImportError as error:
             raise TextStoreUnavailableError from error
         self.path = path
+        self.is_damaged = False
+        self._identity = identity
         self._lock = threading.Lock()
         if path:
             _create_private_file(path)
         self._connection = sqlite3.connect(path or ":memory:", check_same_thread=False, isolation_level=None)
         self._close = weakref.finalize(self, self._connection.close)
         try:
-            self._open_tables(identity)
+            self._open_tables(identity, busy_milliseconds)
         except BaseException:
             self._close()
             raise
+
+    def open_writer(self) -> "TextStore":
+        """The store for a background thread: with a connection of its own, so that no message waits while bodies are
+        written. The store itself if it is in memory."""
+        return TextStore(self.path, self._identity, _WRITER_BUSY_MILLISECONDS) if self.path else self
+
+    def mark_damaged(self) -> None:
+        self.is_damaged = True
+        if self.path:
+            delete_store(self.path)
+
+    @property
+    def is_reusable(self) -> bool:
+        return bool(self.path) and not self.is_damaged
 
     def close(self) -> None:
         with self._lock:
             self._close()
 
-    def _open_tables(self, identity: str) -> None:
+    def _open_tables(self, identity: str, busy_milliseconds: int) -> None:
         run = self._connection.execute
-        run(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
+        run(f"PRAGMA busy_timeout = {busy_milliseconds}")
         if self.path:
             run("PRAGMA journal_mode = WAL")
             run("PRAGMA synchronous = OFF")  # a damaged store is built again
@@ -123,15 +140,27 @@ class TextStore:
 
     def documents(self) -> list[StoredDocument]:
         with self._lock:
-            rows = self._connection.execute("SELECT id, location, name, stamp, has_body, keywords FROM documents")
-            return [StoredDocument(*row) for row in rows]
+            rows = self._connection.execute(
+                "SELECT id, CAST(location AS TEXT), CAST(name AS TEXT), stamp, has_body, CAST(keywords AS TEXT)"
+                " FROM documents"
+            )
+            documents = [StoredDocument(*row) for row in rows]
+        if any(not 0 < document.id <= MAX_ROW for document in documents):
+            raise ForeignStoreError(self.path)
+        return documents
 
     def dead_share(self) -> float:
         """The share of rows whose document was changed or deleted."""
         with self._lock:
-            dead = self._connection.execute("SELECT dead FROM state").fetchone()[0]
+            dead = self._read_state("dead")
             live = self._connection.execute("SELECT count(*) FROM documents").fetchone()[0]
         return dead / (dead + live) if dead else 0.0
+
+    def _read_state(self, column: str) -> int:
+        row = self._connection.execute(f"SELECT {column} FROM state").fetchone()  # noqa: S608
+        if row is None or not isinstance(row[0], int):
+            raise ForeignStoreError(self.path)
+        return row[0]
 
     def update_fields(self, texts: Iterable[FieldTexts], deleted: Sequence[int]) -> None:
         """Adds documents without their body, and removes others."""
@@ -192,7 +221,7 @@ class TextStore:
     def find_in_bodies(self, terms: Sequence[str], limit: int) -> dict[str, dict[str, Postings]]:
         """The postings of each form of each term that occurs."""
         with self._lock:
-            is_ordered = bool(self._connection.execute("SELECT is_ordered FROM state").fetchone()[0])
+            is_ordered = bool(self._read_state("is_ordered"))
             return self._find("bodies", terms, limit, is_ordered=is_ordered)
 
     def _find(
@@ -204,6 +233,9 @@ class TextStore:
             marks = ",".join("?" * len(some))
             sql = f"SELECT term, form, rows, levels FROM {table} WHERE term IN ({marks})"  # noqa: S608
             for term, form, rows, levels in self._connection.execute(sql, some):
+                is_valid = isinstance(form, str) and isinstance(rows, bytes) and isinstance(levels, bytes)
+                if not is_valid or len(rows) != 4 * len(levels):
+                    raise ForeignStoreError(self.path)
                 postings = unpack_postings(rows, levels, limit, is_ordered=is_ordered)
                 found.setdefault(term, {})[form or term] = postings
         return found
