@@ -73,8 +73,8 @@ def test_a_rule_is_shown_can_be_changed_and_is_written(world: World) -> None:
         terminal.type("r\r")
         terminal.see("rule to add to your settings: Bash(git push origin main)")
         terminal.type("\x7f" * len(" origin main)") + ":*\r")  # what is left has no end
-        terminal.see("Bash(git push:*")
-        terminal.see("rule to add to your settings: ")
+        terminal.see("not a valid rule: ")
+        terminal.see("Rule to add to your settings: ")
         terminal.type(")\r")
         assert terminal.said() == [["permit", ""], ["permit", ""]]
         assert "Bash(git push:*)" in terminal.settings.read_text()

@@ -586,7 +586,7 @@ def test_a_directory_that_can_t_be_written_to_is_a_clear_error(tmp_path: Path) -
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
     out = finish(run(code, journal_path(str(home)), str(NOBODY)))
-    assert "Permission denied | set KITBAG_HOME" in out
+    assert "Permission denied | make it writable, or set KITBAG_HOME" in out
 
 
 def test_what_one_version_wrote_the_next_brings_up_to_date_or_leaves_as_it_was(

@@ -66,7 +66,7 @@ def test_all_interrupted_tasks_are_listed_with_their_steps_and_resumed_at_once(w
     asked = _run(workshop, "--all")
     assert (asked.returncode, "needs an interactive terminal" in asked.stderr) == (2, True)
     assert asked.stdout.count("Bash(echo one >> effects)") == 2
-    assert "its outcome is unknown" in asked.stdout
+    assert "the outcome is unknown" in asked.stdout
 
     listed = _run(workshop, "--all", "--json")
     assert listed.returncode == 0

@@ -214,6 +214,7 @@ def test_an_editor_gets_no_query_of_the_chat(tmp_path: Any, monkeypatch: pytest.
     editor.write_text(f"#!/bin/sh\ntouch {tmp_path}/open\nwhile [ ! -e {tmp_path}/enough ]; do sleep 0.02; done\n")
     editor.chmod(0o755)
     monkeypatch.setenv("VISUAL", str(editor))
+    monkeypatch.setattr(terminal_queries, "_SIZE_SECONDS", TEST_TIMEOUT)  # a reply that is late would never be read
 
     async def scene(shown: Seen) -> None:
         shown.screen.write_process_input = lambda data: shown.type(data)  # noqa: PLW0108 - a parameter by name
@@ -223,11 +224,13 @@ def test_an_editor_gets_no_query_of_the_chat(tmp_path: Any, monkeypatch: pytest.
         await shown.until(lambda: shown.take_in() or (tmp_path / "open").exists())
         shown.take_in()
         start = len(shown.raw)
-        for at in range(5):
-            shown.terminal.draw(LiveState(activity=f"working {at}"), ChatStatus(model="model-x"))
-            await shown.settle()
+        try:
+            for at in range(5):
+                shown.terminal.draw(LiveState(activity=f"working {at}"), ChatStatus(model="model-x"))
+                await shown.settle()
+        finally:
+            (tmp_path / "enough").touch()
         shown.take_in()
-        (tmp_path / "enough").touch()
         assert b"\x1b[6n" not in shown.raw[start:]
         await shown.until_seen("working 4")
 

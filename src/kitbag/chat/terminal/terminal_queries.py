@@ -188,6 +188,7 @@ class TerminalQueries:
         self._size_waiters: list[asyncio.Future[None]] = []
         self._size_timer: asyncio.TimerHandle | None = None
         self._missing = 0
+        self._is_paused = False
         self._cursor_row: int | None = None
         on_reply = {"color": self._color_reported, "name": self._name_reported, "position": self._position_reported}
         self._replies = ReplyFilter(on_reply)
@@ -210,8 +211,8 @@ class TerminalQueries:
         return self._after_size is not None
 
     def ask_size(self, then: Callable[[], None]) -> None:
-        """Calls `then` once the terminal has reported its size, or at once if it reports none."""
-        if not self._can_ask or self._missing >= _MAX_MISSING:
+        """Calls `then` once the terminal has reported its size, or at once if it reports none or is not asked now."""
+        if not self._can_ask or self._is_paused or self._missing >= _MAX_MISSING:
             then()
         elif self._after_size is None:
             self._after_size = then
@@ -244,16 +245,21 @@ class TerminalQueries:
             waiter.set_result(None)
         self._size_waiters = []
 
-    async def settle_size(self) -> None:
-        """Until the terminal has reported its size, if it was asked: another program would get that as typed text."""
+    async def pause(self) -> None:
+        """Asks for no size until `resume`, and waits for a reply that is on its way: another program would get it as
+        typed text."""
+        self._is_paused = True
         if self._after_size is not None:
             waiter = asyncio.get_running_loop().create_future()
             self._size_waiters.append(waiter)
             await asyncio.wait([waiter])
 
+    def resume(self) -> None:
+        self._is_paused = False
+
     async def close(self) -> None:
         """Lets replies that are on their way arrive, so that the shell does not get them as typed text."""
-        await self.settle_size()
+        await self.pause()
         if not self._awaited:
             return
         for _ in range(2):

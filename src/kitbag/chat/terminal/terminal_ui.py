@@ -497,20 +497,24 @@ class TerminalUI:
         self._app.create_background_task(self._suspend_when_settled())
 
     async def _suspend_when_settled(self) -> None:
-        await self._queries.settle_size()
+        await self._queries.pause()
         self._suspended = True
         self._app.suspend_to_background()
         asyncio.get_running_loop().call_later(0.5, self._clear_suspended)
 
     def _clear_suspended(self) -> None:
         self._suspended = False
+        self._queries.resume()
 
     def _edit(self) -> None:
         self._app.create_background_task(self._edit_when_settled())
 
     async def _edit_when_settled(self) -> None:
-        await self._queries.settle_size()
-        self._line.buffer.open_in_editor()
+        await self._queries.pause()
+        try:
+            await self._line.buffer.open_in_editor()
+        finally:
+            self._queries.resume()
 
     # Start and end
 

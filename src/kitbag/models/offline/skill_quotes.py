@@ -18,6 +18,8 @@ from kitbag.text.sections import MarkdownSection, parse_sections
 
 _MAX_LINES, _MAX_SECTIONS = 24, 3
 _MAX_SECTION_LINES: Final = 14
+_COMMON_SHARE: Final = 0.1
+"""A word that so many texts contain says nothing about a request."""
 
 
 def is_answerable(conversation: OfflineConversation) -> bool:
@@ -44,8 +46,9 @@ def uncovered_words(conversation: OfflineConversation, keywords: set[str]) -> se
 
 
 def _common_stems(text: str) -> set[str]:
-    """`create` and `write` are in any repository, and say nothing about the request."""
-    return {stem for word in text.split() if any(map(common_share, term_keys(word))) for stem in light_stems(word)}
+    """`create` and `write` are in any repository."""
+    common = (word for word in text.split() if any(common_share(key) >= _COMMON_SHARE for key in term_keys(word)))
+    return {stem for word in common for stem in light_stems(word)}
 
 
 def quote_skill(name: str, block: str, keywords: AbstractSet[str]) -> str:
