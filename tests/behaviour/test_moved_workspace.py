@@ -28,7 +28,7 @@ from support.changing import Shop
 from support.waiting import TEST_TIMEOUT
 from support.workshop import Workshop, call
 
-MOVED = "the workspace was moved or replaced"
+MOVED = "the workspace was moved or "
 
 
 def _delete(root: Path) -> None:
@@ -205,6 +205,13 @@ def test_files_are_opened_only_in_the_directory_in_which_the_work_began(
         with pytest.raises(WorkspaceMovedError, match=MOVED):
             act()
     assert tree(nested.home.parent) == before
+
+
+def test_the_message_says_whether_something_else_is_at_the_path_of_the_workspace(tmp_path: Path) -> None:
+    replaced = f"the workspace was moved or replaced: {tmp_path} is not the directory in which this work began"
+    assert str(WorkspaceMovedError(str(tmp_path))) == replaced
+    deleted = tmp_path / "deleted"
+    assert str(WorkspaceMovedError(str(deleted))) == f"the workspace was moved or deleted: {deleted} no longer exists"
 
 
 @each_change

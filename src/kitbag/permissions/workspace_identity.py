@@ -17,10 +17,12 @@ class WorkspaceMovedError(InvalidError):
     """The workspace's path no longer leads to the directory in which the work began."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(
-            f"the workspace was moved or replaced: {path} is not the directory in which this work began",
-            "move it back, or start again in the directory you want",
+        change = (
+            f"moved or replaced: {path} is not the directory in which this work began"
+            if os.path.lexists(path)
+            else f"moved or deleted: {path} no longer exists"
         )
+        super().__init__(f"the workspace was {change}", "move it back, or start again in the directory you want")
 
 
 class WorkspaceIdentity:

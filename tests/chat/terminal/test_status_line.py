@@ -26,7 +26,7 @@ def line(status: ChatStatus, width: int) -> str:
 
 def test_everything_stands_in_a_wide_one() -> None:
     assert line(FULL, 120) == (
-        "  1 approval pending · acceptEdits · anthropic/claude-sonnet · support · ▰▱▱▱▱▱ 23% · $0.12 · 2 tasks"
+        "  1 question pending · acceptEdits · anthropic/claude-sonnet · support · ▰▱▱▱▱▱ 23% · $0.12 · 2 tasks"
         " · /home/me/project"
     )
 
@@ -39,13 +39,13 @@ def test_it_never_needs_more_than_there_is(width: int) -> None:
 
 def test_what_matters_most_stays_longest() -> None:
     assert line(FULL, 107) == (
-        "  1 approval pending · acceptEdits · claude-sonnet · support · ▰▱▱▱▱▱ 23% · $0.12 · 2 tasks · project"
+        "  1 question pending · acceptEdits · claude-sonnet · support · ▰▱▱▱▱▱ 23% · $0.12 · 2 tasks · project"
     )
-    assert line(FULL, 84) == "  1 approval pending · acceptEdits · claude-sonnet · support · 23% · $0.12 · 2 tasks"
-    assert line(FULL, 80) == "  1 approval pending · acceptEdits · claude-sonnet · support · 23% · 2 tasks"
-    assert line(FULL, 50) == "  1 approval pending · acceptEdits · support · 23%"
-    assert line(FULL, 40) == "  1 approval pending · acceptEdits · 23%"
-    assert line(FULL, 20) == "  1 approval pending"
+    assert line(FULL, 84) == "  1 question pending · acceptEdits · claude-sonnet · support · 23% · $0.12 · 2 tasks"
+    assert line(FULL, 80) == "  1 question pending · acceptEdits · claude-sonnet · support · 23% · 2 tasks"
+    assert line(FULL, 50) == "  1 question pending · acceptEdits · support · 23%"
+    assert line(FULL, 40) == "  1 question pending · acceptEdits · 23%"
+    assert line(FULL, 20) == "  1 question pending"
     assert line(FULL, 5) == "  1?"
 
 

@@ -194,6 +194,10 @@ def test_enter_takes_the_marked_completion_or_the_only_one() -> None:
         await shown.until_seen("about /help")
         shown.type(ENTER)  # a command runs at once
         assert await shown.next() == Submitted(text="/help")
+        shown.type("/he", ENTER)  # also before the menu opens
+        assert await shown.next() == Submitted(text="/help")
+        shown.type("/ex", ENTER)  # several names match
+        assert await shown.next() == Submitted(text="/ex")
         shown.type("/export ap", ENTER)  # an argument may be a new name
         assert await shown.next() == Submitted(text="/export ap")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import Completer, ThreadedCompleter
+from prompt_toolkit.completion import CompleteEvent, Completer, ThreadedCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import History, InMemoryHistory
@@ -72,6 +72,7 @@ class InputLine:
         self._missing_mentions = missing_mentions
         self._warned_text = ""
         """The text whose missing mentions the user has seen."""
+        self._completer = completer
         self._pastes: PasteHandler = pastes or PassthroughPastes()
         self._emit = emit
         self._show = show
@@ -123,6 +124,7 @@ class InputLine:
         """Takes the marked entry of the menu, or the only one. False: the text may continue and is not sent yet."""
         buffer, state = self.buffer, self.buffer.complete_state
         if state is None or not state.completions:
+            self._complete_name()
             return True
         if state.current_completion is not None:
             buffer.complete_state = None
@@ -136,6 +138,15 @@ class InputLine:
         buffer.apply_completion(only)
         self._end_mention()
         return bool(_NAME.fullmatch(before)) and only.text.startswith(typed)
+
+    def _complete_name(self) -> None:
+        """Completes the `/name` that was typed before its menu opened, if only one name starts with it."""
+        document, completer = self.buffer.document, self._completer
+        if completer is None or document.text_after_cursor or not _NAME.fullmatch(document.text):
+            return
+        found = [one.text for one in completer.get_completions(document, CompleteEvent())]
+        if len(found) == 1 and found[0].startswith(document.text):
+            self.buffer.text = found[0]
 
     def _end_mention(self) -> None:
         """Adds a space after a completed mention, so that the next word is not part of it; a folder may continue."""

@@ -64,7 +64,7 @@ def _parts(status: ChatStatus, clean: Callable[[str], str]) -> list[_Part]:
     shorter_model = model.rpartition("/")[2]
     return [
         _Part(
-            importance=9, texts=_count(status.questions, "approval pending", "approvals pending", "?"), tone="warning"
+            importance=9, texts=_count(status.questions, "question pending", "questions pending", "?"), tone="warning"
         ),
         _Part(importance=8, texts=(mode,) if mode else (), tone=_MODES.get(status.mode, "dim")),
         _Part(
