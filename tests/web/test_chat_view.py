@@ -16,6 +16,8 @@ from support.waiting import wait_until
 from support.web_program import web_program
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Route
+
     from support.browser import BrowserWindow, Chromium
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>[x](javascript:alert(3))![y](http://203.0.113.1/z.png)"
@@ -88,6 +90,75 @@ def test_an_approval_shows_its_diff_and_is_answered_once(world: World, chromium:
             late = client.post(chat.replace("/messages", "/answers"), json={"question": identifier, "keys": ["n"]})
         assert late.status_code == 409
     assert (world.workspace / "a.txt").read_text() == "new line\n"
+
+
+def test_the_reason_of_a_denial_has_the_focus_however_late_the_server_confirms_the_choice(
+    world: World, chromium: "Chromium"
+) -> None:
+    write = calls("Write", "c1", file_path="new.txt", content="new\n")
+    with browsing(world, chromium, write, "As you like.") as window:
+        tab = window.tab()
+        field = tab.page.locator("form.question input[name=text]")
+
+        def confirm_late(route: "Route") -> None:
+            confirmed = route.fetch()
+            field.wait_for()
+            route.fulfill(response=confirmed)
+
+        tab.say("write it")
+        tab.page.route("**/answers", confirm_late, times=1)
+        with tab.page.expect_response("**/answers") as confirmed:
+            tab.page.locator("form.question button[value=w]").click()
+        confirmed.value.finished()
+        tab.page.evaluate("new Promise(requestAnimationFrame)")
+        assert field.evaluate("field => field === document.activeElement")
+        field.fill("use another name")
+        tab.page.get_by_role("button", name="Send", exact=True).first.click()
+        tab.until_seen("As you like.")
+        assert "use another name" in tab.page.locator(".block-tool").inner_text()
+
+
+def test_nothing_can_be_sent_before_the_chat_is_open(world: World, chromium: "Chromium") -> None:
+    with browsing(world, chromium, "The answer.") as window:
+        tab = window.tab("/library")
+        tab.until_seen("Skills")
+        shown: list[int] = []
+        message = tab.page.get_by_role("combobox", name="Message")
+
+        def open_late(route: "Route") -> None:
+            tab.page.locator(".state-loading, .composer").first.wait_for()
+            shown.append(message.count())
+            route.continue_()
+
+        tab.page.route("**/api/chats", open_late)
+        tab.page.get_by_role("link", name="Chat", exact=True).click()
+        message.wait_for()
+        tab.say("ask")
+        tab.until_seen("The answer.")
+        assert shown == [0]
+
+
+_SENT_AT_ONCE = """async () => {
+  const { MessagePreview } = await import("/static/js/message_preview.js");
+  const kept = [setTimeout, clearTimeout, fetch];
+  const [timers, sent] = [new Map(), []];
+  globalThis.setTimeout = (run) => (timers.set(timers.size + 1, run), timers.size);
+  globalThis.clearTimeout = (timer) => timers.set(timer, () => {});
+  globalThis.fetch = async (path, options) => (sent.push(JSON.parse(options.body).text), new Response("{}"));
+  const preview = new MessagePreview();
+  preview.update("a message");
+  preview.update("");
+  for (const run of timers.values()) run();
+  preview.update("another one");
+  for (const run of timers.values()) run();
+  [globalThis.setTimeout, globalThis.clearTimeout, globalThis.fetch] = kept;
+  return sent;
+}"""
+
+
+def test_a_message_that_was_sent_is_not_previewed_any_more(world: World, chromium: "Chromium") -> None:
+    with browsing(world, chromium) as window:
+        assert window.tab().page.evaluate(_SENT_AT_ONCE) == ["another one"]
 
 
 def test_a_message_steers_and_the_work_can_be_stopped(world: World, chromium: "Chromium") -> None:

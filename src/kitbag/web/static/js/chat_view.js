@@ -16,8 +16,11 @@ export async function show(root, context) {
   const isNew = !session || session === "new";
   const options = Object.fromEntries([...context.query].filter(([key]) => START_OPTIONS.includes(key)));
   const wanted = isNew ? options : { resume: session, fork: context.query.get("fork") === "1" };
+  root.append(pageState("loading", "Loading…"));
+  const opened = await postJson("/api/chats", wanted);
+  root.replaceChildren(); // only now is there something to send a message to
   const view = new ChatView(root, context);
-  view.open(await postJson("/api/chats", wanted));
+  view.open(opened);
   return () => view.end();
 }
 
