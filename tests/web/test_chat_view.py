@@ -194,6 +194,62 @@ def test_a_server_that_goes_away_costs_no_typed_text(world: World, chromium: "Ch
             tab.page.locator(".block-user", has_text="begin").wait_for()
 
 
+def test_a_tab_of_an_earlier_start_goes_on_with_the_token_of_another_tab(world: World, chromium: "Chromium") -> None:
+    with browsing(world, chromium, "The answer.", as_installed=True) as window:
+        tab, other = window.tab(), window.tab("/library")
+        tab.say("begin")
+        tab.until_seen("The answer.")
+        message = tab.page.get_by_role("combobox", name="Message")
+        message.fill("half a thought")
+        tab.program.process.kill()
+        tab.program.process.wait()
+        with web_program(world, "--port", tab.program.base.rpartition(":")[2]) as again:
+            for one in (tab, other):
+                one.until_seen("This tab has no valid token")
+            other.page.goto(again.url)
+            other.page.reload()
+            tab.page.locator(".block-lines", has_text="resumed").wait_for()
+            tab.until("document.querySelector('[role=combobox]')?.value === 'half a thought'")
+            assert tab.page.evaluate("sessionStorage.getItem('kitbag-token')") == again.token
+
+
+_OLD_TOKEN_LATER = """async () => {
+  const { StreamClient } = await import("/static/js/stream_client.js");
+  const [sent, states] = [[], []];
+  const hello = 'data: {"kind": "hello", "stream": "", "server": "s"}\\n\\n';
+  const fetchOfPage = globalThis.fetch;
+  globalThis.fetch = async (path, options) => {
+    const given = options?.headers?.authorization;
+    if (!["Bearer old", "Bearer new"].includes(given)) return fetchOfPage(path, options);
+    sent.push(given);
+    if (given === "Bearer old") return new Response("", { status: 401 });
+    const stream = new ReadableStream({
+      start(one) {
+        one.enqueue(new TextEncoder().encode(hello));
+        options.signal.addEventListener("abort", () => one.error(options.signal.reason));
+      },
+    });
+    return new Response(stream);
+  };
+  let connected;
+  const client = new StreamClient(() => {}, (state) => (states.push(state), state === "connected" && connected()));
+  for (const token of ["new", "old"]) {
+    const again = new Promise((resolve) => (connected = resolve));
+    client.start(token);
+    await again;
+  }
+  return [client.token, states.includes("denied"), sent];
+}"""
+
+
+def test_the_token_of_an_earlier_start_does_not_take_the_place_of_the_valid_one(
+    world: World, chromium: "Chromium"
+) -> None:
+    with browsing(world, chromium) as window:
+        tab = window.tab()
+        assert tab.page.evaluate(_OLD_TOKEN_LATER) == ["new", False, ["Bearer new", "Bearer old", "Bearer new"]]
+
+
 _REFUSED_LATE = """async () => {
   const { StreamClient } = await import("/static/js/stream_client.js");
   const [sent, states] = [[], []];

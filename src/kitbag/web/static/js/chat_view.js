@@ -10,6 +10,7 @@ import { StartPanel } from "./start_panel.js";
 
 const client = crypto.randomUUID();
 const START_OPTIONS = ["team", "persona", "model", "mode", "agent"];
+let left = { session: "", text: "" }; // what was typed in the chat that was shown before
 
 export async function show(root, context) {
   const [session] = context.parameters;
@@ -21,6 +22,7 @@ export async function show(root, context) {
   root.replaceChildren(); // only now is there something to send a message to
   const view = new ChatView(root, context);
   view.open(opened);
+  if (left.text && left.session === opened.session) view.composer.insert(left.text);
   return () => view.end();
 }
 
@@ -60,6 +62,7 @@ class ChatView {
   end() {
     clearInterval(this.clock);
     this.stop();
+    left = { session: this.session, text: this.composer.input.value };
   }
 
   /** Opens the session again, after its chat has ended on the server. */
