@@ -231,10 +231,10 @@ _OLD_TOKEN_LATER = """async () => {
     });
     return new Response(stream);
   };
-  let connected;
-  const client = new StreamClient(() => {}, (state) => (states.push(state), state === "connected" && connected()));
+  let settled;
+  const client = new StreamClient(() => {}, (state) => (states.push(state), ["connected", "denied"].includes(state) && settled()));
   for (const token of ["new", "old"]) {
-    const again = new Promise((resolve) => (connected = resolve));
+    const again = new Promise((resolve) => (settled = resolve));
     client.start(token);
     await again;
   }
