@@ -16,6 +16,8 @@ from support.waiting import wait_until
 from support.web_program import web_program
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Route
+
     from support.browser import BrowserWindow, Chromium
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>[x](javascript:alert(3))![y](http://203.0.113.1/z.png)"
@@ -90,6 +92,75 @@ def test_an_approval_shows_its_diff_and_is_answered_once(world: World, chromium:
     assert (world.workspace / "a.txt").read_text() == "new line\n"
 
 
+def test_the_reason_of_a_denial_has_the_focus_however_late_the_server_confirms_the_choice(
+    world: World, chromium: "Chromium"
+) -> None:
+    write = calls("Write", "c1", file_path="new.txt", content="new\n")
+    with browsing(world, chromium, write, "As you like.") as window:
+        tab = window.tab()
+        field = tab.page.locator("form.question input[name=text]")
+
+        def confirm_late(route: "Route") -> None:
+            confirmed = route.fetch()
+            field.wait_for()
+            route.fulfill(response=confirmed)
+
+        tab.say("write it")
+        tab.page.route("**/answers", confirm_late, times=1)
+        with tab.page.expect_response("**/answers") as confirmed:
+            tab.page.locator("form.question button[value=w]").click()
+        confirmed.value.finished()
+        tab.page.evaluate("new Promise(requestAnimationFrame)")
+        assert field.evaluate("field => field === document.activeElement")
+        field.fill("use another name")
+        tab.page.get_by_role("button", name="Send", exact=True).first.click()
+        tab.until_seen("As you like.")
+        assert "use another name" in tab.page.locator(".block-tool").inner_text()
+
+
+def test_nothing_can_be_sent_before_the_chat_is_open(world: World, chromium: "Chromium") -> None:
+    with browsing(world, chromium, "The answer.") as window:
+        tab = window.tab("/library")
+        tab.until_seen("Skills")
+        shown: list[int] = []
+        message = tab.page.get_by_role("combobox", name="Message")
+
+        def open_late(route: "Route") -> None:
+            tab.page.locator(".state-loading, .composer").first.wait_for()
+            shown.append(message.count())
+            route.continue_()
+
+        tab.page.route("**/api/chats", open_late)
+        tab.page.get_by_role("link", name="Chat", exact=True).click()
+        message.wait_for()
+        tab.say("ask")
+        tab.until_seen("The answer.")
+        assert shown == [0]
+
+
+_SENT_AT_ONCE = """async () => {
+  const { MessagePreview } = await import("/static/js/message_preview.js");
+  const kept = [setTimeout, clearTimeout, fetch];
+  const [timers, sent] = [new Map(), []];
+  globalThis.setTimeout = (run) => (timers.set(timers.size + 1, run), timers.size);
+  globalThis.clearTimeout = (timer) => timers.set(timer, () => {});
+  globalThis.fetch = async (path, options) => (sent.push(JSON.parse(options.body).text), new Response("{}"));
+  const preview = new MessagePreview();
+  preview.update("a message");
+  preview.update("");
+  for (const run of timers.values()) run();
+  preview.update("another one");
+  for (const run of timers.values()) run();
+  [globalThis.setTimeout, globalThis.clearTimeout, globalThis.fetch] = kept;
+  return sent;
+}"""
+
+
+def test_a_message_that_was_sent_is_not_previewed_any_more(world: World, chromium: "Chromium") -> None:
+    with browsing(world, chromium) as window:
+        assert window.tab().page.evaluate(_SENT_AT_ONCE) == ["another one"]
+
+
 def test_a_message_steers_and_the_work_can_be_stopped(world: World, chromium: "Chromium") -> None:
     with browsing(world, chromium, Step(text="Partial", fault=Fault(kind="idle")), "Now this.") as window:
         tab = window.tab()
@@ -121,6 +192,62 @@ def test_a_server_that_goes_away_costs_no_typed_text(world: World, chromium: "Ch
             tab.page.goto(f"{again.url.replace('/#', path + '#')}")
             tab.page.reload()
             tab.page.locator(".block-user", has_text="begin").wait_for()
+
+
+def test_a_tab_of_an_earlier_start_goes_on_with_the_token_of_another_tab(world: World, chromium: "Chromium") -> None:
+    with browsing(world, chromium, "The answer.", as_installed=True) as window:
+        tab, other = window.tab(), window.tab("/library")
+        tab.say("begin")
+        tab.until_seen("The answer.")
+        message = tab.page.get_by_role("combobox", name="Message")
+        message.fill("half a thought")
+        tab.program.process.kill()
+        tab.program.process.wait()
+        with web_program(world, "--port", tab.program.base.rpartition(":")[2]) as again:
+            for one in (tab, other):
+                one.until_seen("This tab has no valid token")
+            other.page.goto(again.url)
+            other.page.reload()
+            tab.page.locator(".block-lines", has_text="resumed").wait_for()
+            tab.until("document.querySelector('[role=combobox]')?.value === 'half a thought'")
+            assert tab.page.evaluate("sessionStorage.getItem('kitbag-token')") == again.token
+
+
+_OLD_TOKEN_LATER = """async () => {
+  const { StreamClient } = await import("/static/js/stream_client.js");
+  const [sent, states] = [[], []];
+  const hello = 'data: {"kind": "hello", "stream": "", "server": "s"}\\n\\n';
+  const fetchOfPage = globalThis.fetch;
+  globalThis.fetch = async (path, options) => {
+    const given = options?.headers?.authorization;
+    if (!["Bearer old", "Bearer new"].includes(given)) return fetchOfPage(path, options);
+    sent.push(given);
+    if (given === "Bearer old") return new Response("", { status: 401 });
+    const stream = new ReadableStream({
+      start(one) {
+        one.enqueue(new TextEncoder().encode(hello));
+        options.signal.addEventListener("abort", () => one.error(options.signal.reason));
+      },
+    });
+    return new Response(stream);
+  };
+  let settled;
+  const client = new StreamClient(() => {}, (state) => (states.push(state), ["connected", "denied"].includes(state) && settled()));
+  for (const token of ["new", "old"]) {
+    const again = new Promise((resolve) => (settled = resolve));
+    client.start(token);
+    await again;
+  }
+  return [client.token, states.includes("denied"), sent];
+}"""
+
+
+def test_the_token_of_an_earlier_start_does_not_take_the_place_of_the_valid_one(
+    world: World, chromium: "Chromium"
+) -> None:
+    with browsing(world, chromium) as window:
+        tab = window.tab()
+        assert tab.page.evaluate(_OLD_TOKEN_LATER) == ["new", False, ["Bearer new", "Bearer old", "Bearer new"]]
 
 
 _REFUSED_LATE = """async () => {

@@ -9,12 +9,14 @@ import pytest
 
 from conftest import World
 from kitbag.assembly.run_options import Options
-from kitbag.chat.ui import Submitted
+from kitbag.chat.ui import ChatStatus, LiveState, Submitted
 from kitbag.dialogs.form import FormAnswer
 from kitbag.runtime.session_locks import is_session_open
+from kitbag.views.blocks import ReplyBlock
 from kitbag.web import hosted_chats
 from kitbag.web.hosted_chats import IDLE_SECONDS, HostedChat, HostedChats
 from kitbag.web.topics import MAX_BYTES, TopicCursor
+from kitbag.web.web_ui import WebUI
 from support.clock import Clock
 from support.matrix import long
 from support.waiting import until_true
@@ -23,11 +25,15 @@ from support.waiting import until_true
 def events(chat: HostedChat) -> list[dict[str, Any]]:
     """What a browser that starts gets."""
     found, _ = chat.ui.topic.changes(TopicCursor(), most=10_000)
-    return [json.loads(event.removeprefix(b"data: ")) for event in found]
+    return read_events(found)
 
 
 def shown(chat: HostedChat) -> str:
     return "".join(event["html"] for event in events(chat) if event["kind"] == "block")
+
+
+def read_events(found: list[bytes]) -> list[dict[str, Any]]:
+    return [json.loads(event.removeprefix(b"data: ")) for event in found]
 
 
 async def opened(chat: HostedChat) -> HostedChat:
@@ -156,3 +162,20 @@ def test_the_question_whether_to_trust_is_answered_once_for_all_tabs(at_home: Wo
         await chats.close()
 
     asyncio.run(work())
+
+
+def test_a_finished_paragraph_reaches_a_tab_together_with_the_end_of_its_draft() -> None:
+    async def work() -> list[list[bytes]]:
+        ui, cursor, frames = WebUI("chat:a"), TopicCursor(), list[list[bytes]]()
+        ui.draw(LiveState(activity="writing", tail="Words"), ChatStatus())
+        await until_true(lambda: any(b"Words" in event for event in ui.topic.changes(cursor)[0]))
+        loop = asyncio.get_running_loop()
+        ui.topic.follow(lambda: loop.call_soon(lambda: frames.append(ui.topic.changes(cursor)[0])))
+        ui.show(ReplyBlock("Words and more."))
+        ui.draw(LiveState(activity="writing", tail="Then"), ChatStatus())
+        await until_true(lambda: b"Then" in b"".join(event for frame in frames for event in frame))
+        await ui.close()
+        return [frame for frame in frames if frame]
+
+    (frame,) = asyncio.run(work())
+    assert [event["kind"] for event in read_events(frame)] == ["block", "live"]

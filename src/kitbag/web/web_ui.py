@@ -61,7 +61,7 @@ class WebUI:
         self._last_client = ""
         """The tab of the last action: a text for the input line is for it."""
         self._is_closed = False
-        self._live_timer: asyncio.TimerHandle | None = None
+        self._live_timer: asyncio.Handle | None = None
         self._live = LiveState()
         self._status = ChatStatus()
 
@@ -91,6 +91,10 @@ class WebUI:
     # ChatUI
 
     def show(self, *blocks: Block) -> None:
+        # With the block goes the state that follows in this turn of the loop: a tab never has a paragraph twice.
+        if self._live_timer is not None:
+            self._live_timer.cancel()
+        self._live_timer = asyncio.get_running_loop().call_soon(self._publish_live)
         for block in blocks:
             if isinstance(block, ThinkingBlock | ToolBlock):
                 block = msgspec.structs.replace(block, is_open=False)

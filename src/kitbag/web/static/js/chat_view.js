@@ -10,14 +10,19 @@ import { StartPanel } from "./start_panel.js";
 
 const client = crypto.randomUUID();
 const START_OPTIONS = ["team", "persona", "model", "mode", "agent"];
+let left = { session: "", text: "" }; // what was typed in the chat that was shown before
 
 export async function show(root, context) {
   const [session] = context.parameters;
   const isNew = !session || session === "new";
   const options = Object.fromEntries([...context.query].filter(([key]) => START_OPTIONS.includes(key)));
   const wanted = isNew ? options : { resume: session, fork: context.query.get("fork") === "1" };
+  root.append(pageState("loading", "Loading…"));
+  const opened = await postJson("/api/chats", wanted);
+  root.replaceChildren(); // only now is there something to send a message to
   const view = new ChatView(root, context);
-  view.open(await postJson("/api/chats", wanted));
+  view.open(opened);
+  if (left.text && left.session === opened.session) view.composer.insert(left.text);
   return () => view.end();
 }
 
@@ -57,6 +62,7 @@ class ChatView {
   end() {
     clearInterval(this.clock);
     this.stop();
+    left = { session: this.session, text: this.composer.input.value };
   }
 
   /** Opens the session again, after its chat has ended on the server. */

@@ -19,10 +19,11 @@ export class MessagePreview {
   update(text) {
     this.requests += 1;
     if (text.trim().length < MIN_LENGTH) this.root.hidden = true;
-    else this.request(text);
+    this.request(text); // also a short one: it takes the place of what was typed before
   }
 
   async load(text) {
+    if (text.trim().length < MIN_LENGTH) return;
     const current = ++this.requests;
     let found;
     try {

@@ -73,7 +73,7 @@ export class Questions {
     for (const control of form.elements) control.disabled = true;
     try {
       await postJson(`/api/chats/${this.chat}/answers`, { question: id, client: this.client, ...answer });
-      if (this.shown.size <= 1) this.onDone();
+      if ([...this.shown.keys()].every((one) => one === id)) this.onDone(); // the next question may be here already
     } catch (error) {
       for (const control of form.elements) control.disabled = false;
       showHint(error.problem);

@@ -10,6 +10,7 @@ export class StreamClient {
     this.emit = emit;
     this.onState = onState;
     this.token = "";
+    this.accepted = ""; // the last token that the server accepted
     this.numbers = new Map();
     this.server = "";
     this.stream = "";
@@ -76,9 +77,11 @@ export class StreamClient {
       } catch (error) {
         // A refusal of an earlier token says nothing about a new one.
         if (error.status === 401 && token === this.token) {
-          this.token = "";
-          this.onState("denied");
-          break;
+          this.token = token === this.accepted ? "" : this.accepted; // a tab may have brought that of an earlier start
+          if (!this.token) {
+            this.onState("denied");
+            break;
+          }
         }
       }
       this.stream = "";
@@ -119,6 +122,7 @@ export class StreamClient {
     if (!line) return;
     const event = JSON.parse(line.slice(6));
     if (event.kind === "hello") {
+      this.accepted = this.token;
       this.failures = 0;
       const isOther = this.server && this.server !== event.server;
       this.server = event.server;

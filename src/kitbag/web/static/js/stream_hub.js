@@ -11,7 +11,10 @@ export class StreamHub {
       (topic, event) => this.deliver(topic, event),
       (state, isOtherServer = false) => {
         this.state = state;
-        for (const port of this.ports) port.post({ type: "state", state, isOtherServer });
+        for (const port of this.ports) {
+          if (state === "connected") port.post({ type: "token", token: this.client.token }); // other tabs may have an old one
+          port.post({ type: "state", state, isOtherServer });
+        }
       },
     );
   }
