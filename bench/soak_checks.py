@@ -51,10 +51,14 @@ def check_runs(records: Iterable[Record]) -> list[str]:
 
 
 def statuses(records: Iterable[Record]) -> dict[str, str]:
-    """The last status of each task; empty: it has not ended."""
+    """The last status of each task; empty: it has not ended. A worker that claims a task just after its end starts
+    nothing, unless a user asked for it again."""
     found: dict[str, str] = {}
     for record in records:
-        if record.stream == "tasks" and record.kind in ("created", "begun", "ended"):
+        if record.stream != "tasks" or record.kind not in ("created", "begun", "ended"):
+            continue
+        is_late_claim = record.kind == "begun" and found.get(record.body["id"]) and not record.body["again"]
+        if not is_late_claim:
             found[record.body["id"]] = record.body["status"] if record.kind == "ended" else ""
     return found
 
