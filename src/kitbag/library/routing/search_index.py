@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 MAX_IMMEDIATE_BODIES: Final = 256
 """So many new bodies are indexed at once, in about 50 ms; more are left to a thread."""
-_CHUNK: Final = 256
+_CHUNK: Final = 512
 """So many bodies are written at once. More need more memory; fewer are slower, as a filled store is extended slowly."""
 _MEMORY_CHUNK: Final = 128
 """The same for a store in memory, which messages can't read meanwhile."""

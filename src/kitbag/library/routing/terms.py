@@ -25,7 +25,7 @@ _LANGUAGES: Final = {"c++": "cplusplus", "c#": "csharp", "f#": "fsharp"}
 _WORD = re.compile(r"[^\W_]+")
 _MAX_RAW, _MAX_DIGITS, _MAX_PARTS = 48, 4, 8
 _MAX_CACHED: Final = 10_000
-_MAX_BODY_WORDS, _MAX_BODY_WORD = 20_000, 72
+_MAX_BODY_WORDS, _MAX_BODY_WORD = 100_000, 72
 STOP_WORDS: Final = frozenset(
     (
         "a", "about", "above", "after", "again", "all", "also", "am", "an", "and", "any", "anyone", "anything", "are",
