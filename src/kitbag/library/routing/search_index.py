@@ -89,7 +89,7 @@ class IndexedRoot(NamedTuple):
 
         try:
             yield
-        except (sqlite3.DatabaseError, ForeignStoreError) as error:
+        except (sqlite3.Error, ForeignStoreError) as error:
             if not _is_locked(error):
                 self.store.mark_damaged()
 
