@@ -44,7 +44,8 @@ _FENCE = re.compile(
 _CLOSING: Final = {
     mark: re.compile(rf"^[ \t>]*+(?P<mark>{mark}{{3,}}+)[ \t\r]*+$", re.MULTILINE) for mark in ("`", "~")
 }
-_HEADING = re.compile(r"^[ \t>]{0,9}#{1,6}[ \t]+([^\n]{0,300})", re.MULTILINE)
+_HEADING = re.compile(r"^[ \t>]{0,9}(#{1,6})[ \t]+([^\n]{0,300})", re.MULTILINE)
+_LISTED = re.compile(r"[ \t>]*(?:[-*+•|]|\d{1,3}[.)]|[ \t]{2})")
 _SHELLS: Final = frozenset(load_words("regions.shells"))
 _CYRILLIC: Final = "аеорсухіјѕһԁԛԝкмтАВЕКМНОРСТУХІЈЅ"
 MIXED_WORD = re.compile(
@@ -119,7 +120,7 @@ class AuditedText:
         if content.kind == "markdown":
             self._read_markdown()
         self._starts = [region.start for region in self.regions]
-        self._headings: list[tuple[int, str]] | None = None
+        self._headings: list[tuple[int, int, str]] | None = None
 
     @property
     def language(self) -> str:
@@ -246,18 +247,31 @@ class AuditedText:
         if role in ("prose", "inline", "table"):
             # The sentence may start on the line above; a list or table is introduced by the line before it.
             near = [lines[-1]] if lines and self.text[top - 2 : top] != "\n\n" else []
-            intro = next((line for line in reversed(lines[-40:]) if line.rstrip().endswith(":")), "")
-            return " ".join([*near, intro])
+            return " ".join([*near, _line_before_list(lines[-40:])])
         last = next((line for line in reversed(lines[-4:]) if line.strip()), "")
         return f"{last} {remarks}".strip()
 
     def _heading(self, top: int) -> str:
-        """The two headings above, closest last."""
+        """The closest heading above, after the one that it belongs to."""
         if self._headings is None:
             headings = itertools.islice(_HEADING.finditer(self.text), _MAX_HEADINGS)
-            self._headings = [(match.start(), match[1]) for match in headings]
-        at = bisect.bisect_left(self._headings, (top, ""))
-        return " / ".join(text for _, text in self._headings[max(0, at - 2) : at])
+            self._headings = [
+                (match.start(), len(match[1]), match[2]) for match in headings if self.region_at(match.start()) is None
+            ]
+        at = bisect.bisect_left(self._headings, (top, 0, ""))
+        if not at:
+            return ""
+        _, level, closest = self._headings[at - 1]
+        parent = next((f"{text} / " for _, above, text in reversed(self._headings[: at - 1]) if above < level), "")
+        return parent + closest
+
+
+def _line_before_list(lines: list[str]) -> str:
+    """The line that introduces a list or a table, if the last lines are one."""
+    for line in reversed(lines):
+        if line.strip() and not _LISTED.match(line):
+            return line if line.rstrip().endswith(":") else ""
+    return ""
 
 
 def _in_code(row: str, column: int) -> bool:

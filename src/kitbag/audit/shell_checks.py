@@ -240,7 +240,19 @@ _DOWNLOADS = load_expression("shell_checks.downloads")
 _WRITES_PROGRAM = load_expression("shell_checks.writes_program")
 _MAKES_EXECUTABLE = load_expression("shell_checks.makes_executable")
 _STARTS = load_expression("shell_checks.starts")
-_DECODE_WORDS: Final = ("b64decode(", "unhexlify(", "fromhex(", "atob(", "base64'", 'base64"', "'hex'", '"hex"')
+_DECODE_WORDS: Final = (
+    ".decompress(",
+    " ^ ",
+    "sync(",
+    "b64decode(",
+    "unhexlify(",
+    "fromhex(",
+    "atob(",
+    "base64'",
+    'base64"',
+    "'hex'",
+    '"hex"',
+)
 _DOWNLOAD_WORDS: Final = (
     "urlretrieve",
     "requests.get",

@@ -14,6 +14,8 @@ ORDERS = load_expression("warning_context.orders")
 # Within three words: `do not close the window and run this` is an order.
 _FORBIDS = load_expression("warning_context.forbids")
 _SPEAKS_OF = load_expression("warning_context.speaks_of")
+_TOPICS = load_expression("warning_context.topics")
+"""The same for a heading: `Severity` and `Detect` say nothing about what stands below."""
 _TELLS = load_expression("warning_context.tells")
 _COMMANDS = load_expression("warning_context.commands")
 """A sentence that begins with what to do does not describe it, whatever adjectives it has."""
@@ -47,16 +49,16 @@ def instructs_to_act(context: TextContext) -> bool:
 
 def _heading_warns(context: TextContext) -> bool:
     lead = _last_sentence(context.introduction)
-    return _warns(context.heading) and not (_TELLS.search(lead) and not _warns(lead))
+    return _warns(context.heading, _TOPICS) and not (_TELLS.search(lead) and not _warns(lead))
 
 
-def _warns(text: str) -> bool:
+def _warns(text: str, speaks_of: "re.Pattern[str]" = _SPEAKS_OF) -> bool:
     if not text:
         return False
     plain = ORDERS.sub(" ", text)
     if _FORBIDS.search(plain):
         return True
-    return _SPEAKS_OF.search(plain) is not None and not (_TELLS.search(plain) or _COMMANDS.match(plain))
+    return speaks_of.search(plain) is not None and not (_TELLS.search(plain) or _COMMANDS.match(plain))
 
 
 def _last_sentence(text: str) -> str:
