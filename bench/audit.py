@@ -40,8 +40,10 @@ def audit(folder: Path) -> Findings:
 def rates(items: list[EvaluationItem], findings: Findings) -> dict[str, dict[str, float]]:
     """For each part, how many items it has and the share of them with a finding of at least a severity."""
     result: dict[str, dict[str, float]] = {}
-    for part in ("benign", *MALICIOUS_PARTS):
-        found = [{severity for severity, _, _ in findings[item.name]} for item in items if item.part == part]
+    for label, part in (("benign", "benign"), ("benign", "blind"), *(("malicious", part) for part in MALICIOUS_PARTS)):
+        own = [item for item in items if (item.label, item.part) == (label, part)]
+        found = [{severity for severity, _, _ in findings[item.name]} for item in own]
+        part = "benign, blind" if (label, part) == ("benign", "blind") else part
         result[part] = {"items": len(found)}
         for worst, severities in {
             "high": {"high"},
@@ -130,10 +132,10 @@ def main() -> None:
         cost, floor = cpu_per_100(folder, len(items))
     realistic = measure_realistic(options.realistic) if options.realistic else {}
     print("Share of items with such a finding or a worse one:")
-    print(f"{'part':<12}{'items':>8}{'high':>9}{'medium':>9}{'low':>9}")
+    print(f"{'part':<16}{'items':>8}{'high':>9}{'medium':>9}{'low':>9}")
     for part, values in results.items():
         shares = "".join(f"{values[severity]:>8.1f}%" for severity in ("high", "medium", "low"))
-        print(f"{part:<12}{values['items']:>8.0f}{shares}")
+        print(f"{part:<16}{values['items']:>8.0f}{shares}")
     print(f"precision of high: {precision(items, findings):.1f}%")
     print(f"\nmissed malicious items by kind (all/missed): {by_kind(items, findings)}")
     print(f"CPU per 100 items: {cost:.2f} s; reading the files only: {floor:.3f} s")

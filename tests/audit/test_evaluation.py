@@ -48,7 +48,7 @@ def test_high_is_right(audited: tuple[list[EvaluationItem], Findings]) -> None:
 @pytest.mark.parametrize("part", MALICIOUS_PARTS)
 def test_little_is_missed(audited: tuple[list[EvaluationItem], Findings], part: Part) -> None:
     items, findings = audited
-    malicious = [item for item in items if item.part == part]
+    malicious = [item for item in items if item.part == part and item.label == "malicious"]
     assert sum(is_high(findings[item.name]) for item in malicious) >= 0.9 * len(malicious)
     unseen = {f"{item.kind}/{item.name}" for item in malicious if not findings[item.name]}
     assert unseen == (MISSED_KINDS if part == "new" else set())

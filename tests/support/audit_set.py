@@ -1,11 +1,13 @@
 """The evaluation set of the audit: benign and malicious skills, laid out as directories.
 
-`=== KIND/NAME: DESCRIPTION` starts an item and its SKILL.md, `@@@ PATH [ENCODING]` another file of it. Malicious items
-are of three parts: attacks of known classes in many words, attacks as incidents describe them, and attacks of kinds that
-no rule was written for when they were written. docs/audit.md has the rates at first sight. Malicious texts are inert and
-name reserved hosts.
+`=== KIND/NAME: DESCRIPTION` starts an item and its SKILL.md, `@@@ PATH [ENCODING]` another file of it; an item without a
+description has its frontmatter in the file. Malicious items are of four parts: attacks of known classes in many words,
+attacks as incidents describe them, attacks of kinds that no rule was written for, and `blind`: whatever authors wrote
+who had not read the rules, with benign items of the same authors. docs/audit.md has the rates at first sight. Malicious
+texts are inert and name reserved hosts.
 """
 
+import base64
 import io
 import re
 import zipfile
@@ -14,8 +16,8 @@ from typing import Final, Literal, NamedTuple
 
 FOLDER: Final = Path(__file__).parents[1] / "audit" / "evaluation"
 Label = Literal["benign", "malicious"]
-Part = Literal["benign", "known", "incidents", "new"]
-MALICIOUS_PARTS: Final[tuple[Part, ...]] = ("known", "incidents", "new")
+Part = Literal["benign", "known", "incidents", "new", "blind"]
+MALICIOUS_PARTS: Final[tuple[Part, ...]] = ("known", "incidents", "new", "blind")
 _PNG: Final = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
     "1f15c4890000000d49444154789c6360000002000001000500010d0a2db40000000049454e44ae426082"
@@ -40,6 +42,7 @@ class EvaluationItem(NamedTuple):
 
 def read_evaluation_set() -> list[EvaluationItem]:
     items = read_items(FOLDER / "benign.txt", "benign", "benign")
+    items += read_items(FOLDER / "benign-blind.txt", "benign", "blind")
     for part in MALICIOUS_PARTS:
         items += read_items(FOLDER / f"malicious-{part}.txt", "malicious", part)
     return items
@@ -49,18 +52,24 @@ def read_items(file: Path, label: Label, part: Part) -> list[EvaluationItem]:
     items: list[EvaluationItem] = []
     for text in re.split(r"^=== ", file.read_text("utf-8"), flags=re.MULTILINE)[1:]:
         head, _, rest = text.partition("\n")
-        title, _, description = head.partition(": ")
+        title, has_description, description = head.partition(": ")
         kind, name = title.split("/")
+        if not has_description:
+            items.append(EvaluationItem(label, part, kind, name, _read_files(rest)))
+            continue
         items.append(EvaluationItem(label, part, kind, name, _files(name, description, rest)))
     return items
 
 
-def _files(name: str, description: str, text: str) -> dict[str, bytes]:
+def _read_files(text: str) -> dict[str, bytes]:
     parts = re.split(r"^@@@ (.+)\n", text, flags=re.MULTILINE)
-    files = {"SKILL.md": parts[0].encode()}
-    for path, content in zip(parts[1::2], parts[2::2], strict=True):
-        path, _, encoding = path.partition(" ")
-        files[path] = _encode(content, encoding)
+    named = [path.partition(" ") for path in parts[1::2]]
+    return {path: _encode(content, encoding) for (path, _, encoding), content in zip(named, parts[2::2], strict=True)}
+
+
+def _files(name: str, description: str, text: str) -> dict[str, bytes]:
+    own, mark, rest = re.match(r"(.*?)(^@@@ |\Z)(.*)", text, re.DOTALL | re.MULTILINE).groups()  # type: ignore[union-attr]
+    files = {"SKILL.md": own.encode(), **_read_files(mark + rest)}
     front = f"---\nname: {name}\ndescription: {description}\n---\n\n"
     files["SKILL.md"] = front.encode() + files["SKILL.md"]
     return files
@@ -73,6 +82,8 @@ def _encode(text: str, encoding: str) -> bytes:
             return text.encode()
         case "escaped":
             return _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text).encode()
+        case "base64":
+            return base64.b64decode(text)
         case "png":
             return _PNG + text.encode()
         case "jpeg":

@@ -21,6 +21,7 @@ from kitbag.audit import (
     patterns,
     persistence,
     shell_checks,
+    text_classifier,
 )
 from kitbag.audit.capability_checks import find_undeclared
 from kitbag.audit.capability_manifest import CapabilityCollector, CapabilityManifest
@@ -30,6 +31,7 @@ from kitbag.audit.file_checks import FileRemark, check_content, check_entry
 from kitbag.audit.file_content import FileContent, read_content
 from kitbag.audit.findings import (
     MAX_EXCERPT,
+    SEVERITIES,
     AuditFile,
     AuditFinding,
     AuditItem,
@@ -63,6 +65,7 @@ _MAX_HITS: Final = 600
 _FIXTURES = load_expression("examine_item.fixtures")
 _WORTH_HIDING: Final = frozenset(load_words("examine_item.worth_hiding"))
 _HIDES: Final = frozenset(("concealment", "instruction-override"))
+LIKENESS: Final = "resembles-attack"
 _DARES: Final = _HIDES | {"unasked-action"}
 _FETCHING_RULES: Final = frozenset(("pipe-to-shell", "download-and-run", "remote-instructions"))
 _DOCUMENTS = load_expression("examine_item.documents")
@@ -328,9 +331,8 @@ class _Examination:
         suppressions = find_suppressions(source)
         file = self._location(source.content.entry.relative)
         rated = [finding for hit in [*hits, *suppressions.hits] if (finding := rate_hit(source, hit, file)) is not None]
-        findings, unused = apply_suppressions(
-            _distinct([self._adjust_for_example(finding) for finding in rated]), suppressions.valid
-        )
+        findings = _distinct([self._adjust_for_example(finding) for finding in rated])
+        findings, unused = apply_suppressions([*findings, *self._find_likeness(source, file)], suppressions.valid)
         self.findings += findings
         for suppression in unused:
             hit = patterns.RuleHit(
@@ -344,6 +346,19 @@ class _Examination:
             )
             finding = rate_hit(source, hit, file)
             self.findings += [finding.finding] if finding else []
+
+    def _find_likeness(self, source: AuditedText, file: str) -> list[AuditFinding]:
+        if self._is_inert(source.content.entry.relative):
+            return []
+        likeness = text_classifier.classify(source.text)
+        severity = text_classifier.rate(likeness.score) if likeness else None
+        if likeness is None or severity is None:
+            return []
+        explanation = text_classifier.explain(source.text, likeness.window)
+        row = source.line_text_at(explanation.offset)[1]
+        note = f"resembles known attacks: {', '.join(explanation.words)}"
+        remark = FileRemark(rule=LIKENESS, severity=severity, excerpt=row[:MAX_EXCERPT], note=note)
+        return [self._remark_finding(file, source.line_at(explanation.offset), remark)]
 
     def _is_own_host(self, finding: AuditFinding) -> bool:
         """Whether what is fetched comes from the host that the item or its package is named after."""
@@ -443,7 +458,7 @@ class _Examination:
             if counts[key] <= _MAX_PER_RULE:
                 kept.append(self._adjust_for_fixture(finding))
         more = {key: count - _MAX_PER_RULE for key, count in counts.items() if count > _MAX_PER_RULE}
-        kept = self._rate_together(kept)
+        kept = _without_weaker_likeness(self._rate_together(kept))
         last = {(finding.rule, finding.file): at for at, finding in enumerate(kept)}
         for key, count in more.items():
             kept[last[key]] = msgspec.structs.replace(kept[last[key]], note=f"and {count} more in this file")
@@ -455,7 +470,7 @@ class _Examination:
             f
             for f in findings
             if f.severity in ("high", "medium")
-            and (f.confidence != "low" or f.note.endswith(ALONE))
+            and (f.confidence != "low" or f.rule == LIKENESS or f.note.endswith(ALONE))
             and not self._is_inert(self._relative(f.file))
         ]
         is_small = len(self.item.files) <= _FEW_FILES
@@ -464,7 +479,9 @@ class _Examination:
             # Files of a large item, such as a plugin, need not have to do with each other.
             beside = [f for f in active if is_small or f.file == finding.file]
             acts = {f.rule for f in beside if f.rule in _WORTH_HIDING and not f.note.endswith(ALONE)}
-            if finding.note.endswith(ALONE):
+            if finding.rule == LIKENESS:
+                others = {f.rule for f in beside}
+            elif finding.note.endswith(ALONE):
                 others = {f.rule for f in beside if f.rule in _DARES or (f.rule in acts and f.severity == "high")}
             else:
                 others = acts if finding.rule in _HIDES else set[str]()
@@ -500,6 +517,14 @@ class _Examination:
             confidence="low",
             note=finding.note or "in a test, a fixture or documentation that nothing runs",
         )
+
+
+def _without_weaker_likeness(findings: list[AuditFinding]) -> list[AuditFinding]:
+    """What only resembles an attack is worth a finding where no rule reports as much, and once."""
+    other = min((SEVERITIES.index(f.severity) for f in findings if f.rule != LIKENESS), default=len(SEVERITIES))
+    likest = min((f for f in findings if f.rule == LIKENESS), key=finding_sort_key, default=None)
+    is_worse = likest is not None and (likest.suppressed or SEVERITIES.index(likest.severity) < other)
+    return [f for f in findings if f.rule != LIKENESS or (is_worse and f is likest)]
 
 
 def _acts(content: FileContent) -> bool:

@@ -1,0 +1,201 @@
+"""A statistical classifier: how much a text resembles skills that attack, by the words that stand near each other.
+
+Used by examine_item for attacks that no rule describes. The weights are a data file that
+`scripts/train_audit_classifier` writes. A text is read in overlapping windows, so that an attack in the middle of a
+long file counts as much as a short file that has nothing else.
+"""
+
+import functools
+import math
+import re
+from importlib.resources import files
+from itertools import islice
+from typing import Final, NamedTuple
+
+from kitbag.audit.findings import SEVERITIES, Severity
+from kitbag.audit.urls import is_local_host, is_ordinary_host
+
+HALF_WINDOW: Final = 25
+"""Windows are twice as many tokens, and each starts in the middle of the one before."""
+MIN_LENGTH: Final = 10
+"""A shorter window counts as if it had so many tokens: few words prove little."""
+MAX_TEXT: Final = 200_000
+_MAX_WORDS: Final = 4
+_MAX_CACHED_TOKENS: Final = 100_000
+_LETTERS: Final = "A-Za-zÀ-ÖØ-öø-ÿ"
+_IDEOGRAPHS: Final = "\u3040-\u30ff\u3400-\u9fff"
+_TOKEN = re.compile(
+    rf"https?://[\w.-]+|\d{{1,3}}(?:\.\d{{1,3}}){{3}}|\.(?:com|net|org|io|dev|app|xyz|site|ru|example|invalid|test)\b(?!\()"
+    rf"|[A-ZÀ-ÖØ-Þ]?[a-zß-öø-ÿ]+|[A-ZÀ-ÖØ-Þ]+|[{_IDEOGRAPHS}]|[^\W\d_{_LETTERS}{_IDEOGRAPHS}]+|\d+|[|<>$~&]+|\.\.?/"
+)
+
+
+_FRONTMATTER = re.compile(r"---[ \t]*\r?\n(?:[^\n]{0,2000}\n){0,200}?---[ \t]*\r?\n")
+
+
+class Likeness(NamedTuple):
+    score: float
+    """The higher, the more like an attack. `rate` says what it means."""
+    window: int
+    """The number of the window with the highest score."""
+
+
+class Weights(NamedTuple):
+    bias: float
+    thresholds: dict[str, float]
+    """The least score for each severity."""
+    words: dict[str, int]
+    """The number of each word that has a weight, alone or in a pair."""
+    values: dict[int, float]
+    """By number of a word or `pair_number`."""
+
+
+def list_tokens(text: str) -> list[str]:
+    """Words in lower case, parts of identifiers, and signs; addresses as what they are. Without frontmatter."""
+    return [_normalize(token) for token in _TOKEN.findall(text, body_start(text), MAX_TEXT)]
+
+
+def body_start(text: str) -> int:
+    front = _FRONTMATTER.match(text)
+    return front.end() if front else 0
+
+
+def _normalize(token: str) -> str:
+    first = token[0]
+    if first.isdigit():
+        return "0" if "." not in token else "<local>" if is_local_host(token) else "<address>"
+    if first == ".":
+        return token if token.endswith("/") else "<host>"
+    if token.startswith(("http://", "https://")):
+        return _describe_host(token.partition("://")[2].rstrip(".").lower())
+    return token.lower()
+
+
+@functools.lru_cache(maxsize=4096)
+def _describe_host(host: str) -> str:
+    if is_local_host(host):
+        return "<local>"
+    if host[:1].isdigit():
+        return "<address>"
+    return "<known-url>" if is_ordinary_host(host) else "<url>"
+
+
+def windows(length: int) -> list[tuple[int, int]]:
+    """The tokens of each window of a text with so many."""
+    starts = range(0, max(length - HALF_WINDOW, 1), HALF_WINDOW)
+    return [(start, min(start + 2 * HALF_WINDOW, length)) for start in starts]
+
+
+def scale(tokens: int) -> float:
+    """What a feature of a window with so many tokens counts."""
+    return 1.0 / math.sqrt(max(tokens, MIN_LENGTH))
+
+
+def pair_number(first: int, second: int, distance: int) -> int:
+    """Of two words that follow each other (distance 1) or have one word between them (2)."""
+    return (first << 34) + (second << 2) + distance
+
+
+def classify(text: str) -> Likeness | None:
+    """None for a text without words."""
+    weights = load_weights()
+    tokens = _TOKEN.findall(text, body_start(text), MAX_TEXT)
+    if not tokens:
+        return None
+    numbers = [*map(_token_numbers().__getitem__, tokens), 0, 0]
+    length = len(tokens)
+    blocks = [
+        _features(numbers[start : min(start + HALF_WINDOW, length) + 2], weights.values)
+        for start in range(0, length, HALF_WINDOW)
+    ]
+    best = Likeness(-math.inf, 0)
+    for number, (start, end) in enumerate(windows(length)):
+        found = blocks[number] | blocks[number + 1] if number + 1 < len(blocks) else blocks[number]
+        score = weights.bias + sum(found.values()) * scale(end - start)
+        if score > best.score:
+            best = Likeness(score, number)
+    return best
+
+
+class _TokenNumbers(dict[str, int]):
+    """The number of each token's word in the weights; 0 for words without one."""
+
+    def __missing__(self, token: str) -> int:
+        if len(self) >= _MAX_CACHED_TOKENS:
+            self.clear()
+        number = self[token] = load_weights().words.get(_normalize(token), 0)
+        return number
+
+
+@functools.cache
+def _token_numbers() -> _TokenNumbers:
+    return _TokenNumbers()
+
+
+def rate(score: float) -> Severity | None:
+    thresholds = load_weights().thresholds
+    return next((severity for severity in SEVERITIES if score >= thresholds.get(severity, math.inf)), None)
+
+
+def _features(numbers: list[int], values: dict[int, float]) -> dict[int, float]:
+    """The features that begin at all but the last two of these tokens, with their weights."""
+    found: dict[int, float] = {}
+    for first, second, third in zip(numbers, numbers[1:], numbers[2:], strict=False):
+        if not first:
+            continue
+        if first in values:
+            found[first] = values[first]
+        if second and (key := (first << 34) + (second << 2) + 1) in values:
+            found[key] = values[key]
+        if third and (key := (first << 34) + (third << 2) + 2) in values:
+            found[key] = values[key]
+    return found
+
+
+class Explanation(NamedTuple):
+    offset: int
+    """Where the word is that counts most."""
+    words: tuple[str, ...]
+    """What counts most for an attack."""
+
+
+def explain(text: str, window: int) -> Explanation:
+    weights = load_weights()
+    start = window * HALF_WINDOW
+    matches = list(islice(_TOKEN.finditer(text, body_start(text), MAX_TEXT), start, start + 2 * HALF_WINDOW))
+    tokens = [_normalize(match[0]) for match in matches]
+    numbers = [*map(weights.words.get, tokens), None, None]
+    best: dict[str, tuple[float, int]] = {}
+    for at, first in enumerate(numbers[:-2]):
+        if first is None:
+            continue
+        for distance in (0, 1, 2):
+            other = numbers[at + distance]
+            if other is None:
+                continue
+            value = weights.values.get(pair_number(first, other, distance) if distance else first, 0.0)
+            name = f"{tokens[at]}{' … ' if distance == 2 else ' '}{tokens[at + distance]}" if distance else tokens[at]
+            if value > 0:
+                best[name] = (value, matches[at].start())
+    ordered = sorted(best, key=lambda name: (-best[name][0], name))
+    return Explanation(best[ordered[0]][1] if ordered else 0, tuple(ordered[:_MAX_WORDS]))
+
+
+@functools.cache
+def load_weights() -> Weights:
+    """Lines of the data file: a setting with its value, or a weight in thousandths with `word`, `word word` or
+    `word * word`."""
+    settings: dict[str, float] = {}
+    words: dict[str, int] = {}
+    values: dict[int, float] = {}
+    for line in files("kitbag.audit").joinpath("text_classifier.txt").read_text("utf-8").splitlines():
+        value, _, name = line.partition("\t")
+        if value.isidentifier():
+            settings[value] = float(name)
+            continue
+        parts = name.split(" ")
+        numbers = [words.setdefault(part, len(words) + 1) for part in (parts[0], parts[-1])]
+        key = numbers[0] if len(parts) == 1 else pair_number(*numbers, len(parts) - 1)
+        values[key] = int(value) / 1000.0
+    bias = settings.pop("bias")
+    return Weights(bias, settings, words, values)

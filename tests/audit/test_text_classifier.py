@@ -1,0 +1,109 @@
+"""The classifier: what no rule describes but resembles attacks is found, wherever it stands, and explained."""
+
+from pathlib import Path
+
+import pytest
+
+from kitbag.audit.findings import AuditFinding
+from kitbag.audit.run import run_audit
+from kitbag.audit.text_classifier import MAX_TEXT, classify, explain, list_tokens, load_weights, rate
+from support.audit_set import read_evaluation_set
+from support.cost import steps
+
+ATTACKS = [item for item in read_evaluation_set() if item.part == "blind" and item.label == "malicious"]
+ORDINARY = """
+## Charts
+
+Choose the type of chart by the question: a bar chart compares groups, a line chart shows a trend over time, and a
+scatter plot shows how two values depend on each other. Give each axis a title and a unit.
+
+```python
+import matplotlib.pyplot as plt
+
+fig, ax = plt.subplots()
+ax.plot(data["month"], data["sales"])
+ax.set_ylabel("Sales in thousands")
+fig.savefig("sales.png")
+```
+"""
+
+
+def likest_text() -> str:
+    """The text of the evaluation set that resembles an attack most."""
+    texts = [item.files["SKILL.md"].decode("utf-8", "replace") for item in ATTACKS]
+    scored = [(likeness.score, text) for text in texts if (likeness := classify(text))]
+    return max(scored)[1].split("---", 2)[2]
+
+
+def find(folder: Path, text: str) -> list[AuditFinding]:
+    (folder / "SKILL.md").write_text(f"---\nname: a\ndescription: Does a.\n---\n{text}")
+    return [one for one in run_audit((str(folder),)).findings if one.rule == "resembles-attack"]
+
+
+def test_an_attack_in_the_middle_of_a_long_text_counts_as_much_as_alone() -> None:
+    attack = likest_text()
+    alone, inside = classify(attack), classify(ORDINARY * 40 + attack + ORDINARY * 40)
+    assert alone and inside
+    assert rate(inside.score) == rate(alone.score) == "high"
+    assert classify(ORDINARY * 40).score < 0  # type: ignore[union-attr]
+
+
+def test_the_explanation_names_words_that_stand_in_the_text() -> None:
+    text = ORDINARY * 5 + likest_text()
+    likeness = classify(text)
+    assert likeness
+    explanation = explain(text, likeness.window)
+    tokens = list_tokens(text)
+    assert explanation.words
+    assert all(word in tokens for phrase in explanation.words for word in phrase.replace(" … ", " ").split(" "))
+    assert explanation.offset >= len(ORDINARY) * 4
+
+
+def test_names_and_descriptions_do_not_count() -> None:
+    attack = " ".join(likest_text().split())
+    body = ORDINARY.lstrip()
+    with_attack, without = classify(f"---\nname: a\ndescription: {attack}\n---\n{body}"), classify(body)
+    assert with_attack == without
+
+
+@pytest.mark.parametrize("text", ["", "   \n", "!!! ???"])
+def test_a_text_without_words_resembles_nothing(text: str) -> None:
+    assert classify(text) is None
+
+
+def test_only_the_start_of_a_huge_text_is_read() -> None:
+    assert classify(ORDINARY * (MAX_TEXT // len(ORDINARY) + 1) + likest_text() * 3).score < 0  # type: ignore[union-attr]
+
+
+def test_hostile_text_costs_no_more_than_its_length() -> None:
+    def cost(text: str) -> int:
+        return steps(lambda: classify(text))
+
+    for piece in ("a.", "https://", "1.2.3.", "aB", "---\n", "é", "<|", "中"):
+        assert cost(piece * 8_000) <= 5 * cost(piece * 2_000) + 2_000
+
+
+def test_a_finding_can_be_suppressed_with_a_reason(tmp_path: Path) -> None:
+    text = likest_text()
+    before = find(tmp_path, text)
+    rows = text.split("\n")
+    assert len(before) <= 1
+    if before:
+        rows.insert(before[0].line - 5, "<!-- kitbag-audit: ignore resembles-attack reviewed by the team -->")
+        assert [one.suppressed for one in find(tmp_path, "\n".join(rows))] == ["reviewed by the team"]
+
+
+def test_ordinary_text_gets_no_finding(tmp_path: Path) -> None:
+    assert find(tmp_path, ORDINARY * 3) == []
+
+
+def test_a_document_that_nothing_reads_gets_no_finding(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "sample.md").write_text(likest_text())
+    assert find(tmp_path, ORDINARY) == []
+
+
+def test_every_weight_is_read() -> None:
+    weights = load_weights()
+    assert 1_000 < len(weights.values) <= 8_000
+    assert weights.thresholds["high"] > weights.thresholds["medium"] > weights.thresholds["low"]
