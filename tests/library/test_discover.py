@@ -492,6 +492,19 @@ def test_a_command_may_be_called_changelog(tmp_path: Path) -> None:
     assert [skill.name for skill in scan.skills] == ["changelog"]
 
 
+def test_memory_files_in_a_folder_of_commands_are_no_commands(tmp_path: Path) -> None:
+    for name in ("CLAUDE.md", "AGENTS.md", "agents.md"):
+        write(tmp_path / name, "Text.\n")
+    assert names(scan(tmp_path, "commands")) == ["agents"]
+
+
+def test_a_command_called_skill_makes_its_folder_no_skill(tmp_path: Path) -> None:
+    write(tmp_path / "commands" / "skill.md", flat())
+    write(tmp_path / "other" / "skill.md", flat())
+    assert names(scan(tmp_path)) == ["other"]
+    assert names(scan(tmp_path / "commands", "commands")) == ["skill"]
+
+
 def test_of_two_with_one_name_the_folder_of_that_name_wins(tmp_path: Path) -> None:
     for folder in ("docx-od", "docx", "a/docx"):
         write(tmp_path / folder / "SKILL.md", "---\nname: docx\ndescription: d\n---\n")

@@ -172,6 +172,17 @@ def test_a_tab_is_read_as_spaces_and_the_fix_says_so(tmp_path: Path, lines: tupl
     assert [(note.line, note.fix) for note in head.problems] == [(5, "indent with spaces, not tabs")]
 
 
+@pytest.mark.parametrize("items", [("  - Read", "  -Write", "  -'Grep'"), ("- Read", "-Write", "-'Grep'")])
+def test_an_item_without_a_space_after_its_dash_is_an_item(tmp_path: Path, items: tuple[str, ...]) -> None:
+    head = head_of(tmp_path, fenced("name: a", "description: b", "tools:", *items, "model: x"))
+    assert head.metadata == {"name": "a", "description": "b", "tools": ["Read", "Write", "Grep"], "model": "x"}
+    assert [(note.line, note.fix) for note in head.problems] == [
+        (number, "write `- ` with a space") for number in (6, 7)
+    ]
+    prose = head_of(tmp_path, fenced("name: a", "description: >", "  Use:", "  -x", "  -y", "model: a: b"))
+    assert prose.metadata["description"] == "Use: -x -y\n"
+
+
 @pytest.mark.parametrize("indent", ["\t", "  ", " \t"])
 def test_an_indented_field_after_a_complete_one_is_a_field(tmp_path: Path, indent: str) -> None:
     head = head_of(tmp_path, fenced("name: a", f"{indent}description: b", f"{indent}tools: Read"))

@@ -13,7 +13,7 @@ from kitbag.errors import Diagnostic, Severity
 from kitbag.library.gitignore import GitignoreRules
 from kitbag.library.names import sanitize_name
 from kitbag.library.scan_budget import ScanBudget
-from kitbag.library.scopes import Root
+from kitbag.library.scopes import AGENT_FOLDERS, COMMAND_FOLDERS, Root
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
 from kitbag.text.source_files import LINK_OUTSIDE
 
@@ -38,6 +38,8 @@ _SET_ASIDE_FOLDERS = frozenset(
         ".hidden", ".old", ".removed", ".temp", ".tmp", ".trash",
     )
 )  # fmt: skip
+_OTHER_ITEM_FOLDERS = AGENT_FOLDERS | COMMAND_FOLDERS
+MEMORY_FILES = frozenset(("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md"))
 _DOCUMENTATION_FILES = frozenset(
     ("readme.md", "changelog.md", "license.md", "contributing.md", "claude.md", "agents.md")
 )
@@ -261,7 +263,7 @@ class _RootWalker:
         if folder.depth and self.root.kind == "skills" and self._read_misspelled_skill(folder, entries):
             return []
         if self.root.kind == "commands":
-            self._read_flat_skills(folder, entries, COMMAND)
+            self._read_commands(folder, entries)
         else:
             folder = self._read_team_files(folder, entries)
         return self._descend(folder, entries)
@@ -372,6 +374,8 @@ class _RootWalker:
         name = min((entry.name for entry in entries if entry.name.lower() == "skill.md"), default="")
         if not name or name == "SKILL.md":  # a broken link
             return False
+        if not _OTHER_ITEM_FOLDERS.isdisjoint(folder.relative.lower().split("/")):
+            return False  # `commands/skill.md` is the command `/skill`
         path = f"{folder.path}/{name}"
         folder_name = os.path.basename(folder.relative)
         try:
@@ -429,17 +433,34 @@ class _RootWalker:
                     TeamFile(kind=kind, location=f"{prefix}/{file}", team=folder.team, persona=persona)
                 )
 
-    def _read_flat_skills(self, folder: _Folder, entries: list["os.DirEntry[str]"], flags: int) -> None:
+    def _read_commands(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> None:
+        unreadable = sum(entry.name.endswith(".toml") and entry.name[0] not in "._" for entry in entries)
+        if unreadable and not self.root.only_file:
+            from kitbag.text.human_format import format_count
+
+            problem = (
+                f"{format_count(unreadable, 'command')} not read: the format of Gemini CLI (TOML) is not supported"
+            )
+            fix = "to use one in Kitbag, save its prompt as .kitbag/commands/NAME.md, with $ARGUMENTS for {{args}}"
+            self._report("info", "not-read", folder.path, problem, fix)
+        if self.root.dialect != "gemini":
+            self._read_flat_skills(folder, entries, COMMAND, ".prompt.md" if self.root.dialect == "copilot" else ".md")
+
+    def _read_flat_skills(
+        self, folder: _Folder, entries: list["os.DirEntry[str]"], flags: int, suffix: str = ".md"
+    ) -> None:
         for entry in sorted(entries, key=lambda entry: entry.name):
             name = entry.name
-            if not name.endswith(".md") or name[0] in "._" or name == "SKILL.md":
+            if not name.endswith(suffix) or name[0] in "._" or name == "SKILL.md":
                 continue
             if self.root.only_file and name != self.root.only_file:
                 continue
-            if name.lower() in _DOCUMENTATION_FILES and (not flags & COMMAND or name.lower() == "readme.md"):
+            if name in MEMORY_FILES or name.lower() == "readme.md":
+                continue
+            if name.lower() in _DOCUMENTATION_FILES and not flags & COMMAND:
                 continue
             relative = f"{folder.relative}/{name}" if folder.relative else name
-            stem = name[:-3]
+            stem = name.removesuffix(suffix)
             if not self.budget.take("file"):
                 return
             if flags & COMMAND and folder.relative:
