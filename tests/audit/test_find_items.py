@@ -122,6 +122,17 @@ def test_the_agents_that_a_listing_of_the_directory_finds_are_audited(world: Wor
     assert {item.path for item in found.items if item.kind == "agent"} == paths
 
 
+def test_a_skill_at_the_top_of_a_folder_of_skills_owns_none_of_them(world: World) -> None:
+    for path in ("SKILL.md", "a/SKILL.md", "a/inner/SKILL.md", "b/SKILL.md"):
+        world.write(f"kit/skills/{path}", HEAD)
+    found = [("skill", "kit/skills"), ("skill", "kit/skills/a"), ("skill", "kit/skills/b")]
+    assert kinds(world.workspace / "kit") == [*found]
+    nested = [
+        one["file"] for one in world.json("doctor", "--dir", "kit")["diagnostics"] if one["code"] == "nested-skill"
+    ]
+    assert nested == [str(world.workspace / "kit/skills/a/inner/SKILL.md")]
+
+
 def test_commands_and_agents_have_the_kind_that_the_listings_give_them(world: World) -> None:
     files = {
         ".claude/commands/agents/spawn.md": "command",

@@ -15,7 +15,7 @@ import msgspec
 from kitbag.audit.findings import AuditFile, AuditItem, AuditItemKind, UnreadPath
 from kitbag.errors import UsageError
 from kitbag.library.agents import read_agent
-from kitbag.library.discover import MEMORY_FILES
+from kitbag.library.discover import CONTAINER_FOLDERS, MEMORY_FILES
 from kitbag.library.item_files import TOOL_FOLDERS, find_agent_files, find_item_folder
 from kitbag.library.plugins.archives import is_archive
 from kitbag.library.plugins.manifest import GEMINI_MANIFEST, MANIFESTS, find_manifest
@@ -300,6 +300,9 @@ class _Walk:
 
     def _may_contain_skills(self, owner: _ItemBuilder) -> bool:
         """A repository or plugin may have a skill at its top and others below; otherwise all below is its own."""
+        parent, name = os.path.split(owner.folder)
+        if name in CONTAINER_FOLDERS and os.path.basename(parent) not in CONTAINER_FOLDERS:
+            return True  # a SKILL.md at the top of a directory of skills
         if owner.folder != self.top:
             return False
         return any(os.path.lexists(os.path.join(self.top, name)) for name in (".git", ".claude-plugin", "skills"))
@@ -343,7 +346,7 @@ class _Walk:
             return None
         folder = os.path.dirname(entry.path)
         kind = _kind_by_folder(self._folders(folder), entry.name)
-        if kind is None and folder == self.top and entry.name.lower().endswith(".md") and not self._is_repository():
+        if kind is None and folder == self.top and entry.name.lower().endswith(".md") and self._is_agents_root():
             lower = entry.name.lower()
             kind = "agent" if lower not in _DOCUMENTS and lower not in _STEERING_FILES else None
         if kind is None or _is_data_file(entry.name) or _has_frontmatter(entry.path) or kind == "command":
@@ -357,8 +360,11 @@ class _Walk:
         below = [] if relative == "." else relative.split(os.sep)
         return [os.path.basename(self.top), *below] if self.top == self.root else below
 
-    def _is_repository(self) -> bool:
-        return os.path.lexists(os.path.join(self.top, ".git"))
+    def _is_agents_root(self) -> bool:
+        """Whether the Markdown files at the top may be agents, as for `kitbag agents list --dir`."""
+        if os.path.lexists(os.path.join(self.top, ".git")):
+            return False
+        return any(root.path == self.top for root in extra_roots(self.top, "agents"))
 
     def _add_single_file(self, path: str, kind: AuditItemKind) -> None:
         folder, name = os.path.split(path)

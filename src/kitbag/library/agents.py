@@ -244,13 +244,15 @@ def _belongs_to_agents(path: str, root: Root) -> bool:
 
 
 def _is_plainly_an_agent(document: AgentDocument, root: Root) -> bool:
-    """Whether its fields are those of an agent. A description alone is not enough, except at the top."""
+    """Whether its fields are those of an agent. A name or a description alone is not enough, except at the top."""
     if not document.has_frontmatter or not _OTHER_FOLDERS.isdisjoint(_folders(document.path, root)[1:]):
         return False
     if document.take("prompt").key or document.is_data:
         return bool(document.take("prompt").key)
-    if document.take("name").key or not document.take("description").key:
-        return bool(document.take("name").key)
+    if not document.take("description").key:
+        return False
+    if document.take("name").key:
+        return True
     fields = ("tools", "model", "permission_mode", "mode")
     return os.path.dirname(document.path) == root.path or any(document.take(field).key for field in fields)
 

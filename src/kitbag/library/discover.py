@@ -5,6 +5,7 @@ Any other directory is searched, up to six levels deep. Used by index; uses skil
 Walks on its own: it follows links to skills, and a start pays for every call.
 """
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import NamedTuple
@@ -39,6 +40,7 @@ _SET_ASIDE_FOLDERS = frozenset(
     )
 )  # fmt: skip
 _OTHER_ITEM_FOLDERS = AGENT_FOLDERS | COMMAND_FOLDERS
+CONTAINER_FOLDERS = frozenset(("skills", "skill"))
 MEMORY_FILES = frozenset(("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md"))
 _DOCUMENTATION_FILES = frozenset(
     ("readme.md", "changelog.md", "license.md", "contributing.md", "claude.md", "agents.md")
@@ -224,8 +226,21 @@ class _RootWalker:
         except (FileNotFoundError, NotADirectoryError):
             return False
         self._add_skill(skill, diagnostics)
+        if name in CONTAINER_FOLDERS and self._holds_skills(folder):
+            problem = "at the top of a directory of skills: many tools ignore it"
+            self._report("info", "skill-not-in-folder", path, problem, "move it into a directory of its own")
+            return False
         self.visited.add(os.path.realpath(folder.path) if folder.link else folder.path)
         return True
+
+    def _holds_skills(self, folder: _Folder) -> bool:
+        """Whether a folder called `skills` with a SKILL.md has other skills beside it, which must not be lost."""
+        if os.path.basename(os.path.dirname(folder.path)) in CONTAINER_FOLDERS:
+            return False
+        self._watch(folder.path)
+        with contextlib.suppress(OSError), os.scandir(folder.path) as entries:
+            return any(os.path.lexists(f"{entry.path}/SKILL.md") for entry in entries)
+        return False
 
     def _add_skill(self, skill: Skill | None, diagnostics: list[Diagnostic]) -> None:
         if skill is not None:

@@ -181,6 +181,8 @@ def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
     diagnostics: list[Diagnostic] = []
     budget = ScanBudget()
     budget.start()
+    skills = list(skills)
+    loaded = {skill.path for skill in skills}
     for skill in skills:
         if skill.flags & (FLAT | COMMAND) or skill.root.scope == "built-in":
             continue
@@ -192,6 +194,9 @@ def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
                 folders.clear()
             if directory != skill.directory and "SKILL.md" in files:
                 path = os.path.join(directory, "SKILL.md")
+                if path in loaded:  # beside a SKILL.md at the top of a directory of skills
+                    folders.clear()
+                    continue
                 problem = f"ignored: it is inside the skill {skill.full_name!r}"
                 diagnostics.append(
                     Diagnostic(

@@ -134,6 +134,9 @@ def _find_end(lines: list[str], truncated: bool, skipped: int, problems: list[Fi
     lookalike = _find_closing_lookalike(lines, close, unclosed_end)
     if start is not None and (lookalike is None or start < lookalike[0]):
         start = _first_body_line(lines, start)
+        if not "".join(lines[1:start]).strip():
+            problems.append(_rule_problem(skipped))
+            return start, 0
         problem = f"the frontmatter is not closed; the {what} on line {skipped + start + 1} is read as body"
         fix = f"add `---` after line {skipped + start}"
         problems.append(FileProblem("warning", "head-unclosed", max(skipped, 0) + 1, problem, fix))
@@ -151,8 +154,18 @@ def _find_end(lines: list[str], truncated: bool, skipped: int, problems: list[Fi
     if close is not None:
         return close, None
     is_too_long = truncated and unclosed_end == len(lines)
+    if unclosed_end == 1:
+        problems.append(_rule_problem(skipped))
+        return unclosed_end, 0
     problems.append(_too_long_problem() if is_too_long else _unclosed_problem(skipped + 1, skipped + unclosed_end))
     return unclosed_end, 0
+
+
+def _rule_problem(skipped: int) -> FileProblem:
+    """Reported like unclosed frontmatter, because the user may have meant to write fields."""
+    problem = "`---` is read as a rule at the top of the text: no fields follow it"
+    fix = "add `name:`, `description:` and a closing `---` after it, or remove it"
+    return FileProblem("warning", "head-unclosed", max(skipped, 0) + 1, problem, fix)
 
 
 def _unclosed_problem(line: int, last: int) -> FileProblem:
