@@ -124,7 +124,7 @@ def test_the_agents_that_a_listing_of_the_directory_finds_are_audited(world: Wor
 
 def test_a_skill_at_the_top_of_a_folder_of_skills_owns_none_of_them(world: World) -> None:
     for path in ("SKILL.md", "a/SKILL.md", "a/inner/SKILL.md", "b/SKILL.md"):
-        world.write(f"kit/skills/{path}", HEAD)
+        world.write(f"kit/skills/{path}", "---\ndescription: d\n---\nDo it.\n")
     found = [("skill", "kit/skills"), ("skill", "kit/skills/a"), ("skill", "kit/skills/b")]
     assert kinds(world.workspace / "kit") == [*found]
     nested = [

@@ -15,7 +15,7 @@ import msgspec
 from kitbag.audit.findings import AuditFile, AuditItem, AuditItemKind, UnreadPath
 from kitbag.errors import UsageError
 from kitbag.library.agents import read_agent
-from kitbag.library.discover import CONTAINER_FOLDERS, MEMORY_FILES
+from kitbag.library.discover import MEMORY_FILES, is_container_folder
 from kitbag.library.item_files import TOOL_FOLDERS, find_agent_files, find_item_folder
 from kitbag.library.plugins.archives import is_archive
 from kitbag.library.plugins.manifest import GEMINI_MANIFEST, MANIFESTS, find_manifest
@@ -300,9 +300,8 @@ class _Walk:
 
     def _may_contain_skills(self, owner: _ItemBuilder) -> bool:
         """A repository or plugin may have a skill at its top and others below; otherwise all below is its own."""
-        parent, name = os.path.split(owner.folder)
-        if name in CONTAINER_FOLDERS and os.path.basename(parent) not in CONTAINER_FOLDERS:
-            return True  # a SKILL.md at the top of a directory of skills
+        if is_container_folder(owner.folder):
+            return True
         if owner.folder != self.top:
             return False
         return any(os.path.lexists(os.path.join(self.top, name)) for name in (".git", ".claude-plugin", "skills"))

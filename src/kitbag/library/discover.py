@@ -40,7 +40,7 @@ _SET_ASIDE_FOLDERS = frozenset(
     )
 )  # fmt: skip
 _OTHER_ITEM_FOLDERS = AGENT_FOLDERS | COMMAND_FOLDERS
-CONTAINER_FOLDERS = frozenset(("skills", "skill"))
+_CONTAINER_FOLDERS = frozenset(("skills", "skill"))
 MEMORY_FILES = frozenset(("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md"))
 _DOCUMENTATION_FILES = frozenset(
     ("readme.md", "changelog.md", "license.md", "contributing.md", "claude.md", "agents.md")
@@ -49,6 +49,13 @@ _DOCUMENTATION_FILES = frozenset(
 FolderStamp = tuple[int, ...] | None
 """(mtime, ctime, inode) of a listed folder or of another file that affects the result; (inode,) if only its
 existence matters; None for a file that does not exist."""
+
+
+def is_container_folder(path: str) -> bool:
+    """Whether a folder called `skills` holds skills also if it has a SKILL.md. Not in a folder of skills: there it is a
+    skill with that name."""
+    parent, name = os.path.split(path)
+    return name in _CONTAINER_FOLDERS and os.path.basename(parent) not in _CONTAINER_FOLDERS
 
 
 class TeamFile(NamedTuple):
@@ -226,7 +233,7 @@ class _RootWalker:
         except (FileNotFoundError, NotADirectoryError):
             return False
         self._add_skill(skill, diagnostics)
-        if name in CONTAINER_FOLDERS and self._holds_skills(folder):
+        if name in _CONTAINER_FOLDERS and self._holds_skills(folder):
             problem = "at the top of a directory of skills: many tools ignore it"
             self._report("info", "skill-not-in-folder", path, problem, "move it into a directory of its own")
             return False
@@ -235,7 +242,7 @@ class _RootWalker:
 
     def _holds_skills(self, folder: _Folder) -> bool:
         """Whether a folder called `skills` with a SKILL.md has other skills beside it, which must not be lost."""
-        if os.path.basename(os.path.dirname(folder.path)) in CONTAINER_FOLDERS:
+        if not is_container_folder(folder.path):
             return False
         self._watch(folder.path)
         with contextlib.suppress(OSError), os.scandir(folder.path) as entries:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kitbag.errors import Diagnostic
-from kitbag.library.discover import SKIPPED_FOLDERS
+from kitbag.library.discover import SKIPPED_FOLDERS, is_container_folder
 from kitbag.library.item_files import TOOL_FOLDERS, find_item_folder
 from kitbag.library.names import LibraryItem
 from kitbag.library.scan_budget import ScanBudget
@@ -181,8 +181,6 @@ def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
     diagnostics: list[Diagnostic] = []
     budget = ScanBudget()
     budget.start()
-    skills = list(skills)
-    loaded = {skill.path for skill in skills}
     for skill in skills:
         if skill.flags & (FLAT | COMMAND) or skill.root.scope == "built-in":
             continue
@@ -194,8 +192,8 @@ def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
                 folders.clear()
             if directory != skill.directory and "SKILL.md" in files:
                 path = os.path.join(directory, "SKILL.md")
-                if path in loaded:  # beside a SKILL.md at the top of a directory of skills
-                    folders.clear()
+                if is_container_folder(skill.directory):
+                    folders.clear()  # the loaded skill's own
                     continue
                 problem = f"ignored: it is inside the skill {skill.full_name!r}"
                 diagnostics.append(
