@@ -733,6 +733,13 @@ def test_a_near_miss_of_a_field_that_limits_an_agent_is_reported(tmp_path: Path,
     assert meant in notes[0].fix
 
 
+@pytest.mark.parametrize("line", ["disallowed tools: Bash", "Disallowed Tools: Bash", "DISALLOWED-TOOLS: Bash"])
+def test_a_field_with_spaces_in_its_name_is_read(tmp_path: Path, line: str) -> None:
+    agent, notes = read(tmp_path, f"---\nname: a\ndescription: b\n{line}\n---\nText.\n")
+    assert agent is not None
+    assert (agent.tools.denied, notes) == (("Bash",), [])
+
+
 def test_a_field_that_limits_an_agent_inside_metadata_is_reported(tmp_path: Path) -> None:
     text = "---\nname: a\ndescription: b\nmetadata:\n  x: {disallowedTools: Bash}\n---\nText.\n"
     agent, notes = read(tmp_path, text)

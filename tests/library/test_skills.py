@@ -263,7 +263,8 @@ def test_what_is_neither_counts_as_if_it_were_not_there(tmp_path: Path, word: st
 @pytest.mark.parametrize("flags", [0, COMMAND, FLAT])
 def test_every_spelling_of_a_field_counts_in_every_kind_of_file(tmp_path: Path, flags: int) -> None:
     for field, spellings in SKILL_SPELLINGS.items():
-        for key in (*spellings, *(key.upper() for key in spellings[:1])):
+        spaced = spellings[0].replace("-", " ").replace("_", " ")
+        for key in (*spellings, spellings[0].upper(), spaced, spaced.title()):
             if key == "description":
                 continue
             text = f"---\ndescription: b\n{key}: 'no'\n---\nText.\n"
