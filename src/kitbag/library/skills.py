@@ -147,7 +147,8 @@ def _check_agent(root: Root, metadata: Metadata, problems: list[FileProblem]) ->
         return
     is_limit = name.lower() in _READ_ONLY_AGENTS
     problem = f"`{key}: {name[:40]}` has no effect without `context: fork`: the command runs in your session"
-    fix = f"add `context: fork` and `agent: {'Plan' if is_limit else name[:40]}` to run it in an agent"
+    agent = "`agent: Plan`" if is_limit else "the name of one of your agents as `agent`"
+    fix = f"to run it in an agent, add `context: fork` and {agent}"
     problems.append(FileProblem("warning" if is_limit else "info", "field-ignored", 2, problem, fix, field=key))
 
 
