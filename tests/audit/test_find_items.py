@@ -120,3 +120,44 @@ def test_the_agents_that_a_listing_of_the_directory_finds_are_audited(world: Wor
     assert len(paths) == 2
     found = find_items((str(world.workspace / "repo"),))
     assert {item.path for item in found.items if item.kind == "agent"} == paths
+
+
+def test_a_skill_at_the_top_of_a_folder_of_skills_owns_none_of_them(world: World) -> None:
+    for path in ("SKILL.md", "a/SKILL.md", "a/inner/SKILL.md", "b/SKILL.md"):
+        world.write(f"kit/skills/{path}", "---\ndescription: d\n---\nDo it.\n")
+    found = [("skill", "kit/skills"), ("skill", "kit/skills/a"), ("skill", "kit/skills/b")]
+    assert kinds(world.workspace / "kit") == [*found]
+    nested = [
+        one["file"] for one in world.json("doctor", "--dir", "kit")["diagnostics"] if one["code"] == "nested-skill"
+    ]
+    assert nested == [str(world.workspace / "kit/skills/a/inner/SKILL.md")]
+
+
+def test_commands_and_agents_have_the_kind_that_the_listings_give_them(world: World) -> None:
+    files = {
+        ".claude/commands/agents/spawn.md": "command",
+        ".claude/commands/agents.md": "command",
+        ".claude/agents/team/commands/lead.md": "agent",
+        "plugin/agents/team/commands/ship.md": "command",
+        "plugin/agents/team/lead.md": "agent",
+        "plugin/commands/skill.md": "command",
+        "plugin/commands/other.md": "command",
+        "plugin/agents/skill.md": "agent",
+        ".github/prompts/review.prompt.md": "command",
+        ".opencode/command/go.md": "command",
+    }
+    for number, path in enumerate(files):
+        world.write(path, HEAD.replace("x", f"x{number}", 1))
+    assert {path: kind for kind, path in kinds(world.workspace)} == files
+    commands = {item["path"] for item in world.json("skills", "list", "--dir", ".") if item["kind"] == "command"}
+    agents = {item["path"] for item in world.json("agents", "list", "--dir", ".") if item["scope"] == "extra"}
+    listed = {path: kind for path, kind in files.items() if not path.startswith("plugin")}
+    for kind, found in (("command", commands), ("agent", agents)):
+        assert found == {str(world.workspace / path) for path, own in listed.items() if own == kind}
+    unsearched = [
+        d["problem"] for d in world.json("doctor", "--dir", ".")["diagnostics"] if d["code"] == "not-searched"
+    ]
+    assert unsearched == [
+        "2 agents not loaded from plugin/agents",
+        "3 commands not loaded from plugin/commands, plugin/agents/team/commands",
+    ]

@@ -139,10 +139,31 @@ def test_every_tool_s_own_folders_are_read(world: World) -> None:
     world.write(".codex/agents/cx.toml", toml)
     world.write(".claude/commands/gsd/plan.md", "Plan it.\n")
     world.write("~/.claude/commands/ship.md", "---\ndescription: ships\n---\nShip it.\n")
+    command_folders = {
+        ".opencode/command": "oc-one",
+        ".opencode/commands": "oc-two",
+        "~/.config/opencode/command": "oc-user",
+        ".cursor/commands": "cursor-one",
+        "~/.codex/prompts": "codex-user",
+    }
+    for folder, name in command_folders.items():
+        world.write(f"{folder}/{name}.md", "---\ndescription: d\n---\nDo it.\n")
+    world.write(".github/prompts/review.prompt.md", "---\ndescription: d\nagent: agent\n---\nReview ${input:path}.\n")
     names = {item["name"] for item in world.json("agents", "list")}
     assert {"claude-agents", "gemini-agents", "kitbag-agents", "claude-agents-user", "kitbag-agents-user"} <= names
     assert {"docs", "oc-t", "oc-s", "cx"} <= names
-    assert {"gsd:plan", "ship"} <= {item["name"] for item in world.json("skills", "list")}
+    commands = {item["name"] for item in world.json("skills", "list") if item["kind"] == "command"}
+    assert commands == {"gsd:plan", "ship", "review", *command_folders.values()}
+
+
+def test_commands_in_a_format_that_is_not_supported_are_reported(world: World) -> None:
+    world.write(".gemini/commands/git/commit.toml", 'description = "d"\nprompt = "Commit {{args}}: !{git diff}"\n')
+    world.write(".gemini/commands/git/push.toml", 'prompt = "Push."\n')
+    world.write(".gemini/commands/notes.md", "Not a command of Gemini.\n")
+    assert [item["name"] for item in world.json("skills", "list") if item["kind"] == "command"] == []
+    [unread] = [d for d in world.json("doctor")["diagnostics"] if d["code"] == "not-read"]
+    assert unread["file"].endswith(".gemini/commands/git")
+    assert unread["problem"].startswith("2 commands not read: the format of Gemini CLI (TOML)")
 
 
 def test_dir_adds_a_root_in_front_of_all_others_for_every_kind(world: World) -> None:
@@ -157,6 +178,17 @@ def test_dir_adds_a_root_in_front_of_all_others_for_every_kind(world: World) -> 
     assert world.json("personas", "show", "lead", *at)["description"] == "extra"
     assert world.json("skills", "show", "deploy", "--dir", str(extra / "skills"))["description"] == "extra"
     assert world.json("agents", "show", "helper", "--dir", str(extra / "agents"))["description"] == "extra"
+
+
+@pytest.mark.parametrize("folder", ["", ".opencode", ".opencode/command"])
+def test_dir_reads_a_tools_own_folders_by_that_tools_rules(world: World, folder: str) -> None:
+    tool = world.outside / "repo" / ".opencode"
+    world.write("command/ship.md", "---\ndescription: d\n---\nShip $1.\n", base=tool)
+    world.write("agents/deep.md", "---\nname: other\ndescription: d\n---\nWork.\n", base=tool)
+    at = ("--dir", str(world.outside / "repo" / folder))
+    assert world.json("skills", "show", "ship", *at)["dialect"] == "opencode"
+    if folder != ".opencode/command":
+        assert world.json("agents", "show", "deep", *at)["dialect"] == "opencode"
 
 
 def test_a_skill_wins_over_a_command_of_its_name(world: World) -> None:

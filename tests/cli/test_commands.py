@@ -251,6 +251,16 @@ def test_doctor_sees_a_plugin_that_was_changed_after_it_was_installed(world: Wor
     assert "changed since installation" in world.ok("doctor")
 
 
+def test_installing_a_plugin_counts_only_what_is_an_agent(world: World) -> None:
+    for name, text in (
+        ("a.md", "---\nname: a\ndescription: d\n---\nWork.\n"),
+        ("README.md", "About."),
+        ("x.md", "Text."),
+    ):
+        world.write(f"agents/{name}", text, base=world.outside / "kit")
+    assert world.ok("plugins", "install", str(world.outside / "kit")) == "installed kit: 1 agent\n"
+
+
 def test_an_output_that_can_t_be_written_is_an_error_in_a_line(world: World) -> None:
     for redirect in (">/dev/full", ">&-"):
         command = f"{sys.executable} -m kitbag skills list {redirect}"

@@ -733,6 +733,21 @@ def test_a_near_miss_of_a_field_that_limits_an_agent_is_reported(tmp_path: Path,
     assert meant in notes[0].fix
 
 
+@pytest.mark.parametrize("line", ["disallowed tools: Bash", "Disallowed Tools: Bash", "DISALLOWED-TOOLS: Bash"])
+def test_a_field_with_spaces_in_its_name_is_read(tmp_path: Path, line: str) -> None:
+    agent, notes = read(tmp_path, f"---\nname: a\ndescription: b\n{line}\n---\nText.\n")
+    assert agent is not None
+    assert (agent.tools.denied, notes) == (("Bash",), [])
+
+
+def test_a_field_that_limits_an_agent_inside_metadata_is_reported(tmp_path: Path) -> None:
+    text = "---\nname: a\ndescription: b\nmetadata:\n  x: {disallowedTools: Bash}\n---\nText.\n"
+    agent, notes = read(tmp_path, text)
+    assert agent is not None
+    assert [(note.code, note.line) for note in notes] == [("field-misplaced", 4)]
+    assert "`disallowedTools` inside `metadata.x`" in notes[0].problem
+
+
 def test_a_tool_list_after_a_malformed_closing_fence_is_not_dropped_silently(tmp_path: Path) -> None:
     agent, notes = read(tmp_path, "---\nname: a\ndescription: b\n---## Do\n\ntools: Read\n\n---\nText.\n")
     assert agent is not None
@@ -809,3 +824,6 @@ def test_an_invalid_agent_of_a_directory_that_the_user_names_is_a_problem(tmp_pa
         agent, notes = read_agent(str(path), root)
         assert agent is None
         assert notes
+    for name in ("CHANGELOG.md", "README.ja.md", "CODE-OF-CONDUCT.md"):
+        (tmp_path / name).write_text("Text.\n")
+        assert read_agent(str(tmp_path / name), root) == (None, [])

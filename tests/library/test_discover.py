@@ -492,6 +492,37 @@ def test_a_command_may_be_called_changelog(tmp_path: Path) -> None:
     assert [skill.name for skill in scan.skills] == ["changelog"]
 
 
+@pytest.mark.parametrize("place", ["", "plugin"])
+def test_a_skill_at_the_top_of_a_folder_of_skills_hides_none_of_them(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / place / "skills"
+    skills(folder, "a", "b", "c/d")
+    write(folder / "SKILL.md")
+    write(folder / "a" / "inner" / "SKILL.md")
+    for root in (folder, folder.parent):
+        found = scan(root)
+        assert names(found) == ["a", "b", "d", "skills"]
+        assert [(one.severity, one.code) for one in found.diagnostics] == [("info", "skill-not-in-folder")]
+
+
+def test_a_skill_called_skills_is_one_skill(tmp_path: Path) -> None:
+    write(tmp_path / "skills" / "skills" / "SKILL.md")
+    write(tmp_path / "skills" / "skills" / "example" / "SKILL.md")
+    assert names(scan(tmp_path / "skills")) == ["skills"]
+
+
+def test_memory_files_in_a_folder_of_commands_are_no_commands(tmp_path: Path) -> None:
+    for name in ("CLAUDE.md", "AGENTS.md", "agents.md"):
+        write(tmp_path / name, "Text.\n")
+    assert names(scan(tmp_path, "commands")) == ["agents"]
+
+
+def test_a_command_called_skill_makes_its_folder_no_skill(tmp_path: Path) -> None:
+    write(tmp_path / "commands" / "skill.md", flat())
+    write(tmp_path / "other" / "skill.md", flat())
+    assert names(scan(tmp_path)) == ["other"]
+    assert names(scan(tmp_path / "commands", "commands")) == ["skill"]
+
+
 def test_of_two_with_one_name_the_folder_of_that_name_wins(tmp_path: Path) -> None:
     for folder in ("docx-od", "docx", "a/docx"):
         write(tmp_path / folder / "SKILL.md", "---\nname: docx\ndescription: d\n---\n")

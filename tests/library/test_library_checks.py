@@ -6,7 +6,7 @@ import pytest
 
 from conftest import World
 from kitbag.errors import Diagnostic
-from kitbag.library.library_checks import CHAT_COMMANDS, find_nested_skills
+from kitbag.library.library_checks import CHAT_COMMANDS, check_skill_contents, find_nested_skills
 from kitbag.library.names import Namespace
 from support.cost import calls
 
@@ -126,6 +126,13 @@ def test_names_that_agents_and_skills_declare_are_told_too(world: World) -> None
     }
 
 
+def test_a_required_name_without_its_folder_has_the_full_name_as_its_fix(world: World) -> None:
+    world.write(".claude/commands/gsd/plan-phase.md", "---\ndescription: d\n---\nPlan.\n")
+    world.write(".claude/commands/gsd/ship.md", "---\ndescription: d\nrequires: [plan-phase, zzzz]\n---\nShip.\n")
+    found = [one for one in check_skill_contents(world.registry().skills) if one.code == "unknown-name"]
+    assert [one.fix for one in found] == ["did you mean gsd:plan-phase?", "fix the name, or add the skill"]
+
+
 def test_short_names_of_plugins_and_teams_lead_somewhere(world: World) -> None:
     world.write(".kitbag/skills/data/_team.md", "Data.")
     world.write(".kitbag/skills/data/core/clean.md", "---\nname: clean\ndescription: d\n---\nx\n")
@@ -173,6 +180,16 @@ def test_a_team_s_skill_can_t_be_hidden_since_its_full_name_differs(world: World
     world.write(".kitbag/skills/data/core/help.md", "---\nname: help\ndescription: d\n---\nx\n")
     world.write(".kitbag/skills/data/_team.md", "Data.")
     assert notes(world, "reserved-name") == []
+
+
+def test_a_limit_in_a_file_of_codex_is_reported_since_only_codex_reads_it(world: World) -> None:
+    for name, field in (("a", ""), ("b", "disable-model-invocation: true\n")):
+        world.write(f".codex/skills/{name}/SKILL.md", f"---\nname: {name}\ndescription: d\n{field}---\nBody.\n")
+        policy = "interface:\n  display_name: A\npolicy:\n  allow_implicit_invocation: false\n"
+        world.write(f".codex/skills/{name}/agents/openai.yaml", policy)
+    [found] = check_skill_contents(world.registry().skills)
+    assert (found.code, found.line) == ("field-misplaced", 4)
+    assert found.file.endswith("a/agents/openai.yaml")
 
 
 def test_a_skill_inside_a_skill_is_told_and_not_loaded(world: World) -> None:

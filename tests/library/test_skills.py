@@ -178,7 +178,8 @@ def test_a_description_is_text_whatever_yaml_makes_of_it(
 def test_without_a_description_the_first_paragraph_stands_in(tmp_path: Path, line: str) -> None:
     skill = skill_of(tmp_path, "name: a", line, body="# Title\n\nWhat it does.\n")
     assert (skill.description, skill.flags) == ("What it does.", NO_DESCRIPTION)
-    assert notes_of(tmp_path, "name: a", line, body="What it does.") == [("warning", "no-description", 1)]
+    at = 3 if line.startswith("description") else 1
+    assert notes_of(tmp_path, "name: a", line, body="What it does.") == [("warning", "no-description", at)]
 
 
 def test_a_file_without_a_head_is_a_skill_all_the_same(tmp_path: Path) -> None:
@@ -262,7 +263,8 @@ def test_what_is_neither_counts_as_if_it_were_not_there(tmp_path: Path, word: st
 @pytest.mark.parametrize("flags", [0, COMMAND, FLAT])
 def test_every_spelling_of_a_field_counts_in_every_kind_of_file(tmp_path: Path, flags: int) -> None:
     for field, spellings in SKILL_SPELLINGS.items():
-        for key in (*spellings, *(key.upper() for key in spellings[:1])):
+        spaced = spellings[0].replace("-", " ").replace("_", " ")
+        for key in (*spellings, spellings[0].upper(), spaced, spaced.title()):
             if key == "description":
                 continue
             text = f"---\ndescription: b\n{key}: 'no'\n---\nText.\n"
@@ -304,6 +306,47 @@ def test_fields_of_other_tools_are_no_near_misses(tmp_path: Path) -> None:
     keys = "toolkit allowed-paths model-version user modes tags invocations permission-mode x-tools y" + "z" * 900
     lines = [f"{key}: x" for key in [*keys.split(), *sorted(IGNORED_SKILL_FIELDS)]]
     assert notes_of(tmp_path, "name: a", "description: b", *lines) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "field", "place"),
+    [
+        (["metadata:", "  disable-model-invocation: true"], "disable-model-invocation", "metadata"),
+        (["metadata: {openclaw: {disableModelInvocation: 1}}"], "disableModelInvocation", "metadata.openclaw"),
+        (["metadata:", "  author: x", "  allowed-tools: [Bash]"], "allowed-tools", "metadata"),
+        (["policy:", "  user_invocable: false"], "user_invocable", "policy"),
+    ],
+)
+def test_a_field_that_limits_or_grants_inside_another_is_reported(
+    tmp_path: Path, lines: list[str], field: str, place: str
+) -> None:
+    skill, notes = read(tmp_path, "\n".join(("---", "name: a", "description: b", *lines, "---", "Body.", "")))
+    assert skill is not None
+    assert [(note.severity, note.code, note.line) for note in notes] == [("warning", "field-misplaced", 4)]
+    assert f"`{field}` inside `{place}`" in notes[0].problem
+
+
+def test_a_field_inside_another_that_limits_nothing_is_not_reported(tmp_path: Path) -> None:
+    lines = ["metadata:", "  user-invocable: true", "  disable-model-invocation: 'false'", "  tools: docker"]
+    assert notes_of(tmp_path, "name: a", "description: b", *lines) == []
+
+
+def test_a_command_without_a_description_is_only_noted(tmp_path: Path) -> None:
+    assert [note.severity for note in read(tmp_path, "Do it.\n", flags=COMMAND)[1]] == ["info"]
+    assert [note.severity for note in read(tmp_path, "", flags=COMMAND)[1]] == ["warning"]
+
+
+@pytest.mark.parametrize(("line", "severity"), [("agent: plan", "warning"), ("mode: agent", "info")])
+def test_a_command_of_another_tool_that_names_an_agent_says_that_it_runs_in_the_session(
+    tmp_path: Path, line: str, severity: str
+) -> None:
+    path = tmp_path / "x.md"
+    path.write_text(f"---\ndescription: b\n{line}\n---\nText.\n")
+    root = root_of(tmp_path)._replace(dialect="opencode", kind="commands")
+    notes = read_skill(root, "x.md", str(path), "x", flags=COMMAND)[1]
+    assert [(note.severity, note.code, note.line) for note in notes] == [(severity, "field-ignored", 3)]
+    path.write_text(f"---\ndescription: b\n{line}\ncontext: fork\n---\nText.\n")
+    assert read_skill(root, "x.md", str(path), "x", flags=COMMAND)[1] == []
 
 
 @pytest.mark.parametrize("word", ["", "null", "~"])

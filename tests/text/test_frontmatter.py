@@ -172,6 +172,17 @@ def test_a_tab_is_read_as_spaces_and_the_fix_says_so(tmp_path: Path, lines: tupl
     assert [(note.line, note.fix) for note in head.problems] == [(5, "indent with spaces, not tabs")]
 
 
+@pytest.mark.parametrize("items", [("  - Read", "  -Write", "  -'Grep'"), ("- Read", "-Write", "-'Grep'")])
+def test_an_item_without_a_space_after_its_dash_is_an_item(tmp_path: Path, items: tuple[str, ...]) -> None:
+    head = head_of(tmp_path, fenced("name: a", "description: b", "tools:", *items, "model: x"))
+    assert head.metadata == {"name": "a", "description": "b", "tools": ["Read", "Write", "Grep"], "model": "x"}
+    assert [(note.line, note.fix) for note in head.problems] == [
+        (number, "write `- ` with a space") for number in (6, 7)
+    ]
+    prose = head_of(tmp_path, fenced("name: a", "description: >", "  Use:", "  -x", "  -y", "model: a: b"))
+    assert prose.metadata["description"] == "Use: -x -y\n"
+
+
 @pytest.mark.parametrize("indent", ["\t", "  ", " \t"])
 def test_an_indented_field_after_a_complete_one_is_a_field(tmp_path: Path, indent: str) -> None:
     head = head_of(tmp_path, fenced("name: a", f"{indent}description: b", f"{indent}tools: Read"))
@@ -587,6 +598,9 @@ def test_a_text_from_a_json_encoder_has_its_emoji_back(tmp_path: Path) -> None:
         "Note: this text has a colon.\nSecond line.",
         "1. Read the file.\n2. Fix it.",
         "> Quoted advice.",
+        "Advice:\n\nkey: a word with a colon in the body\nand more of it.",
+        "# Title\n\nText.\n\nverdict: one of\ngood or bad, as a sentence.",
+        "- First do this\n- Then that",
         "Zuerst alle Dateien lesen.",
     ],
 )
@@ -599,10 +613,26 @@ def test_prose_after_unclosed_frontmatter_is_body_although_a_rule_follows_later(
     assert [(problem.code, problem.line) for problem in parts.problems] == [("head-unclosed", 1)]
 
 
+def test_a_heading_right_after_a_complete_field_starts_the_body() -> None:
+    parts = split_frontmatter("---\nname: a\ndescription: Does a.\n# Title\nText.\n\n---\n\nMore.\n")
+    assert (parts.frontmatter, parts.body) == ("name: a\ndescription: Does a.", "# Title\nText.\n\n---\n\nMore.\n")
+    kept = split_frontmatter("---\nname: a\n# a comment\ndescription: Does a.\n---\nBody.\n")
+    assert (kept.body, kept.problems) == ("Body.\n", [])
+
+
+def test_a_missing_opening_is_added_before_a_description_that_a_fence_closes() -> None:
+    parts = split_frontmatter("description: Does a.\nargument-hint: x\n---\nBody.\n")
+    assert (parts.frontmatter, parts.body) == ("description: Does a.\nargument-hint: x", "Body.\n")
+    assert [problem.code for problem in parts.problems] == ["head-unopened"]
+    assert split_frontmatter("description: Does a.\n\nText.\n").frontmatter is None
+
+
 def test_fields_after_a_blank_line_or_prose_stay_fields() -> None:
     for text in (
         "---\nname: a\n\ndescription: Does a.\n---\nBody.\n",
         "---\nname: a\n\nthis line is broken\ndescription: Does a.\n---\nBody.\n",
+        "---\nname: a\ntools:\n\n- Read\n- Write\n---\nBody.\n",
+        "---\nname: a\ndescription: Does a.\n\n# Context\nSome text.\n\ntools: Read\n---\nBody.\n",
         "---\nname: a\ndescription: |\n  One.\n\n  Two words.\n---\nBody.\n",
         '---\nname: a\ndescription: "One.\n\nTwo words."\n---\nBody.\n',
     ):
@@ -626,6 +656,8 @@ _BODY = "Start of the body.\n\nMore.\n\n---\n\n## Section\n\nEnd\n"
         f"// skills/x/SKILL.md\n---\n{_FIELDS}---\n{_BODY}",
         f"--- # frontmatter\n{_FIELDS}---\n{_BODY}",
         f"---yaml\n{_FIELDS}---\n{_BODY}",
+        f"---\n---\n{_FIELDS}---\n{_BODY}",
+        f"---\n```yaml\n{_FIELDS}```\n---\n{_BODY}",
         f"\u2014\n{_FIELDS}\u2014\n{_BODY}",
         f"{_FIELDS}---\n{_BODY}",
         f"{_FIELDS}\n{_BODY}",
@@ -673,7 +705,7 @@ def test_what_follows_the_last_field_of_unclosed_frontmatter_is_all_body(start: 
     assert [problem.code for problem in parts.problems] == ["head-unclosed"]
 
 
-@pytest.mark.parametrize("closing", ["===", "+++"])
+@pytest.mark.parametrize("closing", ["===", "+++", "- - -", "* * *"])
 def test_other_rules_close_frontmatter(closing: str) -> None:
     parts = split_frontmatter(f"---\n{_FIELDS}{closing}\n{_BODY}")
     assert (parts.body, [problem.code for problem in parts.problems]) == (_BODY, ["head-fence"])

@@ -15,10 +15,11 @@ import msgspec
 from kitbag.audit.findings import AuditFile, AuditItem, AuditItemKind, UnreadPath
 from kitbag.errors import UsageError
 from kitbag.library.agents import read_agent
-from kitbag.library.item_files import find_agent_files
+from kitbag.library.discover import MEMORY_FILES, is_container_folder
+from kitbag.library.item_files import TOOL_FOLDERS, find_agent_files, find_item_folder
 from kitbag.library.plugins.archives import is_archive
 from kitbag.library.plugins.manifest import GEMINI_MANIFEST, MANIFESTS, find_manifest
-from kitbag.library.scopes import check_path_links, extra_roots, find_places
+from kitbag.library.scopes import AGENT_FOLDERS, COMMAND_FOLDERS, check_path_links, extra_roots, find_places
 from kitbag.text.source_files import SourceError, parent_boundary, read_bytes
 
 MAX_FILES: Final = 20_000
@@ -33,11 +34,6 @@ _VENDOR = frozenset(
         ".pytest_cache", ".ruff_cache", ".cache", ".gradle", ".terraform",
     )
 )  # fmt: skip
-_AGENT_ROOTS = frozenset(
-    (".kitbag", ".claude", ".agents", ".github", ".copilot", ".opencode", ".gemini", ".codex", ".cursor", ".windsurf")
-)
-_AGENT_FOLDERS = frozenset(("agents", "agent", "_subagents", "chatmodes"))
-_COMMAND_FOLDERS = frozenset(("commands", "command", "prompts"))
 _STEERING_FILES = frozenset(
     (
         "claude.md", "claude.local.md", "agents.md", "gemini.md", ".cursorrules", ".windsurfrules", ".clinerules",
@@ -149,18 +145,19 @@ def _has_frontmatter(path: str) -> bool:
 def _kind_by_folder(folders: list[str], name: str) -> AuditItemKind | None:
     """The kind of a file by its location; None if that is not conclusive."""
     lower = [folder.lower() for folder in folders]
-    at_home = not _AGENT_ROOTS.isdisjoint(lower)
+    at_home = not TOOL_FOLDERS.isdisjoint(lower)
     markdown = name.lower().endswith(_MARKDOWN_SUFFIXES)
+    at = find_item_folder(folders)
+    folder = lower[at] if at >= 0 else ""
+    is_command_file = markdown or (at_home and name.endswith(".toml"))
+    if is_command_file and name.lower() != "readme.md" and name not in MEMORY_FILES and folder in COMMAND_FOLDERS:
+        return "command"
     if name.lower() in _DOCUMENTS or name.lower() in _STEERING_FILES:
         return None
-    if not _AGENT_FOLDERS.isdisjoint(lower) and (
-        markdown or ((at_home or "_subagents" in lower) and _is_data_file(name))
-    ):
+    if folder in AGENT_FOLDERS and (markdown or ((at_home or "_subagents" in lower) and _is_data_file(name))):
         return "agent"
     if name.lower().endswith((".agent.md", ".chatmode.md")):
         return "agent"
-    if not _COMMAND_FOLDERS.isdisjoint(lower) and (markdown or (at_home and name.endswith(".toml"))):
-        return "command"
     if markdown and at_home and ("skills" in lower or "skill" in lower) and name[0] not in "._":
         return "skill"
     return None
@@ -289,6 +286,8 @@ class _Walk:
     ) -> _ItemBuilder | None:
         """The item that starts at this folder, or the one it is part of."""
         skill = names.get("skill.md")
+        if skill and skill != "SKILL.md" and depth and find_item_folder(self._folders(folder)) >= 0:
+            skill = None  # `commands/skill.md` is the command `/skill`
         inside = owner is not None and owner.kind == "skill" and not (self._may_contain_skills(owner))
         if skill and not inside:
             builder = _ItemBuilder("skill", folder, skill)
@@ -301,6 +300,8 @@ class _Walk:
 
     def _may_contain_skills(self, owner: _ItemBuilder) -> bool:
         """A repository or plugin may have a skill at its top and others below; otherwise all below is its own."""
+        if is_container_folder(owner.folder):
+            return True
         if owner.folder != self.top:
             return False
         return any(os.path.lexists(os.path.join(self.top, name)) for name in (".git", ".claude-plugin", "skills"))
@@ -319,8 +320,7 @@ class _Walk:
         return True
 
     def _add_file(self, entry: "os.DirEntry[str]", owner: _ItemBuilder | None) -> None:
-        relative = self._relative(entry.path)
-        folders = relative.split(os.sep)[:-1]
+        folders = self._relative(entry.path).split(os.sep)[:-1]
         if entry.path in self.lock_files:
             self._add_unread(None, entry.path, "Kitbag lock file")
             return
@@ -328,7 +328,7 @@ class _Walk:
             self._count_omitted(owner)
             return
         if owner is None or owner.kind != "skill":
-            kind = self._single_file_kind(entry, folders)
+            kind = self._single_file_kind(entry)
             if kind is not None:
                 self.files += 1
                 self._add_single_file(entry.path, kind)
@@ -340,21 +340,30 @@ class _Walk:
         self.files += 1
         owner.entries.append(_audit_file(entry.path, os.path.relpath(entry.path, owner.folder)))
 
-    def _single_file_kind(self, entry: "os.DirEntry[str]", folders: list[str]) -> AuditItemKind | None:
+    def _single_file_kind(self, entry: "os.DirEntry[str]") -> AuditItemKind | None:
         if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
             return None
-        subfolders = os.path.relpath(os.path.dirname(entry.path), self.top).split(os.sep)
-        # The name of the requested folder counts; folders above the root do not.
-        kind = _kind_by_folder([os.path.basename(self.top), *subfolders, *folders], entry.name)
-        if kind is None and subfolders == ["."] and entry.name.lower().endswith(".md") and not self._is_repository():
+        folder = os.path.dirname(entry.path)
+        kind = _kind_by_folder(self._folders(folder), entry.name)
+        if kind is None and folder == self.top and entry.name.lower().endswith(".md") and self._is_agents_root():
             lower = entry.name.lower()
             kind = "agent" if lower not in _DOCUMENTS and lower not in _STEERING_FILES else None
         if kind is None or _is_data_file(entry.name) or _has_frontmatter(entry.path) or kind == "command":
             return kind
         return None
 
-    def _is_repository(self) -> bool:
-        return os.path.lexists(os.path.join(self.top, ".git"))
+    def _folders(self, folder: str) -> list[str]:
+        """The names of a folder and those above it. The name of the requested folder counts; folders above the root do
+        not."""
+        relative = os.path.relpath(folder, self.root)
+        below = [] if relative == "." else relative.split(os.sep)
+        return [os.path.basename(self.top), *below] if self.top == self.root else below
+
+    def _is_agents_root(self) -> bool:
+        """Whether the Markdown files at the top may be agents, as for `kitbag agents list --dir`."""
+        if os.path.lexists(os.path.join(self.top, ".git")):
+            return False
+        return any(root.path == self.top for root in extra_roots(self.top, "agents"))
 
     def _add_single_file(self, path: str, kind: AuditItemKind) -> None:
         folder, name = os.path.split(path)
@@ -375,4 +384,4 @@ class _Walk:
             return name.lower() in _VSCODE_FILES
         if ".github" in lower:
             return name.lower() == "copilot-instructions.md" or lower[-1] in ("instructions", "hooks", "skills")
-        return name.lower() in _STEERING_FILES or not _AGENT_ROOTS.isdisjoint(lower)
+        return name.lower() in _STEERING_FILES or not TOOL_FOLDERS.isdisjoint(lower)

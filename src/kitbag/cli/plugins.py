@@ -77,6 +77,7 @@ def install(source: str, plugin: str | None, update: bool, as_json: bool) -> Non
 
 def _describe_contents(plugin: Plugin) -> str:
     """`2 skills, 1 agent`, counted as they will be listed."""
+    from kitbag.library.agents import read_agent
     from kitbag.library.index import scan_with_cache
     from kitbag.library.item_files import find_agent_files
     from kitbag.library.plugins.installed import plugin_roots
@@ -84,7 +85,7 @@ def _describe_contents(plugin: Plugin) -> str:
     counts = {"skill": 0, "agent": 0, "command": 0}
     for root in plugin_roots(plugin, (0, 0)):
         if root.kind == "agents":
-            counts["agent"] += len(find_agent_files(root, []))
+            counts["agent"] += sum(read_agent(path, root)[0] is not None for path in find_agent_files(root, []))
         else:
             for skill in scan_with_cache(root, None).scan.skills:
                 counts[skill.kind] += 1

@@ -211,7 +211,10 @@ class AgentDocument:
         for key in self.metadata:
             if key not in self.used and (problem := _SPELLING.near_miss(key)):
                 self.add_diagnostic("warning", problem.code, key, problem.problem, problem.fix)
-        return {key: value for key, value in self.metadata.items() if key not in self.used}
+        unused = {key: value for key, value in self.metadata.items() if key not in self.used}
+        for problem in _SPELLING.misplaced(unused):
+            self.add_diagnostic("warning", problem.code, problem.field, problem.problem, problem.fix)
+        return unused
 
     def first_paragraph(self) -> str:
         """The first paragraph of the body, which may start after the part read with the frontmatter."""

@@ -25,7 +25,7 @@ from kitbag.library.dialects.permission_modes import (
 from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS, resolve_tool
 from kitbag.library.dialects.tool_lists import ToolAccess, parse_tools
 from kitbag.library.names import sanitize_name
-from kitbag.library.scopes import Root
+from kitbag.library.scopes import Root, is_tool_folder
 from kitbag.library.skills import to_string_list, to_text
 from kitbag.text.frontmatter import read_body
 from kitbag.text.hidden_characters import collapse_whitespace, remove_hidden
@@ -35,7 +35,10 @@ from kitbag.text.source_files import FileStamp
 DESCRIPTION_LIMIT = 16 * 1024
 MAX_TURNS = 10_000
 MAX_PRIORITY: Final = 100
-_DOCUMENTATION = frozenset(("README.md", "Readme.md", "readme.md", "CLAUDE.md", "AGENTS.md", "GEMINI.md"))
+_NO_AGENTS = frozenset(
+    ("README.md", "Readme.md", "readme.md", "CLAUDE.md", "AGENTS.md", "GEMINI.md", "openai.yaml", "openai.yml")
+)
+"""Documentation, memory files, and what Codex keeps in a skill's `agents` folder."""
 _SUFFIXES: Final = (".agent", ".chatmode")
 _COPILOT_FILES: Final = (".agent.md", ".chatmode.md")
 _OTHER_COPILOT_FILES: Final = (".prompt.md", ".instructions.md")
@@ -203,7 +206,7 @@ def read_agent(path: str, root: Root) -> tuple[AgentFile | None, list[Diagnostic
 
 def _read_agent_document(path: str, root: Root) -> tuple[AgentDocument | None, list[Diagnostic]]:
     """None if the file is not one local agent."""
-    if os.path.basename(path) in _DOCUMENTATION or path.endswith(_OTHER_COPILOT_FILES):
+    if os.path.basename(path) in _NO_AGENTS or path.endswith(_OTHER_COPILOT_FILES):
         return None, []
     document, diagnostics = read_document(path, root.boundary)
     if document is None:
@@ -212,6 +215,8 @@ def _read_agent_document(path: str, root: Root) -> tuple[AgentDocument | None, l
     if not is_agent and (os.path.dirname(path) != root.path or _is_other_data(document)):
         return None, []  # a directory that the user names may hold documentation, commands and a tsconfig.json
     if not document.has_frontmatter:
+        if not is_agent and os.path.basename(path).split(".")[0].isupper():
+            return None, []  # CHANGELOG.md of a directory that the user names
         problem = "no frontmatter (`---`); treated as documentation"
         fix = "add frontmatter with `name:` and `description:` to make it an agent"
         document.add_diagnostic("info", "not-an-agent", "", problem, fix)
@@ -231,19 +236,23 @@ def _belongs_to_agents(path: str, root: Root) -> bool:
     if path == root.path or path.endswith(_COPILOT_FILES):
         return True
     parts = _folders(path, root)
+    if is_tool_folder(root.path):
+        return True
     if is_data_file(path):
         return parts[-1].endswith(("agent", "agents"))
     return _OTHER_FOLDERS.isdisjoint(parts[1:]) and any(part.endswith(("agent", "agents", "modes")) for part in parts)
 
 
 def _is_plainly_an_agent(document: AgentDocument, root: Root) -> bool:
-    """Whether its fields are those of an agent. A description alone is not enough, except at the top."""
+    """Whether its fields are those of an agent. A name or a description alone is not enough, except at the top."""
     if not document.has_frontmatter or not _OTHER_FOLDERS.isdisjoint(_folders(document.path, root)[1:]):
         return False
     if document.take("prompt").key or document.is_data:
         return bool(document.take("prompt").key)
-    if document.take("name").key or not document.take("description").key:
-        return bool(document.take("name").key)
+    if not document.take("description").key:
+        return False
+    if document.take("name").key:
+        return True
     fields = ("tools", "model", "permission_mode", "mode")
     return os.path.dirname(document.path) == root.path or any(document.take(field).key for field in fields)
 

@@ -5,6 +5,7 @@ Any other directory is searched, up to six levels deep. Used by index; uses skil
 Walks on its own: it follows links to skills, and a start pays for every call.
 """
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from kitbag.errors import Diagnostic, Severity
 from kitbag.library.gitignore import GitignoreRules
 from kitbag.library.names import sanitize_name
 from kitbag.library.scan_budget import ScanBudget
-from kitbag.library.scopes import Root
+from kitbag.library.scopes import AGENT_FOLDERS, COMMAND_FOLDERS, Root
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
 from kitbag.text.source_files import LINK_OUTSIDE
 
@@ -38,6 +39,9 @@ _SET_ASIDE_FOLDERS = frozenset(
         ".hidden", ".old", ".removed", ".temp", ".tmp", ".trash",
     )
 )  # fmt: skip
+_OTHER_ITEM_FOLDERS = AGENT_FOLDERS | COMMAND_FOLDERS
+_CONTAINER_FOLDERS = frozenset(("skills", "skill"))
+MEMORY_FILES = frozenset(("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md"))
 _DOCUMENTATION_FILES = frozenset(
     ("readme.md", "changelog.md", "license.md", "contributing.md", "claude.md", "agents.md")
 )
@@ -45,6 +49,13 @@ _DOCUMENTATION_FILES = frozenset(
 FolderStamp = tuple[int, ...] | None
 """(mtime, ctime, inode) of a listed folder or of another file that affects the result; (inode,) if only its
 existence matters; None for a file that does not exist."""
+
+
+def is_container_folder(path: str) -> bool:
+    """Whether a folder called `skills` holds skills also if it has a SKILL.md. Not in a folder of skills: there it is a
+    skill with that name."""
+    parent, name = os.path.split(path)
+    return name in _CONTAINER_FOLDERS and os.path.basename(parent) not in _CONTAINER_FOLDERS
 
 
 class TeamFile(NamedTuple):
@@ -222,8 +233,21 @@ class _RootWalker:
         except (FileNotFoundError, NotADirectoryError):
             return False
         self._add_skill(skill, diagnostics)
+        if name in _CONTAINER_FOLDERS and self._holds_skills(folder):
+            problem = "at the top of a directory of skills: many tools ignore it"
+            self._report("info", "skill-not-in-folder", path, problem, "move it into a directory of its own")
+            return False
         self.visited.add(os.path.realpath(folder.path) if folder.link else folder.path)
         return True
+
+    def _holds_skills(self, folder: _Folder) -> bool:
+        """Whether a folder called `skills` with a SKILL.md has other skills beside it, which must not be lost."""
+        if not is_container_folder(folder.path):
+            return False
+        self._watch(folder.path)
+        with contextlib.suppress(OSError), os.scandir(folder.path) as entries:
+            return any(os.path.lexists(f"{entry.path}/SKILL.md") for entry in entries)
+        return False
 
     def _add_skill(self, skill: Skill | None, diagnostics: list[Diagnostic]) -> None:
         if skill is not None:
@@ -261,7 +285,7 @@ class _RootWalker:
         if folder.depth and self.root.kind == "skills" and self._read_misspelled_skill(folder, entries):
             return []
         if self.root.kind == "commands":
-            self._read_flat_skills(folder, entries, COMMAND)
+            self._read_commands(folder, entries)
         else:
             folder = self._read_team_files(folder, entries)
         return self._descend(folder, entries)
@@ -372,6 +396,8 @@ class _RootWalker:
         name = min((entry.name for entry in entries if entry.name.lower() == "skill.md"), default="")
         if not name or name == "SKILL.md":  # a broken link
             return False
+        if not _OTHER_ITEM_FOLDERS.isdisjoint(folder.relative.lower().split("/")):
+            return False  # `commands/skill.md` is the command `/skill`
         path = f"{folder.path}/{name}"
         folder_name = os.path.basename(folder.relative)
         try:
@@ -429,17 +455,34 @@ class _RootWalker:
                     TeamFile(kind=kind, location=f"{prefix}/{file}", team=folder.team, persona=persona)
                 )
 
-    def _read_flat_skills(self, folder: _Folder, entries: list["os.DirEntry[str]"], flags: int) -> None:
+    def _read_commands(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> None:
+        unreadable = sum(entry.name.endswith(".toml") and entry.name[0] not in "._" for entry in entries)
+        if unreadable and not self.root.only_file:
+            from kitbag.text.human_format import format_count
+
+            problem = (
+                f"{format_count(unreadable, 'command')} not read: the format of Gemini CLI (TOML) is not supported"
+            )
+            fix = "to use one in Kitbag, save its prompt as .kitbag/commands/NAME.md, with $ARGUMENTS for {{args}}"
+            self._report("info", "not-read", folder.path, problem, fix)
+        if self.root.dialect != "gemini":
+            self._read_flat_skills(folder, entries, COMMAND, ".prompt.md" if self.root.dialect == "copilot" else ".md")
+
+    def _read_flat_skills(
+        self, folder: _Folder, entries: list["os.DirEntry[str]"], flags: int, suffix: str = ".md"
+    ) -> None:
         for entry in sorted(entries, key=lambda entry: entry.name):
             name = entry.name
-            if not name.endswith(".md") or name[0] in "._" or name == "SKILL.md":
+            if not name.endswith(suffix) or name[0] in "._" or name == "SKILL.md":
                 continue
             if self.root.only_file and name != self.root.only_file:
                 continue
-            if name.lower() in _DOCUMENTATION_FILES and (not flags & COMMAND or name.lower() == "readme.md"):
+            if name in MEMORY_FILES or name.lower() == "readme.md":
+                continue
+            if name.lower() in _DOCUMENTATION_FILES and not flags & COMMAND:
                 continue
             relative = f"{folder.relative}/{name}" if folder.relative else name
-            stem = name[:-3]
+            stem = name.removesuffix(suffix)
             if not self.budget.take("file"):
                 return
             if flags & COMMAND and folder.relative:

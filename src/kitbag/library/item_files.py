@@ -2,16 +2,31 @@
 
 import os
 from collections import deque
+from typing import Final
 
 from kitbag.errors import Diagnostic
 from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES, hidden_folder_problem
 from kitbag.library.scan_budget import ScanBudget
-from kitbag.library.scopes import Root
+from kitbag.library.scopes import AGENT_FOLDERS, COMMAND_FOLDERS, PROJECT_FOLDERS, Root
 from kitbag.text.source_files import LINK_OUTSIDE
 
+TOOL_FOLDERS: Final = frozenset((*(folder.split("/")[0] for folder in PROJECT_FOLDERS), ".copilot", ".windsurf"))
 _AGENT_SUFFIXES = (".md", ".yaml", ".yml", ".toml", ".json")
 _PERSONA_SUFFIXES = (".yaml", ".yml")
 _SKIPPED_FOLDERS = frozenset((".git", "node_modules", "__pycache__", "site-packages"))
+
+
+def find_item_folder(folders: list[str]) -> int:
+    """Which of these nested folders says that the Markdown files in it are agents or commands; -1: none.
+
+    In a tool's folder the first one, so that `.claude/commands/agents/x.md` is a command; elsewhere one of commands, so
+    that `agents/x/commands/y.md` is a command too.
+    """
+    lower = [folder.lower() for folder in folders]
+    tool = max((at for at, folder in enumerate(lower) if folder in TOOL_FOLDERS), default=-1)
+    known = [at for at in range(tool + 1, len(lower)) if lower[at] in AGENT_FOLDERS or lower[at] in COMMAND_FOLDERS]
+    commands = [at for at in known if lower[at] in COMMAND_FOLDERS]
+    return next(iter(known if tool >= 0 else commands or known), -1)
 
 
 def find_agent_files(
@@ -52,7 +67,7 @@ def find_agent_files(
             diagnostics.append(_link_diagnostic(root, directory))
             continue
         entries = _list_entries(directory, diagnostics)
-        if depth and any(entry.name == "SKILL.md" for entry in entries):
+        if depth and _is_skill_folder(directory, entries):
             continue
         for entry in entries:
             if entry.name in _SKIPPED_FOLDERS or entry.name[0] == "_":
@@ -65,6 +80,12 @@ def find_agent_files(
             elif entry.name.endswith(suffixes):
                 files.append(entry.path)
     return files
+
+
+def _is_skill_folder(directory: str, entries: list["os.DirEntry[str]"]) -> bool:
+    """Has a SKILL.md. `agents/skill.md` is an agent."""
+    spelled = next((entry.name for entry in entries if entry.name.lower() == "skill.md"), "")
+    return spelled == "SKILL.md" or bool(spelled and os.path.basename(directory).lower() not in AGENT_FOLDERS)
 
 
 def _list_entries(directory: str, diagnostics: list[Diagnostic]) -> list[os.DirEntry[str]]:

@@ -4,20 +4,23 @@ Used by `Registry.diagnostics` and `kitbag doctor`; too slow for listings.
 """
 
 import os
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kitbag.errors import Diagnostic
-from kitbag.library.discover import SKIPPED_FOLDERS
+from kitbag.library.discover import SKIPPED_FOLDERS, is_container_folder
+from kitbag.library.item_files import TOOL_FOLDERS, find_item_folder
 from kitbag.library.names import LibraryItem
 from kitbag.library.scan_budget import ScanBudget
 from kitbag.library.scopes import Root, describe_precedence
-from kitbag.library.skills import COMMAND, FLAT, Skill
+from kitbag.library.skills import COMMAND, FLAT, NO_MODEL, Skill
 from kitbag.library.visibility import is_named_in
 from kitbag.settings import Settings
 from kitbag.text.frontmatter import find_field_line
 from kitbag.text.hidden_characters import find_disguises, format_code_points
 from kitbag.text.human_format import format_count
+from kitbag.text.source_files import SourceError, read_text
 
 if TYPE_CHECKING:
     from kitbag.library.agents import AgentFile
@@ -31,6 +34,7 @@ CHAT_COMMANDS = frozenset(
     )
 )  # fmt: skip
 
+_MAX_POLICY_BYTES = 64 * 1024
 _MAX_SUGGESTIONS = 20
 """Finding similar names is slow in a large library."""
 
@@ -188,6 +192,9 @@ def find_nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
                 folders.clear()
             if directory != skill.directory and "SKILL.md" in files:
                 path = os.path.join(directory, "SKILL.md")
+                if is_container_folder(skill.directory):
+                    folders.clear()  # the loaded skill's own
+                    continue
                 problem = f"ignored: it is inside the skill {skill.full_name!r}"
                 diagnostics.append(
                     Diagnostic(
@@ -214,16 +221,20 @@ def find_unsearched_items(directories: Iterable[str], roots: Iterable[Root]) -> 
         for folder, subfolders, files in os.walk(directory):
             if not budget.take():
                 return [*diagnostics, budget.diagnostic(directory)]
-            subfolders[:] = sorted(name for name in subfolders if name[0] != "." and name not in SKIPPED_FOLDERS)
+            subfolders[:] = sorted(
+                name for name in subfolders if (name[0] != "." or name in TOOL_FOLDERS) and name not in SKIPPED_FOLDERS
+            )
             if "SKILL.md" in files:
                 subfolders.clear()
                 _count_unsearched(counts["skills"], directory, os.path.dirname(folder), 1, searched, "skills")
                 continue
             parts = os.path.relpath(folder, directory).split(os.sep)
-            kind = next((part for part in reversed(parts) if part in ("agents", "commands")), "")
-            if kind:
+            at = find_item_folder(parts)
+            kind = parts[at] if at >= 0 else ""
+            if kind in counts:
                 number = sum(name.endswith(".md") and name.lower() != "readme.md" for name in files)
-                _count_unsearched(counts[kind], directory, folder, number, searched, kind)
+                top = os.path.join(directory, *parts[: at + 1])
+                _count_unsearched(counts[kind], directory, top, number, searched, kind)
         for kind, folders in counts.items():
             if folders:
                 diagnostics.append(_unsearched_problem(directory, kind, folders))
@@ -233,6 +244,8 @@ def find_unsearched_items(directories: Iterable[str], roots: Iterable[Root]) -> 
 def _count_unsearched(
     counts: dict[str, int], directory: str, folder: str, number: int, searched: set[tuple[str, str]], kind: str
 ) -> None:
+    if (kind, directory) in searched:
+        return
     above = folder
     while number and len(above) >= len(directory):
         if (kind, above) in searched:
@@ -256,6 +269,7 @@ def check_skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
     from kitbag.library.skill_files import read_skill_body, read_skill_details
 
     diagnostics: list[Diagnostic] = []
+    suggestions = _MAX_SUGGESTIONS
     for skill in skills:
         if skill.root.scope == "built-in":
             continue
@@ -275,8 +289,12 @@ def check_skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
                     fix="remove them",
                 )
             )
+        diagnostics += _check_codex_policy(skill)
         for name in read_skill_details(skill).requires:
             if not skills.candidates(name):
+                suggestions -= 1
+                similar = skills.suggest(name, 3) if suggestions >= 0 else []
+                similar = [other for other in similar if other != skill.full_name]
                 problem = f"`requires` refers to an unknown skill {name!r}"
                 line = find_field_line(skill.path, "requires", skill.root.boundary, name)
                 diagnostics.append(
@@ -286,7 +304,25 @@ def check_skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
                         file=skill.path,
                         line=line,
                         problem=problem,
-                        fix="fix the name",
+                        fix=f"did you mean {', '.join(similar)}?" if similar else "fix the name, or add the skill",
                     )
                 )
     return diagnostics
+
+
+def _check_codex_policy(skill: Skill) -> list[Diagnostic]:
+    """Codex keeps in a file of its own that models must not load a skill by themselves; Kitbag reads the field."""
+    path = os.path.join(skill.directory, "agents", "openai.yaml")
+    if skill.flags & (FLAT | COMMAND | NO_MODEL) or not os.path.isfile(path):
+        return []
+    try:
+        text = read_text(path, skill.root.boundary, _MAX_POLICY_BYTES)[0]
+    except SourceError:
+        return []
+    match = re.search(r"(?m)^\s+allow_implicit_invocation:\s*['\"]?(false|no|off)\b", text)
+    if match is None:
+        return []
+    line = text.count("\n", 0, match.start(1)) + 1
+    problem = f"`allow_implicit_invocation: {match[1]}` limits the skill in Codex only: models can load it here"
+    fix = "add `disable-model-invocation: true` to SKILL.md"
+    return [Diagnostic(severity="warning", code="field-misplaced", file=path, line=line, problem=problem, fix=fix)]

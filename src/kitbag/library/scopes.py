@@ -49,10 +49,12 @@ _SHARED_FOLDERS: _Folders = (
 _OTHER_TOOL_FOLDERS: _Folders = (
     (".gemini/skills", "skills", "gemini"),
     (".gemini/agents", "agents", "gemini"),
+    (".gemini/commands", "commands", "gemini"),
     (".codex/skills", "skills", "codex"),
     (".codex/agents", "agents", "codex"),
     (".cursor/skills", "skills", "cursor"),
     (".cursor/agents", "agents", "cursor"),
+    (".cursor/commands", "commands", "cursor"),
 )
 
 
@@ -65,17 +67,40 @@ def _copilot_and_opencode(copilot: str, opencode: str) -> _Folders:
         (f"{opencode}/skills", "skills", "opencode"),
         (f"{opencode}/agent", "agents", "opencode"),
         (f"{opencode}/agents", "agents", "opencode"),
+        (f"{opencode}/command", "commands", "opencode"),
+        (f"{opencode}/commands", "commands", "opencode"),
     )
 
 
-_PROJECT_ROOT_FOLDERS = _SHARED_FOLDERS + _copilot_and_opencode(".github", ".opencode") + _OTHER_TOOL_FOLDERS
-_HOME_ROOT_FOLDERS = _SHARED_FOLDERS + _copilot_and_opencode(".copilot", ".config/opencode") + _OTHER_TOOL_FOLDERS
+_PROJECT_ROOT_FOLDERS: _Folders = (
+    *_SHARED_FOLDERS,
+    *_copilot_and_opencode(".github", ".opencode"),
+    (".github/prompts", "commands", "copilot"),
+    *_OTHER_TOOL_FOLDERS,
+)
+_HOME_ROOT_FOLDERS: _Folders = (
+    *_SHARED_FOLDERS,
+    *_copilot_and_opencode(".copilot", ".config/opencode"),
+    *_OTHER_TOOL_FOLDERS,
+    (".codex/prompts", "commands", "codex"),
+)
 
 PROJECT_FOLDERS: Final = (
     *(f".kitbag/{kind}" for kind in ITEM_KINDS),
     *(folder for folder, _, _ in _PROJECT_ROOT_FOLDERS),
 )
 """Folders of a project's items, relative to each project directory."""
+
+
+def is_tool_folder(path: str) -> bool:
+    """Whether this is a folder that a tool reads, such as `.claude/agents`, wherever it is."""
+    parent, name = os.path.split(path)
+    return f"{os.path.basename(parent)}/{name}" in PROJECT_FOLDERS
+
+
+AGENT_FOLDERS: Final = frozenset(("agents", "agent", "_subagents", "chatmodes"))
+COMMAND_FOLDERS: Final = frozenset(("commands", "command", "prompts"))
+"""Folders whose Markdown files are agents or commands."""
 
 EXTRA_RANK, PLUGIN_RANK, BUILTIN_RANK = 0, 5, 6
 
@@ -319,11 +344,15 @@ def extra_roots(directory: str, kind: ItemKind, at: int = 0, workspace: str = ""
     directory = os.path.abspath(directory)
     base = at * 1000
     roots: list[Root] = []
-    own_folders: _Folders = ((kind, kind, "kitbag"), (f".kitbag/{kind}", kind, "kitbag"))
+    own_folders: _Folders = (
+        *_folders_in(os.path.basename(directory)),
+        (kind, kind, _infer_dialect(directory)),
+        (f".kitbag/{kind}", kind, "kitbag"),
+    )
     boundary = boundary_for_directory(directory, workspace)
     for offset, (folder, folder_kind, dialect) in enumerate((*own_folders, *_PROJECT_ROOT_FOLDERS)):
         path = os.path.join(directory, folder)
-        if folder_kind == kind and os.path.isdir(path):
+        if folder_kind == kind and os.path.isdir(path) and all(root.path != path for root in roots):
             roots.append(
                 Root(
                     path=path,
@@ -337,7 +366,8 @@ def extra_roots(directory: str, kind: ItemKind, at: int = 0, workspace: str = ""
     has_items = any(os.path.isdir(os.path.join(directory, other)) for other in ITEM_KINDS)
     if roots or (has_items and kind != "skills"):
         return roots
-    if kind == "skills" or os.path.basename(directory) == kind or (kind == "agents" and not _has_skills(directory)):
+    names = COMMAND_FOLDERS if kind == "commands" else (kind,)
+    if kind == "skills" or os.path.basename(directory) in names or (kind == "agents" and not _has_skills(directory)):
         return [
             Root(
                 path=directory,
@@ -351,6 +381,14 @@ def extra_roots(directory: str, kind: ItemKind, at: int = 0, workspace: str = ""
     return []
 
 
+def _folders_in(name: str) -> _Folders:
+    """The folders of items in a tool's folder of this name, such as `.opencode`."""
+    folders = dict.fromkeys((*_PROJECT_ROOT_FOLDERS, *_HOME_ROOT_FOLDERS))
+    return tuple(
+        (folder[len(name) + 1 :], kind, dialect) for folder, kind, dialect in folders if folder.startswith(f"{name}/")
+    )
+
+
 def _has_skills(directory: str) -> bool:
     """Whether this is a folder of skills: then its Markdown files are not agents."""
     names = os.listdir(directory)
@@ -360,10 +398,10 @@ def _has_skills(directory: str) -> bool:
 
 
 def _infer_dialect(directory: str) -> Dialect:
-    parts = directory.split(os.sep)
-    for part, dialect in _DIALECT_FOLDERS.items():
-        if part in parts:
-            return dialect
+    parts = directory.replace(".config/opencode", ".opencode").split(os.sep)
+    for part in reversed(parts):
+        if part in _DIALECT_FOLDERS:
+            return _DIALECT_FOLDERS[part]
     return "kitbag"
 
 
@@ -373,7 +411,6 @@ _DIALECT_FOLDERS: dict[str, Dialect] = {
     ".github": "copilot",
     ".copilot": "copilot",
     ".opencode": "opencode",
-    "opencode": "opencode",
     ".gemini": "gemini",
     ".codex": "codex",
     ".cursor": "cursor",

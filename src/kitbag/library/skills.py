@@ -22,6 +22,8 @@ _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))
 _OPTIONAL_FIELDS = frozenset(("when_to_use", "argument-hint"))
 _KEYWORD_FIELDS = frozenset(("tags", "triggers"))
+_AGENT_FIELDS = frozenset(("agent", "mode"))
+_READ_ONLY_AGENTS = frozenset(("plan", "ask"))
 _EMPTY_VALUES = ("", "null", "~", "Null", "NULL")
 
 
@@ -81,6 +83,11 @@ def is_path_activated(skill: Skill) -> bool:
     return bool(skill.flags & HAS_PATHS) and not skill.flags & COMMAND
 
 
+def counts_arguments_from_one(skill: Skill) -> bool:
+    """`$1` is the first argument, not the second."""
+    return skill.root.dialect == "opencode" or (skill.root.dialect == "codex" and bool(skill.flags & COMMAND))
+
+
 def read_skill(
     root: Root, location: str, path: str, fallback_name: str, team: str = "", group: str = "", flags: int = 0
 ) -> tuple[Skill | None, list[Diagnostic]]:
@@ -99,6 +106,8 @@ def read_skill(
     problems: list[FileProblem] = [*frontmatter.problems] if frontmatter.problems else []
     if not SKILL_SPELLING.exact.issuperset(metadata):
         metadata = SKILL_SPELLING.rename(metadata, problems)
+    elif "metadata" in metadata:
+        problems += SKILL_SPELLING.misplaced(metadata)
     declared_name = None if flags & COMMAND else metadata.get("name")
     if declared_name == fallback_name and _is_plain_name(fallback_name):
         name = fallback_name
@@ -107,6 +116,8 @@ def read_skill(
     description, flags = _read_description(frontmatter, metadata, flags, problems)
     when_to_use, hint = ("", "") if _OPTIONAL_FIELDS.isdisjoint(metadata) else _read_optional_fields(metadata, problems)
     flags |= _read_flags(metadata, problems)
+    if flags & COMMAND and not _AGENT_FIELDS.isdisjoint(metadata):
+        _check_agent(root, metadata, problems)
     full_name = f"{root.plugin}:{name}" if root.plugin else f"{team}/{name}" if team else name
     skill = Skill(
         root=root,
@@ -125,6 +136,20 @@ def read_skill(
         keywords="" if _KEYWORD_FIELDS.isdisjoint(metadata) else _read_keywords(metadata),
     )
     return skill, [to_diagnostic(path, problem, root.boundary) for problem in problems]
+
+
+def _check_agent(root: Root, metadata: Metadata, problems: list[FileProblem]) -> None:
+    """OpenCode and Copilot run a command in the agent that it names, which may limit it; Kitbag only does so with
+    `context: fork`."""
+    key = "agent" if "agent" in metadata else "mode"
+    name = get_text(metadata, key)
+    if root.dialect not in ("opencode", "copilot") or not name or metadata.get("context") == "fork":
+        return
+    is_limit = name.lower() in _READ_ONLY_AGENTS
+    problem = f"`{key}: {name[:40]}` has no effect without `context: fork`: the command runs in your session"
+    agent = "`agent: Plan`" if is_limit else "the name of one of your agents as `agent`"
+    fix = f"to run it in an agent, add `context: fork` and {agent}"
+    problems.append(FileProblem("warning" if is_limit else "info", "field-ignored", 2, problem, fix, field=key))
 
 
 def to_diagnostic(path: str, problem: FileProblem, boundary: PathBoundary | None) -> Diagnostic:
@@ -192,11 +217,13 @@ def _read_description(
     instead = "the first paragraph is used" if paragraph else "models cannot tell when to use it"
     problems.append(
         FileProblem(
-            severity="warning",
+            # Commands of Claude Code and Cursor often have no frontmatter: mostly users invoke them.
+            severity="info" if paragraph and flags & COMMAND else "warning",
             code="no-description",
             line=1,
             problem=f"{problem}; {instead}",
             fix="add a `description:` that says what it does and when to use it",
+            field="description" if "description" in metadata else "",
         )
     )
     return _strip_hidden(paragraph, "description", problems), flags | NO_DESCRIPTION

@@ -17,7 +17,7 @@ from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError
 from kitbag.library.names import normalize_name, slugify
 from kitbag.library.registry import Registry
 from kitbag.library.skill_files import read_skill_details
-from kitbag.library.skills import Skill, to_string_list, to_text
+from kitbag.library.skills import Skill, counts_arguments_from_one, to_string_list, to_text
 from kitbag.library.visibility import Verdict
 from kitbag.packing.skill_delivery import RenderedSkill, printable_path, render_skill
 from kitbag.packing.skill_permissions import DenyGrant, SkillPermissions, deny_grant_by_scope, read_skill_permissions
@@ -322,7 +322,7 @@ class SessionSkills:
         invocation = InvocationArguments(
             text=arguments,
             names=names,
-            one_based=skill.root.dialect == "opencode",
+            one_based=counts_arguments_from_one(skill),
             append=names_arguments and has_lines,
             variables=variables,
         )

@@ -135,8 +135,8 @@ def find_field_line(path: str, field: str, boundary: PathBoundary | None, value:
 
 
 def normalize_key(key: str) -> str:
-    """The same text for `max-turns`, `max_turns` and `maxTurns`."""
-    return key.lower().replace("-", "").replace("_", "")
+    """The same text for `max-turns`, `max_turns`, `maxTurns` and `Max Turns`."""
+    return key.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
 def key_line(text: str, key: str, first_line: int = 2, value: str = "") -> int:
@@ -146,7 +146,7 @@ def key_line(text: str, key: str, first_line: int = 2, value: str = "") -> int:
     lines = text.split("\n")
     for at, line in enumerate(lines):
         name, colon, _ = line.partition(":")
-        if colon and wanted and normalize_key(name).strip("'\"") == wanted:
+        if colon and wanted and name[:1] not in (" ", "\t") and normalize_key(name).strip("'\"") == wanted:
             return first_line + at + (_value_offset(lines[at:], value) if value else 0)
     return max(first_line - 1, 1)
 

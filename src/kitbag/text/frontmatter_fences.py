@@ -11,7 +11,9 @@ from kitbag.text.frontmatter_fields import KEY_LINE, SQUEEZED_KEY
 from kitbag.text.safe_yaml import YamlError, parse_yaml
 from kitbag.text.source_files import FRONTMATTER_LIMIT, FileProblem
 
-_CLOSING_LOOKALIKE = r"\.{3}|\*{3,}|_{3,}|={3,}|\+{3,}|--| {1,3}-{3,}|[-\u2013\u2014\u2212]*[\u2013\u2014\u2212]-*"
+_CLOSING_LOOKALIKE = (
+    r"\.{3}|\*{3,}|_{3,}|={3,}|\+{3,}|--|[-*_](?: [-*_]){2,}| {1,3}-{3,}|[-\u2013\u2014\u2212]*[\u2013\u2014\u2212]-*"
+)
 _FIELD_NAME = r"[\w$][\w.$-]*"
 _BLOCK_START = re.compile(r":\s*[|>][-+0-9]*\s*$")
 _HEADING = re.compile(r"#{1,6} +\S")
@@ -71,7 +73,8 @@ def _find_opening(text: str, problems: list[FileProblem]) -> tuple[list[str], in
     if first.strip("-") or len(first) < 3:
         is_field = re.match(r"[a-z][\w-]*:(?:\s|$)", first)
         fields = lines[: _find_unclosed_end(["", *lines])] if is_field else lines[1 : _find_odd_end(lines)]
-        if is_field and _count_names(fields) == 2:
+        is_closed = len(fields) > 1 and _is_fence(fields[-1]) and any(line[:12] == "description:" for line in fields)
+        if is_field and (_count_names(fields) == 2 or is_closed):
             problem, fix = "the opening `---` is missing; the fields are read anyway", "add a line `---` before it"
             problems.append(FileProblem("warning", "head-unopened", skipped + 1, problem, fix))
             lines.insert(0, "---")
@@ -91,7 +94,30 @@ def _find_opening(text: str, problems: list[FileProblem]) -> tuple[list[str], in
     for mark in re.findall(_CODE_FENCE, before):
         problems.append(FileProblem("warning", "head-wrapped", 1, f"the code fence {mark} is ignored", "remove it"))
         _remove_wrapper_end(lines, mark, has_opening=skipped == before.count("\n"))
-    return lines, skipped
+    return lines, skipped + _remove_second_opening(lines, skipped, problems)
+
+
+def _remove_second_opening(lines: list[str], skipped: int, problems: list[FileProblem]) -> int:
+    """Removes a first `---` before another one, and a code fence inside the frontmatter; returns the lines removed."""
+    if len(lines) > 2 and _is_fence(lines[1]):
+        close = _find_closing_fence(lines[1:])
+        if (
+            close is None
+            or _count_names(lines[2 : close + 1]) < 2
+            or not all(map(_is_field_line, lines[2 : close + 1]))
+        ):
+            return 0
+        problem, fix = "the second of two opening `---` is read as the first", "remove one of them"
+        problems.append(FileProblem("warning", "head-fence", max(skipped, 0) + 1, problem, fix))
+        del lines[0]
+        return 1
+    mark = re.match(_CODE_FENCE, lines[1]) if len(lines) > 2 else None
+    close = _find_closing_fence(lines) if mark else None
+    if mark and close is not None and lines[close - 1].rstrip() == mark[1]:
+        problem = f"the code fence {mark[1]} is ignored"
+        problems.append(FileProblem("warning", "head-wrapped", max(skipped, 0) + 2, problem, "remove it"))
+        lines[1] = lines[close - 1] = ""
+    return 0
 
 
 def _find_odd_end(lines: list[str]) -> int:
@@ -134,6 +160,9 @@ def _find_end(lines: list[str], truncated: bool, skipped: int, problems: list[Fi
     lookalike = _find_closing_lookalike(lines, close, unclosed_end)
     if start is not None and (lookalike is None or start < lookalike[0]):
         start = _first_body_line(lines, start)
+        if not "".join(lines[1:start]).strip():
+            problems.append(_rule_problem(skipped))
+            return start, 0
         problem = f"the frontmatter is not closed; the {what} on line {skipped + start + 1} is read as body"
         fix = f"add `---` after line {skipped + start}"
         problems.append(FileProblem("warning", "head-unclosed", max(skipped, 0) + 1, problem, fix))
@@ -151,8 +180,18 @@ def _find_end(lines: list[str], truncated: bool, skipped: int, problems: list[Fi
     if close is not None:
         return close, None
     is_too_long = truncated and unclosed_end == len(lines)
+    if unclosed_end == 1:
+        problems.append(_rule_problem(skipped))
+        return unclosed_end, 0
     problems.append(_too_long_problem() if is_too_long else _unclosed_problem(skipped + 1, skipped + unclosed_end))
     return unclosed_end, 0
+
+
+def _rule_problem(skipped: int) -> FileProblem:
+    """Reported like unclosed frontmatter, because the user may have meant to write fields."""
+    problem = "`---` is read as a rule at the top of the text: no fields follow it"
+    fix = "add `name:`, `description:` and a closing `---` after it, or remove it"
+    return FileProblem("warning", "head-unclosed", max(skipped, 0) + 1, problem, fix)
 
 
 def _unclosed_problem(line: int, last: int) -> FileProblem:
@@ -170,23 +209,27 @@ def _too_long_problem() -> FileProblem:
 
 def _find_closing_fence(lines: list[str]) -> int | None:
     """The first line after the opening one that consists of three or more dashes."""
-    for at in range(1, len(lines)):
-        if lines[at].startswith("---") and not lines[at].rstrip().strip("-"):
-            return at
-    return None
+    return next((at for at in range(1, len(lines)) if _is_fence(lines[at])), None)
+
+
+def _is_fence(line: str) -> bool:
+    return line.startswith("---") and not line.rstrip().strip("-")
 
 
 def _find_body_heading(lines: list[str], close: int | None) -> int | None:
     """The heading that starts the body where the first `---` is a rule inside the body, not the closing fence.
 
-    Only a heading after a blank line, with prose and no further field after it: elsewhere `# x` is a comment.
+    Only a heading after a blank line or a complete field, with prose and no further field after it: elsewhere `# x` is
+    a comment.
     """
     for at in range(2, close or 0):
-        if lines[at][:1] != "#" or lines[at - 1].strip() or not _HEADING.match(lines[at]):
+        if lines[at][:1] != "#" or not _HEADING.match(lines[at]):
+            continue
+        if lines[at - 1].strip() and not _is_complete_field(lines[at - 1]):
             continue
         following = next((lines[below] for below in range(at + 1, close or 0) if lines[below].strip()), "")
         if following and not _is_field_line(following) and following[0] != "#":
-            return at if _last_field(lines[:close]) < at else None
+            return None if _do_fields_go_on(lines, at, close or 0) else at
     return None
 
 
@@ -194,21 +237,38 @@ def _find_body_prose(lines: list[str], close: int | None) -> int | None:
     """The prose that starts the body where the first `---` is a rule inside the body, not the closing fence.
 
     Only after a blank line, with no further field after it. `Note: text` may start it, prose without a colon must be
-    part of it.
+    part of it. A list may start it where the field above is complete.
     """
+    above = ""
     for at in range(2, close or 0):
         line = lines[at]
+        above = lines[at - 1] if lines[at - 1].strip() else above
+        is_list = line.startswith("- ") and _is_complete_field(above)
         if (
             lines[at - 1].strip()
-            or line[:1] in ("", " ", "\t", "#", "-")
+            or (line[:1] in ("", " ", "\t", "#", "-") and not is_list)
             or (line[0].islower() and _is_field_line(line))
         ):
             continue
-        has_prose = any(
+        has_prose = is_list or any(
             below[:1] not in ("", " ", "\t", "#", "-") and not _is_field_line(below) for below in lines[at:close]
         )
-        return at if has_prose and 0 < _last_field(lines[:close]) < at else None
+        return at if has_prose and _last_field(lines[:at]) and not _do_fields_go_on(lines, at, close or 0) else None
     return None
+
+
+def _is_complete_field(line: str) -> bool:
+    """A field with its value on the same line."""
+    return bool(KEY_LINE.match(line)) and line.rstrip()[-1:] != ":" and not _BLOCK_START.search(line)
+
+
+def _do_fields_go_on(lines: list[str], start: int, close: int) -> bool:
+    """Whether fields end the text before the fence: then what resembles a body above them is part of a field.
+
+    `key: x` in the prose of a body is no field.
+    """
+    last = _last_field(lines[:close])
+    return last >= start and all(not line.strip() or _is_field_line(line) for line in lines[last:close])
 
 
 def _first_body_line(lines: list[str], start: int) -> int:

@@ -15,6 +15,7 @@ KEY_LINE = re.compile(r"([A-Za-z_][\w-]*):(?=\s|$)")
 SQUEEZED_KEY = r"([A-Za-z_][\w-]*)(?::(?!//)(?=\S)|\uff1a| *=(?= ))"
 """A key without a space after its colon, with a full-width colon, or with `=`. `http://` is not one."""
 _TAB_INDENT = r"(?m)^ *\t[ \t]*"
+_SQUEEZED_ITEM = r"([ \t]*)-(?=[A-Za-z_@*\"'])"
 _BLOCK_INDICATOR = r"[|>][-+0-9]*[ \t]*\n"
 _TRANSCRIPT_LABELS = frozenset(
     ("user", "assistant", "human", "system", "context", "commentary", "example", "examples", "note")
@@ -66,6 +67,7 @@ def _repair_spacing(text: str, first_line: int, known_fields: frozenset[str], pr
                 problem = f"no `: ` after `{key}`; read as a field"
                 fix = f"write `{key}: ` with a space"
                 problems.append(FileProblem("warning", "yaml-recovered", first_line + at, problem, fix))
+    _separate_dashes(lines, first_line, problems)
     _dedent_fields(lines, first_line, known_fields, problems)
     tab = re.search(_TAB_INDENT, "\n".join(lines))
     if tab:
@@ -74,6 +76,22 @@ def _repair_spacing(text: str, first_line: int, known_fields: frozenset[str], pr
         problem = "not valid YAML: indented with a tab; read as spaces"
         problems.append(FileProblem("warning", "yaml-recovered", line, problem, "indent with spaces, not tabs"))
     return "\n".join(lines)
+
+
+def _separate_dashes(lines: list[str], first_line: int, problems: list[FileProblem]) -> None:
+    """Adds the space after the dash of `-item` where the line above is an item or a key that ends there."""
+    above = ""
+    for at, line in enumerate(lines):
+        match = re.match(_SQUEEZED_ITEM, line)
+        indent = match[1] if match else ""
+        if match and (above.startswith(f"{indent}- ") or (above[-1:] == ":" and KEY_LINE.match(above))):
+            lines[at] = f"{indent}- {line[match.end() :]}"
+            problem = f"no space after `-` in `{line.strip()[:20]}`; read as an item of a list"
+            problems.append(
+                FileProblem("warning", "yaml-recovered", first_line + at, problem, "write `- ` with a space")
+            )
+        if lines[at].strip():
+            above = lines[at].rstrip()
 
 
 def _dedent_fields(

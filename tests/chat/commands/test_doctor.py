@@ -81,11 +81,18 @@ def test_doctor_says_which_items_of_a_given_directory_are_not_loaded(at_home: Wo
     at_home.write("repo/plugins/p/commands/c.md", "---\ndescription: d\n---\nText\n")
     notes = [note for note in at_home.json("doctor", "--dir", "repo")["diagnostics"] if note["code"] == "not-searched"]
     assert [note["problem"] for note in notes] == [
-        "1 agent not loaded from extra/agents/team",
+        "1 agent not loaded from extra/agents",
         "1 command not loaded from plugins/p/commands",
         "3 skills not loaded from plugins/p/skills, docs/de/skills",
     ]
     assert notes[2]["fix"].endswith("/repo/plugins/p/skills")
+
+
+def test_a_skill_with_a_file_of_codex_is_complete(at_home: World) -> None:
+    at_home.skill(".", "repo")
+    at_home.write("repo/agents/openai.yaml", "interface:\n  display_name: Repo\n")
+    report = at_home.json("doctor", "--dir", "repo")
+    assert [one for one in report["diagnostics"] if one["code"] in ("not-searched", "not-an-agent")] == []
 
 
 def test_a_repository_of_plugins_beside_agents_has_its_skills_found(at_home: World) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from conftest import World
-from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS, resolve_tool
+from kitbag.library.dialects.tool_aliases import CANONICAL_TOOLS, closest_tool, resolve_tool
 from kitbag.packing.session_skills import SessionSkills
 
 CLAUDE = """---
@@ -136,6 +136,19 @@ SPELLINGS = {
 )
 def test_a_name_of_another_system_is_known(tools: str, spelling: str) -> None:
     assert resolve_tool(spelling) == tuple(tools.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("Grpe", "Grep"), ("edits", "Edit"), ("Raed", "Read"), ("Writ", "Write"), ("WebFetsch", "WebFetch")],
+)
+def test_a_slip_suggests_the_tool_that_was_meant(name: str, meant: str) -> None:
+    assert closest_tool(name) == meant
+
+
+@pytest.mark.parametrize("name", ["repo", "gate", "browser", "screenshot"])
+def test_another_word_suggests_no_tool(name: str) -> None:
+    assert closest_tool(name) == ""
 
 
 def test_every_tool_is_known_by_its_own_name_in_any_spelling() -> None:

@@ -526,10 +526,10 @@ def test_links_out_and_special_files_in_a_directory_are_refused(home: str, sourc
     plugin_at(source)
     bad = source / "skills" / "greet" / "bad"
     bad.symlink_to(tmp_path / "secret")
-    refuse(source, home, tmp_path, InvalidError, "link to a file outside")
+    refuse(source, home, tmp_path, InvalidError, "link to a path outside")
     bad.unlink()
     bad.symlink_to("../../../secret")
-    refuse(source, home, tmp_path, InvalidError, "link to a file outside")
+    refuse(source, home, tmp_path, InvalidError, "link to a path outside")
     bad.unlink()
     os.mkfifo(bad)
     refuse(source, home, tmp_path, InvalidError, "pipe")
@@ -646,6 +646,22 @@ def test_an_archive_from_git_is_installed_with_its_links_resolved(home: str, sou
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
+def test_a_link_that_differs_from_a_file_in_case_only_is_skipped(home: str, source: Path, kind: str) -> None:
+    plugin_at(source, **{"README.md": "text", "a.md": "a"})
+    (source / "readme.md").symlink_to("README.md")  # after the file
+    (source / "A.md").symlink_to("a.md")  # before it
+    (source / "Skills").symlink_to("skills")
+    found = install_plugin(str(git_archive(source, kind)), home)
+    assert sorted(os.path.basename(note.file) for note in found.diagnostics) == ["A.md", "Skills", "readme.md"]
+    assert {file.name for file in Path(found.plugin.path).iterdir()} == {
+        ".claude-plugin",
+        "README.md",
+        "a.md",
+        "skills",
+    }
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz"])
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../../etc/passwd", "../../outside", "skills/../../../x"])
 def test_an_archive_with_a_link_that_escapes_is_refused(home: str, source: Path, kind: str, target: str) -> None:
     plugin_at(source)
@@ -756,6 +772,30 @@ def test_nothing_is_executed_by_installing_listing_or_removing(home: str, source
 
 def market_at(path: Path, *plugins: object) -> Path:
     return tree(path, {".claude-plugin/marketplace.json": json.dumps({"name": "m", "plugins": plugins})})
+
+
+@pytest.mark.parametrize(
+    ("entry", "fix"),
+    [
+        (
+            {"source": "git-subdir", "url": "https://x.example/z.git", "path": "./plugins/p", "ref": "v1"},
+            "run: git clone https://x.example/z.git && git -C z checkout v1 && kitbag plugins install z/plugins/p",
+        ),
+        (
+            {"source": "github", "repo": "a/b;id"},
+            "download https://github.com/a/b;id, then run: kitbag plugins install",
+        ),
+        ({"source": "npm", "package": "-x"}, "run: npm pack ./-x, then: kitbag plugins install ARCHIVE.tgz"),
+        ({"source": "url", "url": "https://x.example/a$(id).git"}, "run: git clone 'https://x.example/a$(id).git' &&"),
+    ],
+)
+def test_the_fix_for_a_remote_source_is_the_commands_that_fetch_it(
+    home: str, source: Path, entry: dict[str, str], fix: str
+) -> None:
+    market_at(source, {"name": "far", "source": entry})
+    with pytest.raises(UsageError) as caught:
+        install_plugin(str(source), home, plugin="far")
+    assert fix in caught.value.fix
 
 
 def test_a_plugin_is_chosen_from_a_marketplace(home: str, source: Path) -> None:
@@ -929,8 +969,10 @@ def test_the_only_plugin_of_a_marketplace_needs_no_name(home: str, source: Path)
     [
         ("https://x.example/p.zip", "https://x.example/p.zip"),
         ("github:some/where", "https://github.com/some/where"),
-        ("npm:@some/package", "npm:@some/package"),
-        ("some/where", "https://github.com/some/where"),
+        ("npm:@some/package", "npm pack @some/package, then: kitbag plugins install ARCHIVE.tgz"),
+        ("some/where", "git clone https://github.com/some/where && kitbag plugins install where"),
+        ("git@x.example:some/where.git", "git clone git@x.example:some/where.git && kitbag plugins install where"),
+        ("ext::sh -c id.git://x.git", "download ext::sh -c id.git://x.git"),
     ],
 )
 def test_a_remote_source_is_named_by_its_url(home: str, source: str, url: str) -> None:

@@ -157,8 +157,20 @@ def closest_tool(name: str, cutoff: float = 0.75) -> str:
     from difflib import get_close_matches
 
     known = {tool.lower(): tool for tool in CANONICAL_TOOLS}
-    similar = get_close_matches(name.lower()[:40], known, 1, cutoff)
+    # Of short words, most of similar letters are other words: `repo` is not meant as `Grep`, but `Grpe` is.
+    matches = get_close_matches(name.lower()[:40], known, 3, cutoff)
+    similar = [match for match in matches if len(match) > 5 or _differ_by_one_slip(name.lower(), match)]
     return known[similar[0]] if similar else ""
+
+
+def _differ_by_one_slip(one: str, other: str) -> bool:
+    """One letter is added, missing or replaced, or two neighbors are swapped."""
+    if len(one) == len(other):
+        places = [at for at in range(len(one)) if one[at] != other[at]]
+        is_swap = len(places) == 2 and one[places[0] : places[1] + 1] == other[places[0] : places[1] + 1][::-1]
+        return len(places) <= 1 or (is_swap and places[1] == places[0] + 1)
+    short, long = sorted((one, other), key=len)
+    return len(long) == len(short) + 1 and any(long[:at] + long[at + 1 :] == short for at in range(len(long)))
 
 
 def _expand_glob(lower: str, name: str, widest: bool) -> tuple[str, ...] | None:

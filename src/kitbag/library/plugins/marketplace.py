@@ -4,6 +4,8 @@ Used by store; uses manifest. Only plugins inside the marketplace can be selecte
 """
 
 import os
+import re
+import shlex
 from typing import NamedTuple
 
 from kitbag.errors import InvalidError, NotFoundError, UsageError
@@ -23,6 +25,7 @@ from kitbag.library.plugins.safe_copy import PackageWriter, copy_tree, path_prob
 from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal
 from kitbag.text.source_files import directory_boundary
 
+_GITHUB_REPOSITORY = re.compile(r"https://(?:www\.)?github\.com/[\w.-]+/[\w.-]+/?")
 _MARKETPLACE_KEYS = frozenset(("source", "category", "tags", "relevance"))
 
 
@@ -76,9 +79,8 @@ def _read_entry(tree: str, name: str, entry: dict[str, object], base: object) ->
     if not source:
         raise InvalidError(f"{name} has no `source` in the marketplace", "ask the marketplace's owner to add it")
     if not isinstance(source, str) or source[0] not in "./":
-        url = source_url(source)
-        problem = f"{name} has a remote source, {url}; only local sources are supported"
-        raise UsageError(problem, download_fix(url))
+        problem = f"{name} has a remote source, {source_url(source)}; only local sources are supported"
+        raise UsageError(problem, download_fix(source))
     top = os.path.realpath(tree)
     try:
         path = os.path.realpath(os.path.join(top, source))
@@ -92,8 +94,13 @@ def _read_entry(tree: str, name: str, entry: dict[str, object], base: object) ->
     return PluginSource(path, name, manifest)
 
 
-def source_url(source: object) -> str:
-    """Where a remote source is, as a URL if it has one; safe to print."""
+class _RemoteSource(NamedTuple):
+    url: str
+    folder: str
+    revision: str
+
+
+def _read_remote(source: object) -> _RemoteSource:
     fields = as_map(source)
     if isinstance(source, str):
         kind, _, rest = source.partition(":")
@@ -104,13 +111,39 @@ def source_url(source: object) -> str:
         url = f"https://github.com/{repo}"
     elif package:
         url = f"{kind}:{package}"
-    folder, ref = fields.get("path"), fields.get("ref") or fields.get("commit") or fields.get("sha")
-    more = [f"{label} {value}" for label, value in (("directory", folder), ("revision", ref)) if value]
+    folder, revision = fields.get("path"), fields.get("ref") or fields.get("commit") or fields.get("sha")
+    return _RemoteSource(str(url), str(folder or ""), str(revision or ""))
+
+
+def source_url(source: object) -> str:
+    """Where a remote source is, as a URL if it has one; safe to print."""
+    url, folder, revision = _read_remote(source)
+    more = [f"{label} {value}" for label, value in (("directory", folder), ("revision", revision)) if value]
     return _sanitize(url, 300) + (f" ({_sanitize(', '.join(more), 200)})" if more else "")
 
 
-def download_fix(url: str) -> str:
-    return f"download {url.partition(' ')[0]}, then run: kitbag plugins install DIRECTORY_OR_ARCHIVE"
+def download_fix(source: object) -> str:
+    """How to install a remote source: the commands that fetch it, and the one that installs it."""
+    url, folder, revision = _read_remote(source)
+    package = url.removeprefix("npm:")
+    if package != url:
+        return f"run: npm pack {_quote(package)}, then: kitbag plugins install ARCHIVE.tgz"
+    is_git = url.startswith(("git@", "ssh://")) or (url.startswith("https://") and url.endswith(".git"))
+    if not is_git and not _GITHUB_REPOSITORY.fullmatch(url):
+        return f"download {_sanitize(url, 300)}, then run: kitbag plugins install DIRECTORY_OR_ARCHIVE"
+    name = url.rstrip("/").replace(":", "/").rpartition("/")[2].removesuffix(".git")
+    steps = [f"git clone {_quote(url)}"]
+    if revision:
+        steps.append(f"git -C {_quote(name)} checkout {_quote(revision)}")
+    steps.append(
+        f"kitbag plugins install {_quote(os.path.join(name, folder.removeprefix('./').lstrip('/')).rstrip('/'))}"
+    )
+    return f"run: {' && '.join(steps)}"
+
+
+def _quote(word: str) -> str:
+    """For a shell, and safe to print. A leading dash would be an option."""
+    return shlex.quote(_sanitize(word, 300)) if word[:1] != "-" else shlex.quote(f"./{_sanitize(word, 300)}")
 
 
 def _find_marketplace(tree: str) -> str:

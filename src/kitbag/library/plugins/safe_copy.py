@@ -83,9 +83,12 @@ class PackageWriter:
             end = relative.find("/", end + 1)
             end = len(relative) if end < 0 else end
             path = relative[:end]
-            key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
-            existing = self._spelling.setdefault(key, path)
-            if existing != path:
+            existing = self._spelling.setdefault(_fold(path), path)
+            if existing != path and existing in self._links:  # the link would be a copy of something anyway
+                del self._links[existing]
+                self.skipped.append((existing, f"a symbolic link named like {path} except for case"))
+                self._spelling[_fold(path)] = path
+            elif existing != path:
                 raise self.refusal(name, f"conflicts with {existing!r} on case-insensitive file systems")
             must_be_directory = is_directory or path != relative
             if self._directory.setdefault(path, must_be_directory) != must_be_directory:
@@ -107,6 +110,10 @@ class PackageWriter:
 
     def add_link(self, name: str, target: str, kind: str = "symbolic link") -> None:
         """Adds a link, resolved by `resolve_links`. The target of a hard link is not relative to the link."""
+        existing = self._spelling.get(_fold(name.removeprefix("./")), "")
+        if existing not in ("", name.removeprefix("./")) and not path_problem(name.removeprefix("./")):
+            self.skipped.append((name, f"a symbolic link named like {existing} except for case"))
+            return
         relative = self.check_path(name, False)
         base = "" if kind == "hard link" else os.path.dirname(relative)
         path = os.path.normpath(os.path.join(base, target)) if target else "."
@@ -197,6 +204,11 @@ class PackageWriter:
             yield chunk
 
 
+def _fold(path: str) -> str:
+    """The path as a case-insensitive file system compares it."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+
+
 def leads_out(path: str) -> bool:
     """Whether a normalized relative path leads out of the package."""
     return path.startswith("/") or path.split("/")[0] == ".."
@@ -212,7 +224,7 @@ def _skip_reason(link: str, target: str) -> str:
     if is_omitted(target):
         return "a symbolic link into a directory that is not installed"
     if link == target:
-        return "a symbolic link without a target"
+        return "a symbolic link that leads back to itself"
     if target == "." or f"{link}/".startswith(f"{target}/"):
         return "a symbolic link to a directory that contains it"
     return ""
@@ -278,7 +290,7 @@ def copy_tree(source: str, writer: PackageWriter, boundary: str = "", prefix: st
     inside = os.path.realpath(boundary) if boundary else top
     place = os.path.relpath(top, inside)
     if leads_out(place) or is_omitted(place):
-        raise writer.refusal(prefix, "symbolic link to a file outside the package")
+        raise writer.refusal(prefix, "symbolic link to a path outside the package")
     if prefix and not os.path.isdir(top):
         _copy_file(top, prefix, inside, writer)
         return
@@ -314,7 +326,7 @@ def copy_tree(source: str, writer: PackageWriter, boundary: str = "", prefix: st
 def _link_target(entry: "os.DirEntry[str]", name: str, inside: str, writer: PackageWriter) -> str:
     target = os.path.realpath(entry.path)
     if leads_out(os.path.relpath(target, inside)):
-        raise writer.refusal(name, "symbolic link to a file outside the package")
+        raise writer.refusal(name, "symbolic link to a path outside the package")
     return target
 
 

@@ -146,10 +146,10 @@ def _check_source(source: str, home: str) -> None:
             problem = (
                 f"{source} is a remote source{'' if url == source else f' ({url})'}; only local sources are supported"
             )
-            raise UsageError(problem, download_fix(url))
+            raise UsageError(problem, download_fix(source))
         fix = "specify a directory or an archive"
         if _GITHUB_NAME.fullmatch(source):
-            fix = f"for the GitHub repository, {download_fix(source_url(f'github:{source}'))}"
+            fix = f"for the GitHub repository, {download_fix(f'github:{source}')}"
         raise NotFoundError(f"{os.path.abspath(source)} does not exist", fix)
     check_path_links(source)
     inside = os.path.realpath(os.path.join(home, PLUGINS_FOLDER)) + os.sep

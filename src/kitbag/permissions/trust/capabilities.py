@@ -15,7 +15,7 @@ import msgspec
 
 from kitbag.library.agent_servers import parse_servers
 from kitbag.library.dialects.field_names import KNOWN_FIELDS
-from kitbag.text.frontmatter import key_line, parse_frontmatter
+from kitbag.text.frontmatter import key_line, normalize_key, parse_frontmatter
 from kitbag.text.frontmatter_fences import SplitDocument, split_frontmatter
 from kitbag.text.hidden_characters import reveal_hidden
 from kitbag.text.plain_frontmatter import YamlValue
@@ -105,7 +105,7 @@ def document_capabilities(text: str) -> tuple[list[Capability], SplitDocument]:
 def field_capabilities(fields: Mapping[str, YamlValue], line: Callable[[str], int] | None = None) -> list[Capability]:
     capabilities: list[Capability] = []
     for key, value in fields.items():
-        name = key.lower().replace("-", "").replace("_", "")
+        name = normalize_key(key)
         kind = _FIELD_KINDS.get(name) or ("setting" if re.search(_OTHER_CAPABILITY_FIELD, name) else None)
         normalized = value.strip().lower() if isinstance(value, str) else "?"
         if (
