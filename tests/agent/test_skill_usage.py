@@ -52,6 +52,15 @@ def test_suggested_searched_loaded_and_invoked_skills_are_counted_per_workspace(
     assert library.world.json("skills", "usage")["skills"] == []
 
 
+def test_a_skill_that_a_message_invokes_is_not_suggested_with_it(library: House) -> None:
+    library.ask(f"/postgres-tuning {MESSAGE}", steps=["Done."])
+    with journal_of(library.world) as journal:
+        found = {one.name: one for one in read_usage(journal, str(library.world.workspace))}
+        assert (found["postgres-tuning"].suggested, found["postgres-tuning"].invoked) == (0, 1)
+    shown = library.world.json("sessions", "show", library.session)
+    assert (shown["last_message"], shown["about"]) == (MESSAGE, MESSAGE)
+
+
 def test_past_use_breaks_ties_within_its_cap_and_changes_no_probability(world: World) -> None:
     for name in ("alpha", "beta"):
         world.skill(".kitbag/skills", name, "Rotates the certificates of the mail server.")

@@ -3,7 +3,7 @@
 Used by `kitbag skills explain --session` and `/why`; reads the records of the session.
 """
 
-from kitbag.agent.context_ledger import split_user_text
+from kitbag.agent.user_text import split_user_text
 from kitbag.agent.resume import read_session_records
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import SKILL_USE_FIELDS

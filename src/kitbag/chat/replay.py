@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kitbag.agent.context_ledger import split_user_text
+from kitbag.agent.user_text import split_user_text
 from kitbag.agent.session import CONTINUATION_PREFIX, NOTIFICATION_PREFIX, STREAM_PREFIX, Session, is_user_message
 from kitbag.chat.tool_titles import call_summary, call_title, parse_todos
 from kitbag.errors import KitbagError
