@@ -3,10 +3,10 @@
 Used by `kitbag skills explain --session` and `/why`; reads the records of the session.
 """
 
-from kitbag.agent.user_text import split_user_text
 from kitbag.agent.resume import read_session_records
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import SKILL_USE_FIELDS
+from kitbag.agent.user_text import split_user_text
 from kitbag.errors import NotFoundError
 from kitbag.messages import Text, message_from_json
 from kitbag.packing.routing_explanation import RoutingState

@@ -50,7 +50,7 @@ def list_(everything: bool, here: bool, limit: int, as_json: bool) -> None:
             if not as_json:
                 statuses = {row.id: _describe_status(journal, row) for row in rows}
             if len(rows) == limit:
-                output.report_omitted("session", count - limit)
+                output.report_omitted("older session", count - limit)
     if as_json:
         return output.as_json([row.to_json() for row in rows])
     _print_table(rows, statuses, with_directory=not directory)

@@ -45,7 +45,7 @@ def budget(
                 for row in shown
             ],
         )
-        output.report_omitted("skill", len(rows) - len(shown))
+        output.report_omitted("more skill", len(rows) - len(shown))
         output.echo()
     counts = ", ".join(
         f"{report.count(listing):,} {listing}"

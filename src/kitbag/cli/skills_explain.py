@@ -1,20 +1,19 @@
 """`kitbag skills explain`: why a message got its skills, or why it did not."""
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, open_registry
 from kitbag.cli.number_types import IntRange
+from kitbag.cli.progress_line import MAX_INDEX_SECONDS, wait_for_index
+from kitbag.cli.stdin import read_message
 from kitbag.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from kitbag.packing.routing_explanation import RoutingExplanation
-
-MAX_INDEX_SECONDS: Final = 5.0
-"""How long a command waits for the bodies of new skills to be indexed."""
 
 
 @click.command("explain")
@@ -43,13 +42,19 @@ def explain(
     persona: str,
     as_json: bool,
 ) -> None:
-    """Explain which skills a message gets, with the features of each and the rule that decides."""
+    """Explain which skills a message gets, with the features of each and the rule that decides.
+
+    If MESSAGE is -, read it from standard input.
+    """
     from kitbag.packing.routing_explanation import explain_routing, new_session_state
     from kitbag.runtime.skill_history import use_history
 
-    text = " ".join(message).strip()
-    if bool(text) == bool(session_id):
-        raise UsageError("pass a message, or --session", 'for example: kitbag skills explain "fill this PDF form"')
+    if message and session_id:
+        raise UsageError("pass a message or --session, not both", "to explain a recorded message, pass only --session")
+    text = read_message(message)
+    if not text and not session_id:
+        problem = "the message is empty" if message else "no message"
+        raise UsageError(problem, 'for example: kitbag skills explain "fill this PDF form"')
     if turn and not session_id:
         raise UsageError("--turn needs --session", "list sessions with `kitbag sessions list`")
     if session_id:
@@ -57,8 +62,8 @@ def explain(
     else:
         registry = open_registry(dirs, team, persona)
         use_history(registry)
-        state = new_session_state(registry)
-        found = explain_routing(registry, text, state, most=most, names=names, wait=MAX_INDEX_SECONDS)
+        wait_for_index(registry, MAX_INDEX_SECONDS)
+        found = explain_routing(registry, text, new_session_state(registry), most=most, names=names)
     _print(found, as_json)
 
 
@@ -86,9 +91,8 @@ def _explain_session(
         raise NotFoundError(f"{header.directory}: the session's directory is gone", "")
     registry = Registry(find_places(header.directory), extra=dirs, team=header.team, persona=header.persona)
     use_history(registry)
-    return explain_routing(
-        registry, text, state, most=most, names=names, wait=MAX_INDEX_SECONDS, session=session_id, turn=number
-    )
+    wait_for_index(registry, MAX_INDEX_SECONDS)
+    return explain_routing(registry, text, state, most=most, names=names, session=session_id, turn=number)
 
 
 def _print(found: "RoutingExplanation", as_json: bool) -> None:

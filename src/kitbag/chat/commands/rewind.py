@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from kitbag.agent.user_text import written_text
 from kitbag.agent.shield import run_ignoring_cancellation
 from kitbag.agent.undo.plan import MessageChanges
+from kitbag.agent.user_text import written_text
 from kitbag.chat.commands import CommandContext
 from kitbag.chat.commands.undo import describe_action, is_session_empty
 from kitbag.chat.ui import Submitted

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from kitbag.agent.user_text import text_of_user
 from kitbag.agent.resume import resume
 from kitbag.agent.session import is_user_message
 from kitbag.agent.session_list import SessionSummary, find_session, list_sessions, named_sessions
+from kitbag.agent.user_text import text_of_user
 from kitbag.assembly.run_options import Options
 from kitbag.chat.commands import CommandContext
 from kitbag.dialogs.form import Form, FormOption
