@@ -1,12 +1,14 @@
 """`kitbag skills usage`: how skills were used in this workspace."""
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option
 from kitbag.library.scopes import find_places
+
+_HEADERS: Final = ("SKILL", "SUGGESTED", "LOADED", "AFTER SUGGESTION", "AFTER SEARCH", "INVOKED", "PRIOR", "LAST")
 
 
 @click.command("usage")
@@ -35,7 +37,7 @@ def usage(reset: bool, as_json: bool) -> None:
         output.echo("reset: past use of skills in this workspace no longer counts")
         return None
     output.table(
-        ("SKILL", "SUGGESTED", "LOADED", "AFTER SUGGESTION", "AFTER SEARCH", "INVOKED", "PRIOR", "LAST"),
+        _HEADERS,
         [
             (
                 row.name,
@@ -49,6 +51,8 @@ def usage(reset: bool, as_json: bool) -> None:
             )
             for row in rows
         ],
+        whole=_HEADERS[1:],
+        omit=("AFTER SEARCH", "AFTER SUGGESTION", "LAST"),
     )
     if not rows:
         output.remark("no skill was suggested or used in this workspace yet")
