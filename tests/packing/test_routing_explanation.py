@@ -95,3 +95,9 @@ def test_a_journal_that_can_not_be_opened_leaves_the_ranking_without_past_use(li
     journal = library.home / ".kitbag/state/journal.db"
     journal.mkdir(parents=True)
     assert library.json("skills", "explain", MESSAGE)["skills"][0]["name"] == "pdf"
+
+
+def test_the_rule_names_files_of_the_home_directory_briefly(library: World) -> None:
+    library.ok("skills", "disable", "pdf")
+    shown = library.ok("skills", "explain", "--skill", "pdf", MESSAGE)
+    assert "outcome      hidden: disabled in ~/.kitbag/settings.toml\n" in shown

@@ -266,3 +266,10 @@ def test_a_message_that_invokes_the_skill_loads_it_and_is_not_sent_to_a_model(li
             ("passed", ["runs"]),
         ]
     assert not library.canary.exists()
+
+
+def test_a_hidden_skill_fails_with_the_reason_why_it_is_hidden(library: World) -> None:
+    library.skill("~/.kitbag/skills", "boats", "Paints boats.", **{"disable-model-invocation": "true"})
+    write_cases(library, "boats", {"query": "paint my boats"})
+    done = library.run("skills", "test", "boats")
+    assert "no skill was chosen (a model may not find it: disable-model-invocation is set in its file)" in done.stdout

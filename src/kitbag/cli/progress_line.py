@@ -15,7 +15,7 @@ from kitbag.text.terminal_width import truncate_to_width
 if TYPE_CHECKING:
     from kitbag.library.registry import Registry
 
-MAX_INDEX_SECONDS: Final = 5.0
+MAX_INDEX_SECONDS: Final = 15.0
 """How long a command that a user waits for lets the instructions of new skills be indexed."""
 MAX_COMPLETE_INDEX_SECONDS: Final = 600.0
 """The same for a command whose result must not depend on the speed of the machine."""

@@ -8,6 +8,7 @@ import click
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, limit_option, open_registry
 from kitbag.cli.number_types import IntRange
+from kitbag.text.human_format import shorten_home
 
 if TYPE_CHECKING:
     from kitbag.packing.budget_report import BudgetReport
@@ -46,7 +47,7 @@ def budget(
                     row.name,
                     row.listing,
                     f"{row.characters:,} of {row.wanted:,}" if row.wanted else "-",
-                    output.shorten_path(row.reason),
+                    shorten_home(row.reason),
                 )
                 for row in shown
             ],
@@ -64,7 +65,7 @@ def _summarize(report: "BudgetReport") -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for listing in ("described", "shortened", "by name", "omitted", "hidden"):
         reasons = Counter(row.reason for row in report.rows if row.listing == listing)
-        shared = [output.shorten_path(reason) for reason, count in reasons.most_common() if reason and count > 1]
+        shared = [shorten_home(reason) for reason, count in reasons.most_common() if reason and count > 1]
         if reasons:
             why = f": {'; '.join(shared)}" if shared else ""
             found.append((listing, f"{reasons.total():,}{why}"))

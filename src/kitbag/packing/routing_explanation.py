@@ -116,7 +116,7 @@ def explain_routing(
         skills = [library.find_skill(name) for name in names]
     else:
         led_to = (*state.loaded, *state.suggested_for_files)
-        used = [library.find_skill(name) for name in led_to if library.skills.candidates(name)]
+        used = [skill for name in led_to if (skill := library.skills.get_exact(name)) is not None]
         # A skill that a model may not find is worth mentioning only if its score would be enough to suggest it.
         least = MIN_SCORE_SHARE * best_score(matches)
         shown = [match.skill for match in matches if match.visibility.searchable or match.score >= least]

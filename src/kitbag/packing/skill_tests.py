@@ -91,10 +91,18 @@ def _test_case(library: Registry, case: SkillCase) -> CaseResult:
     rank = next((at for at, hit in enumerate(hits, 1) if hit.skill.full_name == case.skill), 0)
     own = next((one for one in decisions if one.match.skill.full_name == case.skill), None)
     if own is None:
-        reason = "no word of the message is in its name, description or instructions" if not rank else ""
+        reason = _unmatched_reason(library, case) if not rank else ""
     else:
         reason = own.match.reason if own.outcome == "suggested" else own.rule
     return judge(case, chosen, reason, rank=rank)
+
+
+def _unmatched_reason(library: Registry, case: SkillCase) -> str:
+    skill = library.skills.get_exact(case.skill)
+    verdict = library.evaluate(skill) if skill is not None else None
+    if verdict is not None and not verdict.searchable:
+        return f"a model may not find it: {verdict.reason}"
+    return "no word of the message is in its name, description or instructions"
 
 
 def judge(
