@@ -101,3 +101,15 @@ def test_the_rule_names_files_of_the_home_directory_briefly(library: World) -> N
     library.ok("skills", "disable", "pdf")
     shown = library.ok("skills", "explain", "--skill", "pdf", MESSAGE)
     assert "outcome      hidden: disabled in ~/.kitbag/settings.toml\n" in shown
+
+
+def test_a_recorded_session_is_explained_with_its_trust_and_its_directories(library: World) -> None:
+    library.skill("~/more/skills", "boats", "Paints wooden boats.")
+    library.ok("-p", "paint my wooden boats", "--model", "offline", "--dir", str(library.home / "more/skills"))
+    done = library.run("skills", "explain", MESSAGE)
+    assert "pdf" in done.stderr.partition("workspace not trusted: until you run `kitbag trust`, sessions omit ")[2]
+    [session] = library.json("sessions", "list")
+    shown = library.json("skills", "explain", "--session", session["id"])
+    assert [one["name"] for one in shown["skills"]] == ["boats"]
+    done = library.run("skills", "explain", "--session", session["id"], "--skill", "pdf")
+    assert (done.returncode, "not trusted" in done.stderr) == (13, True)

@@ -13,6 +13,7 @@ from kitbag.cli.stdin import read_message
 from kitbag.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from kitbag.library.registry import Registry
     from kitbag.packing.routing_explanation import RoutingExplanation
 
 
@@ -64,7 +65,22 @@ def explain(
         use_history(registry)
         wait_for_index(registry, MAX_INDEX_SECONDS)
         found = explain_routing(registry, text, new_session_state(registry), most=most, names=names)
+        _report_untrusted(registry, [one.name for one in found.skills])
     _print(found, as_json)
+
+
+def _report_untrusted(registry: "Registry", names: list[str]) -> None:
+    """Commands show the library of a trusted workspace; a session omits the items of another one."""
+    from kitbag.library.untrusted_items import is_project_root
+
+    skills = [skill for name in names if (skill := registry.skills.get_exact(name)) is not None]
+    affected = [skill.full_name for skill in skills if is_project_root(skill.root, registry.places)]
+    if affected:
+        from kitbag.permissions.trust.workspace_trust import check_trust
+
+        if not check_trust(registry.places, if_untrusted="nothing").can_load_items:
+            names_text = output.clean(", ".join(affected))
+            output.remark(f"workspace not trusted: until you run `kitbag trust`, sessions omit {names_text}")
 
 
 def _explain_session(
@@ -85,11 +101,18 @@ def _explain_session(
         raise NotFoundError(f"no session named {name[:80]!r}", "there are no sessions yet")
     with open_store(home, Redactor.from_environment(os.environ)) as journal:
         session_id = find_session(named_sessions(journal, name), name).id
-        header = resume(journal, session_id).header
+        recorded = resume(journal, session_id)
         text, state, number = read_routing(journal, session_id, turn)
+    header = recorded.header
     if not os.path.isdir(header.directory):
         raise NotFoundError(f"{header.directory}: the session's directory is gone", "")
-    registry = Registry(find_places(header.directory), extra=dirs, team=header.team, persona=header.persona)
+    registry = Registry(
+        find_places(header.directory),
+        extra=(*dirs, *header.extra.splitlines()),
+        team=header.team,
+        persona=header.persona,
+        omit_project=not recorded.prompt_inputs.get("trusted", False),
+    )
     use_history(registry)
     wait_for_index(registry, MAX_INDEX_SECONDS)
     return explain_routing(registry, text, state, most=most, names=names, session=session_id, turn=number)

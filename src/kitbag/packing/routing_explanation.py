@@ -155,9 +155,9 @@ class _Explainer:
         if not verdict.searchable:
             return "hidden", _hidden_rule(verdict)
         if state.suggested is not None and name in state.suggested:
-            return "suggested", f"suggested with this message: {match.reason if match else 'it matched then'}"
+            return "suggested", f"recorded with this message: {match.reason if match else 'it matched then'}"
         if name in state.suggested_for_files:
-            return "suggested", "suggested when a file that matches its `paths` was used"
+            return "suggested", "for a file that was used and that matches its `paths`"
         decision = self._decisions.get(name)
         if decision is not None:
             if decision.outcome == "suggested" and state.suggested is not None:
