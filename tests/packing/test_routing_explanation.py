@@ -111,5 +111,6 @@ def test_a_recorded_session_is_explained_with_its_trust_and_its_directories(libr
     [session] = library.json("sessions", "list")
     shown = library.json("skills", "explain", "--session", session["id"])
     assert [one["name"] for one in shown["skills"]] == ["boats"]
+    assert library.json("skills", "explain", "--session", "last") == shown
     done = library.run("skills", "explain", "--session", session["id"], "--skill", "pdf")
     assert (done.returncode, "not trusted" in done.stderr) == (13, True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "session_id",
     default="",
     metavar="ID",
-    help="Explain a message of this session instead.",
+    help="Explain a message of this session instead; last: the newest one in this directory.",
     show_default="none",
 )
 @click.option("--turn", type=IntRange(1), help="Number of the message in the session.", show_default="the last one")
@@ -87,7 +87,7 @@ def _explain_session(
     name: str, turn: int, names: tuple[str, ...], most: int, dirs: tuple[str, ...]
 ) -> "RoutingExplanation":
     from kitbag.agent.resume import resume
-    from kitbag.agent.session_list import find_session, named_sessions
+    from kitbag.agent.session_list import find_session, named_sessions, newest_session
     from kitbag.agent.session_routing import read_routing
     from kitbag.assembly.open_store import has_journal, open_store
     from kitbag.library.registry import Registry
@@ -96,11 +96,15 @@ def _explain_session(
     from kitbag.runtime.skill_history import use_history
     from kitbag.store.redaction import Redactor
 
-    home = find_places().kitbag_home
+    places = find_places()
+    home = places.kitbag_home
     if not has_journal(home):
         raise NotFoundError(f"no session named {name[:80]!r}", "there are no sessions yet")
     with open_store(home, Redactor.from_environment(os.environ)) as journal:
-        session_id = find_session(named_sessions(journal, name), name).id
+        is_last = name == "last"
+        session_id = (
+            newest_session(journal, places.cwd) if is_last else find_session(named_sessions(journal, name), name).id
+        )
         recorded = resume(journal, session_id)
         text, state, number = read_routing(journal, session_id, turn)
     header = recorded.header
