@@ -58,6 +58,31 @@ def cases_of(world: World, name: str, text: str) -> tuple[list[tuple[str, bool, 
             "a.jsonl",
             f'{{"query": "{LOADS["query"]}", "expected_skill": "pdf"}}\n{{"query": "{NOT["query"]}", "expected_skill": null}}\n',
         ),
+        ("a.json", json.dumps({"skills": [{"name": "pdf", "positive": [LOADS["query"]], "negative": [NOT["query"]]}]})),
+        (
+            "a.json",
+            json.dumps({"pdf": {"should": [LOADS["query"]], "near": [{"prompt": NOT["query"], "expect": None}]}}),
+        ),
+        (
+            "a.json",
+            json.dumps(
+                [
+                    {"query": LOADS["query"], "expected": "should_trigger"},
+                    {"query": NOT["query"], "expected": "should_not_trigger"},
+                ]
+            ),
+        ),
+        (
+            "a.json",
+            json.dumps(
+                {
+                    "cases": [
+                        {"input": LOADS["query"], "expected_action": "activate"},
+                        {"input": NOT["query"], "expect": "excel"},
+                    ]
+                }
+            ),
+        ),
         ("a.prompts.csv", f"id,should_trigger,prompt\n1,true,{LOADS['query']}\n2,false,{NOT['query']}\n"),
     ],
 )

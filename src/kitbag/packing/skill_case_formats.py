@@ -42,13 +42,15 @@ _MESSAGES: Final = (
 _EXPECTED: Final = (
     "shouldtrigger", "shouldactivate", "shouldload", "shouldinvoke", "expectedtrigger", "expecttrigger",
 )  # fmt: skip
-_EXPECTED_SKILL: Final = ("expectedskill", "expectskill")
+_EXPECTED_WORD: Final = ("expected", "expectedaction", "expect")
+_EXPECTED_SKILL: Final = ("expectedskill", "expectskill", "expect")
 _CLAIMS: Final = ("assertions", "expectations", "expectedbehavior", "expectedbehaviors", "assert", "checks", "rubric")
 _SIGNS_OF_A_CASE: Final = frozenset((*_EXPECTED, *_EXPECTED_SKILL, *_CLAIMS, "expectedoutput"))
 _WORDS: Final = {
-    "true": True, "yes": True, "1": True, "trigger": True, "positive": True,
-    "false": False, "no": False, "0": False, "notrigger": False, "donottrigger": False, "negative": False,
-}  # fmt: skip
+    **dict.fromkeys(("true", "yes", "1", "trigger", "shouldtrigger", "activate", "positive"), True),
+    **dict.fromkeys(("false", "no", "0", "notrigger", "donottrigger", "shouldnottrigger"), False),
+    **dict.fromkeys(("donotactivate", "shouldnotactivate", "negative"), False),
+}
 _NO_SKILL: Final = frozenset(("", "null", "none"))
 
 
@@ -91,10 +93,20 @@ class CaseReader:
                     self.read(inner, key in _POSITIVE, depth + 1)
                 elif key in _LISTS and not (is_promptfoo and key == "prompts"):  # templates
                     self.read(inner, expected, depth + 1)
-                elif key == "skills" and isinstance(inner, dict):
-                    own = [one for name, one in cast("dict[Any, Any]", inner).items() if self._is_own(name)]
-                    for one in own:
-                        self.read(one, expected, depth + 1)
+                elif key == "skills":
+                    self._read_own(inner, depth)
+                elif self._is_own(name):
+                    self.read(inner, expected, depth + 1)
+
+    def _read_own(self, skills: Any, depth: int) -> None:
+        """Of a file for several skills: a table by their names, or a list of tables with `name`."""
+        if isinstance(skills, dict):
+            for name, inner in cast("dict[Any, Any]", skills).items():
+                if self._is_own(name):
+                    self.read(inner, None, depth + 1)
+        for inner in cast("list[Any]", skills) if isinstance(skills, list) else ():
+            if isinstance(inner, dict) and self._is_own(cast("dict[str, Any]", inner).get("name")):
+                self.read(inner, None, depth + 1)
 
     def read_next(self, item: Any, expected: bool | None = None) -> None:
         """The next case of the file: a message, or a table with one."""
@@ -125,11 +137,12 @@ class CaseReader:
                 known = value if isinstance(value, bool) else _WORDS.get(_key(value))
                 shown = json.dumps(value, default=str)[:80]
                 return known is True, "" if known is not None else f"`should_trigger` is {shown}"
+        for name in _EXPECTED_WORD:
+            if (known := _WORDS.get(_key(table.get(name)))) is not None:
+                return known, ""
         for name in _EXPECTED_SKILL:
-            if name in table:
+            if name in table and (name != "expect" or " " not in str(table[name])):  # else it is about the answer
                 return any(self._is_own(one) for one in _as_list(table[name])), ""
-        if (known := _WORDS.get(_key(table.get("expected")))) is not None:
-            return known, ""
         used = [use for claim in claims if (use := _read_skill_use(claim)) is not None]
         if used and expected is None:
             return any(kind == "skill-used" and self._is_own(name) for kind, name in used), ""
