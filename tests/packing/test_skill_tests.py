@@ -5,9 +5,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from conftest import World
+from kitbag.packing.skill_case_formats import CaseReader
 from kitbag.packing.skill_cases import find_case_files, read_cases
+from support.matrix import examples
 from support.routing_set import SKILLS
 
 LOADS = {"query": "fill in this pdf form", "should_trigger": True}
@@ -176,6 +180,35 @@ def test_files_that_are_no_tests_are_ignored(library: World) -> None:
     assert cases_of(library, "prices.csv", "a,b\n1,2,3\n") == ([], [])
     assert cases_of(library, "benchmark.json", '{"runs": [{"score": 1}], "evals": "none"}') == ([], [])
     assert cases_of(library, "results.json", "[1, null, [2]]") == ([], [])
+
+
+_NAMES = st.sampled_from(
+    (
+        "evals",
+        "cases",
+        "query",
+        "shouldNotTrigger",
+        "should_trigger",
+        "vars",
+        "assert",
+        "type",
+        "value",
+        "expect",
+        "pdf",
+    )
+)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.sampled_from(("x", "", "skill-used", "pdf", "no", "\ud800")),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_NAMES | st.integers(), inner, max_size=4),
+)
+
+
+@given(_VALUES, st.booleans())
+@settings(max_examples=examples(100))
+def test_any_value_is_read_without_an_error(value: object, is_explicit: bool) -> None:
+    reader = CaseReader("pdf", "evals.json", is_explicit=is_explicit)
+    reader.read(value)
+    assert all(case.message.strip() for case in reader.cases)
 
 
 def write_cases(world: World, skill: str, *cases: object) -> Path:
