@@ -89,6 +89,7 @@ def test_a_long_message_is_read_from_standard_input(library: World) -> None:
 def test_a_message_and_a_session_exclude_each_other(library: World) -> None:
     done = library.run("skills", "explain", "x", "--session", "y")
     assert (done.returncode, "not both" in done.stderr) == (2, True)
+    assert "--turn needs --session" in library.run("skills", "explain", "--turn", "1").stderr
 
 
 def test_a_journal_that_can_not_be_opened_leaves_the_ranking_without_past_use(library: World) -> None:

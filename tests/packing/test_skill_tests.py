@@ -331,3 +331,15 @@ def test_a_hidden_skill_fails_with_the_reason_why_it_is_hidden(library: World) -
     write_cases(library, "boats", {"query": "paint my boats"})
     done = library.run("skills", "test", "boats")
     assert "no skill was chosen (a model may not find it: disable-model-invocation is set in its file)" in done.stdout
+
+
+def test_one_test_file_is_tested_alone(library: World) -> None:
+    write_cases(library, "pdf", LOADS, NOT)
+    library.write("~/.kitbag/skills/pdf/evals/more.json", json.dumps([LOADS]))
+    evals = library.home / ".kitbag/skills/pdf/evals"
+    assert library.ok("skills", "test", str(evals / "more.json")) == "1 passed, 0 failed\n"
+    assert library.ok("skills", "test", str(evals)) == "3 passed, 0 failed\n"
+    assert library.ok("skills", "test", str(evals.parent / "SKILL.md")) == "3 passed, 0 failed\n"
+    library.write("~/.kitbag/skills/pdf/evals/notes.txt", "x")
+    done = library.run("skills", "test", str(evals / "notes.txt"))
+    assert (done.returncode, "not a test file of a skill" in done.stderr) == (4, True)

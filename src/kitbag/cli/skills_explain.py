@@ -50,14 +50,14 @@ def explain(
     from kitbag.packing.routing_explanation import explain_routing, new_session_state
     from kitbag.runtime.skill_history import use_history
 
+    if turn and not session_id:
+        raise UsageError("--turn needs --session", "list sessions with `kitbag sessions list`")
     if message and session_id:
         raise UsageError("pass a message or --session, not both", "to explain a recorded message, pass only --session")
     text = read_message(message)
     if not text and not session_id:
         problem = "the message is empty" if message else "no message"
         raise UsageError(problem, 'for example: kitbag skills explain "fill this PDF form"')
-    if turn and not session_id:
-        raise UsageError("--turn needs --session", "list sessions with `kitbag sessions list`")
     if session_id:
         found = _explain_session(session_id, turn or 0, names, most, dirs)
     else:

@@ -58,11 +58,11 @@ def test(
     evals/evals.json:  [{"query": "fill this form", "should_trigger": true}]
     evals/*.yaml:      the same as YAML; also .jsonl and .csv
     """
-    from kitbag.packing.skill_cases import find_case_files, find_contradictions, read_cases
+    from kitbag.packing.skill_cases import find_contradictions, read_cases
     from kitbag.packing.skill_tests import check_routing
 
     registry, extra, skills = _select(target, dirs, team, persona)
-    files = [read_cases(skill, path) for skill in skills for path in find_case_files(skill)]
+    files = [read_cases(skill, path) for skill, path in _list_case_files(skills, target)]
     cases = [case for file in files for case in file.cases]
     problems = [problem for file in files for problem in file.problems] + find_contradictions(cases)
     if not cases and not problems:
@@ -111,6 +111,19 @@ def _select(
     if not found:
         raise NotFoundError(f"{target}: no skills", "pass a skill's name or directory")
     return registry, dirs, found
+
+
+def _list_case_files(skills: "list[Skill]", target: str | None) -> "list[tuple[Skill, str]]":
+    """Of all these skills, or only the file that the user named."""
+    from kitbag.packing.skill_cases import find_case_files
+
+    found = [(skill, path) for skill in skills for path in find_case_files(skill)]
+    if target is None or not os.path.isfile(target) or os.path.basename(target).lower() == "skill.md":
+        return found
+    named = [(skill, path) for skill, path in found if os.path.realpath(path) == os.path.realpath(target)]
+    if not named:
+        raise NotFoundError(f"{target}: not a test file of a skill", "pass a file in a skill's evals/, or the skill")
+    return named
 
 
 def _skills_below(registry: "Registry", directory: str) -> "list[Skill]":
