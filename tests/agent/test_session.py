@@ -312,6 +312,12 @@ class TestListing:
         with pytest.raises(NotFoundError, match="no sessions in this directory"):
             newest_session(journal, "/c")
 
+    def test_a_listing_shows_what_the_user_wrote_and_not_what_was_attached(self, journal: Journal) -> None:
+        attached = "<suggested-skills>\nKeyword matches for this message:\n- pdf: Fills forms.\n</suggested-skills>"
+        file = '<mentioned-file path="a.txt">\nsecret\n</mentioned-file>'
+        self.begin(journal, "one", "/a", f"fill this form\n\n{file}\n\n{attached}")
+        assert [row.about for row in list_sessions(journal)] == ["fill this form"]
+
     def test_one_that_can_not_be_read_hides_no_other(self, journal: Journal) -> None:
         self.begin(journal, "x", "/a", "x")
         journal.append("session/x", "reply", {"message": 5})

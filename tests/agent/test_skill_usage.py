@@ -52,6 +52,33 @@ def test_suggested_searched_loaded_and_invoked_skills_are_counted_per_workspace(
     assert library.world.json("skills", "usage")["skills"] == []
 
 
+def test_a_skill_that_a_message_invokes_is_not_suggested_with_it(library: House) -> None:
+    library.ask(f"/postgres-tuning {MESSAGE}", steps=["Done."])
+    with journal_of(library.world) as journal:
+        found = {one.name: one for one in read_usage(journal, str(library.world.workspace))}
+        assert (found["postgres-tuning"].suggested, found["postgres-tuning"].invoked) == (0, 1)
+    shown = library.world.json("sessions", "show", library.session)
+    assert (shown["last_message"], shown["about"]) == (MESSAGE, MESSAGE)
+
+
+def test_a_skill_that_was_suggested_for_a_file_is_explained_and_counted(library: House) -> None:
+    library.world.skill("~/.kitbag/skills", "wire-format", "Reviews messages on the wire.", paths="'*.proto'")
+    library.world.write("a.proto", "message A {}\n")
+    read = Step(calls=(("r", "Read", '{"file_path": "a.proto"}'),))
+    library.ask("look at it", "and now?", steps=[read, load("wire-format"), "Done.", "Done."])
+    with journal_of(library.world) as journal:
+        [used] = [one for one in read_usage(journal, str(library.world.workspace)) if one.name == "wire-format"]
+        assert (used.loaded, used.loaded_after_suggestion) == (1, 1)
+    library.ask("look at it", "and now?", steps=[read, "Done.", "Done."])
+    with journal_of(library.world) as journal:
+        message, state, _ = read_routing(journal, library.session, 1)
+        [found] = [
+            one for one in explain_routing(library.world.registry(), message, state).skills if one.name == "wire-format"
+        ]
+        assert (found.outcome, "matches its `paths`" in found.rule) == ("suggested", True)
+        assert "wire-format" in read_routing(journal, library.session, 2)[1].suggested_before
+
+
 def test_past_use_breaks_ties_within_its_cap_and_changes_no_probability(world: World) -> None:
     for name in ("alpha", "beta"):
         world.skill(".kitbag/skills", name, "Rotates the certificates of the mail server.")

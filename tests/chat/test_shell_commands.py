@@ -8,7 +8,7 @@ import pytest
 from chat.conversing import conversing
 from chat.queue_face import in_a_loop
 from conftest import World
-from kitbag.agent.context_ledger import split_user_text
+from kitbag.agent.user_text import split_user_text
 from kitbag.chat.replay import replay_session
 from kitbag.chat.ui import KeyPressed, LiveState, Submitted
 from kitbag.messages import Image

@@ -1,5 +1,7 @@
 """`kitbag skills explain`: every outcome has its rule, and agrees with what is suggested."""
 
+import json
+
 import pytest
 
 from conftest import World
@@ -67,3 +69,49 @@ def test_the_command_prints_features_and_rejects_wrong_options(library: World) -
     assert library.run("skills", "explain").returncode == 2
     assert library.run("skills", "explain", "x", "--turn", "2").returncode == 2
     assert library.run("skills", "explain", "--session", "none").returncode == 4
+
+
+def test_a_long_message_is_read_from_standard_input(library: World) -> None:
+    text = f"{'unrelated words ' * 100_000}\n{MESSAGE}"
+    for command in ("explain", "search"):
+        done = library.run("skills", command, "-", "--json", stdin=text)
+        found = json.loads(done.stdout)
+        assert "pdf" in [one["name"] for one in (found["skills"] if command == "explain" else found)]
+    for words, problem in (
+        (("-",), "no message on standard input"),
+        ((" ",), "the message is empty"),
+        ((), "no message"),
+    ):
+        done = library.run("skills", "explain", *words, stdin=" ")
+        assert (done.returncode, problem in done.stderr) == (2, True)
+
+
+def test_a_message_and_a_session_exclude_each_other(library: World) -> None:
+    done = library.run("skills", "explain", "x", "--session", "y")
+    assert (done.returncode, "not both" in done.stderr) == (2, True)
+    assert "--turn needs --session" in library.run("skills", "explain", "--turn", "1").stderr
+
+
+def test_a_journal_that_can_not_be_opened_leaves_the_ranking_without_past_use(library: World) -> None:
+    journal = library.home / ".kitbag/state/journal.db"
+    journal.mkdir(parents=True)
+    assert library.json("skills", "explain", MESSAGE)["skills"][0]["name"] == "pdf"
+
+
+def test_the_rule_names_files_of_the_home_directory_briefly(library: World) -> None:
+    library.ok("skills", "disable", "pdf")
+    shown = library.ok("skills", "explain", "--skill", "pdf", MESSAGE)
+    assert "outcome      hidden: disabled in ~/.kitbag/settings.toml\n" in shown
+
+
+def test_a_recorded_session_is_explained_with_its_trust_and_its_directories(library: World) -> None:
+    library.skill("~/more/skills", "boats", "Paints wooden boats.")
+    library.ok("-p", "paint my wooden boats", "--model", "offline", "--dir", str(library.home / "more/skills"))
+    done = library.run("skills", "explain", MESSAGE)
+    assert "pdf" in done.stderr.partition("workspace not trusted: until you run `kitbag trust`, sessions omit ")[2]
+    [session] = library.json("sessions", "list")
+    shown = library.json("skills", "explain", "--session", session["id"])
+    assert [one["name"] for one in shown["skills"]] == ["boats"]
+    assert library.json("skills", "explain", "--session", "last") == shown
+    done = library.run("skills", "explain", "--session", session["id"], "--skill", "pdf")
+    assert (done.returncode, "not trusted" in done.stderr) == (13, True)

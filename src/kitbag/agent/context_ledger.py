@@ -15,23 +15,12 @@ import msgspec
 from kitbag.agent.resume import resume
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import SkillUse
+from kitbag.agent.user_text import SKILL_BLOCK, SKILL_STUB, list_image_names, split_user_text
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
 from kitbag.models.provider import ToolSpec
 from kitbag.text.tokens import estimate_tokens
 
 _IMAGE_TOKENS: Final = 1_600
-_SKILL_STUB = r"\[The skill (.+?) was (?:shown here until the next user message|here and has been unloaded)\.\]"
-_SKILL_BLOCK = r'<skill-invocation name="([^"]*)"'
-# Files, folders and agents mentioned with `@`, and commands run with `!`. Their text can't open or close such a block.
-_MENTION_BLOCK = re.compile(
-    r'^<mentioned-(file|folder|agent|command) (?:path|name)="([^"\n]*)"[^\n>]*?(?: images="(\d{1,3})")?>$', re.MULTILINE
-)
-# Attachments after the user's text; each starts at its tag.
-_TAIL_TAGS: Final = (
-    ("<session-changes>", "changes"),
-    ("<library-changes>", "changes"),
-    ("<suggested-skills>", "suggestions"),
-)
 
 
 class ContextPiece(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +149,7 @@ class MessagePieces:
                 if isinstance(part, ToolCall):
                     calls[part.id] = part
                 elif isinstance(part, Text) and has_images:
-                    image_names = _list_image_names(part.text)
+                    image_names = list_image_names(part.text)
                 is_own_turn = message.role == "assistant" or isinstance(part, ToolResult)
                 place = (turn if is_own_turn else turn + 1, number)
                 known = self._parts.get(id(part))
@@ -205,78 +194,14 @@ def _split_part(
             yield (*_classify_result(part, text, calls.get(part.call_id), skills_by_call), text)
 
 
-def split_user_text(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yields (kind, name, text) for a user message: what the user wrote and what Kitbag attached to it."""
-    if stub := re.fullmatch(_SKILL_STUB, text):
-        yield "stub", stub[1], text
-    elif block := re.match(_SKILL_BLOCK, text):
-        yield "one-message", block[1], text
-    elif text.startswith("<conversation-summary>"):
-        yield "summary", "", text
-    else:
-        position = 0
-        for block in _find_mention_blocks(text):
-            yield from _split_tail(text[position : block.start])
-            yield "mentioned", block.name, text[block.start : block.end]
-            position = block.end
-        yield from _split_tail(text[position:])
-
-
-def _split_tail(text: str) -> Iterator[tuple[str, str, str]]:
-    kind = "user"
-    for tag, next_kind in _TAIL_TAGS:
-        before, separator, rest = text.partition(tag)
-        if separator:
-            if before:
-                yield kind, "", before
-            kind, text = next_kind, separator + rest
-    if text:
-        yield kind, "", text
-
-
-class _Mention(msgspec.Struct, frozen=True, kw_only=True):
-    start: int
-    end: int
-    name: str
-    image_count: int
-
-
-def _find_mention_blocks(text: str) -> Iterator[_Mention]:
-    """Takes linear time, even for blocks without an end tag."""
-    if "<mentioned-" not in text:
-        return
-    from html import unescape
-
-    position = 0
-    unclosed_kinds: set[str] = set()
-    while (opening := _MENTION_BLOCK.search(text, position)) is not None:
-        kind, position = opening[1], opening.end()
-        closing = f"\n</mentioned-{kind}>"
-        end = -1 if kind in unclosed_kinds else text.find(closing, position)
-        if end < 0:
-            unclosed_kinds.add(kind)
-            continue
-        position = end + len(closing)
-        while text.startswith("\n", position):
-            position += 1
-        name = unescape(opening[2])
-        label = {"agent": f"agent {name}", "command": f"! {name}"}.get(kind, name)
-        yield _Mention(start=opening.start(), end=position, name=label, image_count=int(opening[3] or 0))
-
-
-def _list_image_names(text: str) -> list[str]:
-    """The file name of each image that the text announces."""
-    return [block.name for block in _find_mention_blocks(text) for _ in range(block.image_count)]
-
-
 def _classify_result(
     result: ToolResult, text: str, call: ToolCall | None, skills_by_call: dict[str, str]
 ) -> tuple[str, str]:
-    if stub := re.fullmatch(_SKILL_STUB, text):
+    if stub := re.fullmatch(SKILL_STUB, text):
         return "stub", stub[1]
     tool = call.name if call is not None else ""
     if tool == "Skill" and call is not None and not result.is_error:
-        block = re.match(_SKILL_BLOCK, text)
+        block = re.match(SKILL_BLOCK, text)
         return "skill", skills_by_call.get(result.call_id) or (
             block[1] if block else str(call.arguments.get("skill", ""))
         )

@@ -7,7 +7,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from kitbag.messages import Message, Text, Usage
+from kitbag.agent.user_text import text_of_user
+from kitbag.messages import Message, Usage
 from kitbag.packing.session_skills import FoundBy, LoadedSkill, RequestedBy
 from kitbag.record_fields import RecordFields
 
@@ -15,9 +16,8 @@ _MAX_ABOUT_CHARS: Final = 120
 
 
 def about_message(message: Message) -> str:
-    """The start of a user message, for listings."""
-    texts = [part.text for part in message.parts if isinstance(part, Text)]
-    return " ".join((texts[-1] if texts else "").split())[:_MAX_ABOUT_CHARS]
+    """The start of what the user wrote, for listings."""
+    return " ".join(text_of_user(message).split())[:_MAX_ABOUT_CHARS]
 
 
 class SessionHeader(msgspec.Struct, frozen=True, kw_only=True):

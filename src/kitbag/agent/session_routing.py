@@ -3,14 +3,16 @@
 Used by `kitbag skills explain --session` and `/why`; reads the records of the session.
 """
 
-from kitbag.agent.context_ledger import split_user_text
+from collections.abc import Iterator
+
 from kitbag.agent.resume import read_session_records
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import SKILL_USE_FIELDS
+from kitbag.agent.user_text import split_user_text
 from kitbag.errors import NotFoundError
-from kitbag.messages import Text, message_from_json
+from kitbag.messages import Text, ToolResult, message_from_json, part_from_json
 from kitbag.packing.routing_explanation import RoutingState
-from kitbag.packing.suggestions import list_suggested
+from kitbag.packing.suggestions import extract_suggestions, list_suggested
 from kitbag.store.journal import Journal, JournalRecord
 from kitbag.text.human_format import format_count
 
@@ -37,9 +39,9 @@ def read_routing(journal: Journal, session_id: str, turn: int = 0) -> tuple[str,
     before: list[str] = []
     for record in records[:start]:
         session.apply(record)
-        if record.kind == "user":
-            before.append(_suggestions_in(record))
+        before += [_suggestions_in(record) if record.kind == "user" else "", *_suggestions_for_file(record)]
     text, suggestions = _user_text(records[start]), _suggestions_in(records[start])
+    for_files = "\n".join(block for record in records[start:end] for block in _suggestions_for_file(record))
     catalog = "".join(
         str(entry["text"]) for entry in session.prompt if (entry["kind"], entry["source"]) == ("catalog", "skills")
     )
@@ -48,6 +50,7 @@ def read_routing(journal: Journal, session_id: str, turn: int = 0) -> tuple[str,
         known=frozenset(session.skills),
         suggested_before="\n".join(before),
         suggested=frozenset(list_suggested(suggestions)),
+        suggested_for_files=frozenset(list_suggested(for_files)),
         loaded=_list_loaded(records[start:end]),
     )
     return text, state, number
@@ -75,3 +78,12 @@ def _user_text(record: JournalRecord) -> str:
 
 def _suggestions_in(record: JournalRecord) -> str:
     return "\n".join(piece for kind, piece in _pieces(record) if kind == "suggestions")
+
+
+def _suggestions_for_file(record: JournalRecord) -> Iterator[str]:
+    """The blocks that were appended to a tool's result, because its file matched the `paths` of a skill."""
+    if record.kind == "result":
+        result = part_from_json(record.body["result"])
+        for part in result.content if isinstance(result, ToolResult) else ():
+            if isinstance(part, Text) and extract_suggestions(part.text):
+                yield part.text

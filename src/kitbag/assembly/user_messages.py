@@ -74,7 +74,7 @@ class UserMessages:
         # The report of a fork replaces the request, and its mentions were for that agent.
         is_report = delivered is None and text != request and not request.startswith("/mcp__")
         mentions = await read_mentions(request, emit) if read_mentions is not None and not is_report else NO_MENTIONS
-        tail = [*mentions.blocks, *await asyncio.to_thread(self._build_tail, text, catalog)]
+        tail = [*mentions.blocks, *await asyncio.to_thread(self._build_tail, text, catalog, delivered)]
         for notice in trust_lost_notices(self.skills.library):
             emit(notice)
         parts: list[Part] = list(images)
@@ -119,8 +119,8 @@ class UserMessages:
                 emit(Notice(severity=problem.severity, text=f"{problem.place}: {problem.problem}", fix=problem.fix))
         return delivered, delivered.request_text(arguments)
 
-    def _build_tail(self, text: str, catalog: str) -> list[str]:
-        """Notices that only this message carries."""
+    def _build_tail(self, text: str, catalog: str, delivered: SkillDelivery | None) -> list[str]:
+        """Notices that only this message carries. `delivered`: the skill that it invokes."""
         library = self.skills.library
         # The first message follows the prompt directly, unless the user has switched something in between.
         changes = (
@@ -132,15 +132,15 @@ class UserMessages:
         changes = "\n\n".join(notice for notice in (switches, changes) if notice)
         if not self.can_suggest:
             return [changes]
-        suggested = self.suggest(text, catalog)
+        suggested = self.suggest(text, catalog, () if delivered is None else (delivered.name,))
         self._suggested += f"\n{suggested}"
         self.skills.note_found(list_suggested(suggested), "suggestion")
         return [changes, suggested]
 
-    def suggest(self, text: str, catalog: str) -> str:
-        """The block of suggestions for a message, or an empty string."""
+    def suggest(self, text: str, catalog: str, invoked: Sequence[str] = ()) -> str:
+        """The block of suggestions for a message, or an empty string. `invoked`: skills that it carries already."""
         learn_from_sessions(self.skills.library, self.session.journal)
-        loaded = [skill.name for skill in self.skills.loaded()]
+        loaded = [*invoked, *(skill.name for skill in self.skills.loaded())]
         return suggest_skills(self.skills.library, text, catalog + self._suggested, loaded) if self.can_suggest else ""
 
     def routing_state(self, catalog: str) -> "RoutingState":

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kitbag.agent.context_ledger import split_user_text
 from kitbag.agent.session import CONTINUATION_PREFIX, NOTIFICATION_PREFIX, STREAM_PREFIX, Session, is_user_message
+from kitbag.agent.user_text import split_user_text
 from kitbag.chat.tool_titles import call_summary, call_title, parse_todos
 from kitbag.errors import KitbagError
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, usage_from_record

@@ -149,6 +149,13 @@ def fields(pairs: Iterable[tuple[str, str]]) -> None:
             echo(" " * margin + line)
 
 
+def wrapped(text: str) -> None:
+    """A line that breaks between words in a terminal; whole in a pipe. Escaped and styled as for `echo`."""
+    screen = terminal_width()
+    for line in [text] if screen is None else _wrap(text, screen - 1, "  "):
+        echo(line)
+
+
 def _wrap(text: str, width: int, indent: str = "") -> list[str]:
     import textwrap
 
@@ -262,9 +269,9 @@ def shorten_message(text: str) -> str:
 
 
 def report_omitted(noun: str, count: int) -> None:
-    """Says on stderr, also with --json, that a listing is not complete."""
+    """Says on stderr, also with --json, that a listing is not complete. `noun`: with a word for the order, if any."""
     if count > 0:
-        remark(f"{format_count(count, f'older {noun}')} not listed; list all with --limit 0")
+        remark(f"{format_count(count, noun)} not listed; list all with --limit 0")
 
 
 def scope_footer(noun: str, shown: int, directory: str, elsewhere: int) -> None:

@@ -50,7 +50,7 @@ def list_(everything: bool, here: bool, limit: int, as_json: bool) -> None:
             if not as_json:
                 statuses = {row.id: _describe_status(journal, row) for row in rows}
             if len(rows) == limit:
-                output.report_omitted("session", count - limit)
+                output.report_omitted("older session", count - limit)
     if as_json:
         return output.as_json([row.to_json() for row in rows])
     _print_table(rows, statuses, with_directory=not directory)
@@ -99,6 +99,7 @@ def show(session_id: str, as_json: bool) -> None:
     """Show a session: its settings, cost, tasks and last exchange. Default: the newest in this directory."""
     from kitbag.agent.resume import resume
     from kitbag.agent.session import is_user_message
+    from kitbag.agent.user_text import text_of_user
     from kitbag.tasks.board import Board
 
     with _open_journal(session_id) as journal:
@@ -109,7 +110,7 @@ def show(session_id: str, as_json: bool) -> None:
         status = summary.status or _describe_status(journal, summary)
     usage = session.totals.usage
     tokens = usage.total_input + usage.output
-    asked = next((one.text for one in reversed(messages) if is_user_message(one)), "")
+    asked = next((text_of_user(one) for one in reversed(messages) if is_user_message(one)), "")
     answer = next((one.text for one in reversed(messages) if one.role == "assistant" and one.text), "")
     if as_json:
         details = {"tokens": tokens, "tasks": [task.id for task in tasks], "last_message": asked, "last_answer": answer}

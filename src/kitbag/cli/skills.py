@@ -9,11 +9,12 @@ from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.library_options import json_option, library_options, open_registry, project_option, set_state
 from kitbag.cli.number_types import IntRange
 from kitbag.cli.skills_budget import budget
-from kitbag.cli.skills_explain import MAX_INDEX_SECONDS, explain
+from kitbag.cli.skills_explain import explain
 from kitbag.cli.skills_lint import lint
 from kitbag.cli.skills_list import list_skills, origin
 from kitbag.cli.skills_test import test
 from kitbag.cli.skills_usage import usage
+from kitbag.cli.stdin import read_message
 from kitbag.errors import UsageError
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import skill_to_json
@@ -189,11 +190,17 @@ def _claim(registry: "Registry", skill: Skill, used: bool) -> dict[str, Any]:
 @library_options
 @json_option
 def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """Search skills by a message or by words: names, descriptions, tags, triggers and instructions."""
+    """Search skills by a message or by words: names, descriptions, tags, triggers and instructions.
+
+    If QUERY is -, read it from standard input.
+    """
+    from kitbag.cli.progress_line import MAX_INDEX_SECONDS, wait_for_index
     from kitbag.library.routing.skill_search import search_skills as find
 
+    text = read_message(query)
     registry = open_registry(dirs, team, persona)
-    hits = find(registry, " ".join(query), most, wait=MAX_INDEX_SECONDS)
+    wait_for_index(registry, MAX_INDEX_SECONDS)
+    hits = find(registry, text, most)
     if as_json:
         return output.as_json([_match_to_json(hit) for hit in hits])
     output.table(

@@ -1,10 +1,17 @@
 """`kitbag skills budget`: how the catalog's budget is spent."""
 
+from collections import Counter
+from typing import TYPE_CHECKING
+
 import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, limit_option, open_registry
 from kitbag.cli.number_types import IntRange
+from kitbag.text.human_format import shorten_home
+
+if TYPE_CHECKING:
+    from kitbag.packing.budget_report import BudgetReport
 
 
 @click.command("budget")
@@ -40,21 +47,32 @@ def budget(
                     row.name,
                     row.listing,
                     f"{row.characters:,} of {row.wanted:,}" if row.wanted else "-",
-                    output.shorten_path(row.reason),
+                    shorten_home(row.reason),
                 )
                 for row in shown
             ],
+            whole=("LISTING", "CHARACTERS"),
+            omit=("WHY",),
         )
-        output.report_omitted("skill", len(rows) - len(shown))
+        output.report_omitted("more skill", len(rows) - len(shown))
         output.echo()
-    counts = ", ".join(
-        f"{report.count(listing):,} {listing}"
-        for listing in ("described", "shortened", "by name", "omitted", "hidden")
-        if report.count(listing)
-    )
-    output.echo(counts or "no skills")
-    output.echo(
-        f"descriptions: {report.descriptions:,} of {report.budget.descriptions:,} characters · names: {report.names:,}"
-        f" of {report.budget.names:,} · {report.tokens:,} tokens in total"
-    )
+    output.fields(_summarize(report))
     return None
+
+
+def _summarize(report: "BudgetReport") -> list[tuple[str, str]]:
+    """For each listing the number of skills, and the reasons that hold for more than one of them."""
+    found: list[tuple[str, str]] = []
+    for listing in ("described", "shortened", "by name", "omitted", "hidden"):
+        reasons = Counter(row.reason for row in report.rows if row.listing == listing)
+        shared = [shorten_home(reason) for reason, count in reasons.most_common() if reason and count > 1]
+        if reasons:
+            why = f": {'; '.join(shared)}" if shared else ""
+            found.append((listing, f"{reasons.total():,}{why}"))
+    budget = report.budget
+    return [
+        *(found or [("described", "no skills")]),
+        ("descriptions", f"{report.descriptions:,} of {budget.descriptions:,} characters"),
+        ("names", f"{report.names:,} of {budget.names:,} characters"),
+        ("total", f"{report.tokens:,} tokens"),
+    ]

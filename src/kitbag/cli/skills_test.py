@@ -1,22 +1,26 @@
 """`kitbag skills test`: runs the test cases beside skills, without a model or with one."""
 
+import errno
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option, library_options, open_registry
 from kitbag.cli.number_types import FloatRange
-from kitbag.cli.skills_explain import MAX_INDEX_SECONDS
+from kitbag.cli.progress_line import MAX_COMPLETE_INDEX_SECONDS, ProgressLine, wait_for_index
 from kitbag.errors import Diagnostic, KitbagError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from kitbag.library.registry import Registry
     from kitbag.library.skills import Skill
-    from kitbag.packing.skill_cases import SkillCase
+    from kitbag.packing.skill_case_formats import SkillCase
     from kitbag.packing.skill_tests import CaseResult
     from kitbag.runtime.skill_trials import TrialPlan
+
+
+MODEL_FAILED: Final = 7
 
 
 class OverCapError(KitbagError):
@@ -48,32 +52,38 @@ def test(
     as_json: bool,
 ) -> None:
     """Test whether messages reach their skills. Reads `evals/` beside each skill: of all skills, or of the skill or
-    directory at PATH, which competes with the whole library. Exits with 1 if a test fails.
+    directory at PATH, which competes with the whole library. Exits with 1 if a test fails, 7 if the model fails.
 
     \b
     evals/evals.json:  [{"query": "fill this form", "should_trigger": true}]
-    evals/*.yaml:      the same as YAML
+    evals/*.yaml:      the same as YAML; also .jsonl and .csv
     """
-    from kitbag.packing.skill_cases import find_case_files, read_cases
+    from kitbag.packing.skill_cases import find_contradictions, read_cases
     from kitbag.packing.skill_tests import check_routing
 
     registry, extra, skills = _select(target, dirs, team, persona)
-    files = [read_cases(skill, path) for skill in skills for path in find_case_files(skill)]
+    files = [read_cases(skill, path) for skill, path in _list_case_files(skills, target)]
     cases = [case for file in files for case in file.cases]
-    problems = [problem for file in files for problem in file.problems]
+    problems = [problem for file in files for problem in file.problems] + find_contradictions(cases)
     if not cases and not problems:
         fix = 'add evals/evals.json with [{"query": "...", "should_trigger": true}] to a skill'
         raise NotFoundError("no skill tests found", fix)
+    if junit:
+        _check_writable(junit)
     plan: TrialPlan | None = None
     if model and cases:
         plan, results = _ask_model(cases, model, max_cost, extra, team, persona)
     else:
-        results = check_routing(registry, cases, MAX_INDEX_SECONDS)
+        wait_for_index(registry, MAX_COMPLETE_INDEX_SECONDS)
+        with ProgressLine() as line:
+            results = check_routing(registry, cases, lambda done, total: line.count("messages tested", done, total))
     if junit:
         from kitbag.views.junit import junit_report
 
         _write(junit, junit_report(results, problems))
     _print(results, problems, plan, as_json)
+    if any(one.outcome == "error" for one in results):
+        raise SystemExit(MODEL_FAILED)
     raise SystemExit(1 if problems or any(one.outcome != "passed" for one in results) else 0)
 
 
@@ -103,6 +113,19 @@ def _select(
     return registry, dirs, found
 
 
+def _list_case_files(skills: "list[Skill]", target: str | None) -> "list[tuple[Skill, str]]":
+    """Of all these skills, or only the file that the user named."""
+    from kitbag.packing.skill_cases import find_case_files
+
+    found = [(skill, path) for skill in skills for path in find_case_files(skill)]
+    if target is None or not os.path.isfile(target) or os.path.basename(target).lower() == "skill.md":
+        return found
+    named = [(skill, path) for skill, path in found if os.path.realpath(path) == os.path.realpath(target)]
+    if not named:
+        raise NotFoundError(f"{target}: not a test file of a skill", "pass a file in a skill's evals/, or the skill")
+    return named
+
+
 def _skills_below(registry: "Registry", directory: str) -> "list[Skill]":
     base = os.path.join(os.path.realpath(directory), "")
     return [skill for skill in registry.skills if os.path.realpath(skill.path).startswith(base)]
@@ -113,13 +136,14 @@ def _ask_model(
 ) -> "tuple[TrialPlan, list[CaseResult]]":
     from kitbag.library.scopes import find_places
     from kitbag.runtime.skill_trials import TrialOptions, plan_trials, run_trials
+    from kitbag.text.human_format import format_cost
 
     options = TrialOptions(
         model=model, directory=find_places().cwd, max_cost=max_cost, extra=extra, team=team, persona=persona
     )
     plan = plan_trials(cases, options)
-    price = "at an unknown price" if plan.cost is None else f"about ${plan.cost:.4f}"
-    cap = f"; cap ${max_cost:.2f}" if max_cost else ""
+    price = "at an unknown price" if plan.cost is None else f"about {format_cost(plan.cost)}"
+    cap = f"; cap {f'${max_cost:.2f}' if max_cost >= 0.01 else format_cost(max_cost)}" if max_cost else ""
     asked = output.format_count(len(cases), "message")
     output.remark(f"{plan.model}: {asked}, about {plan.tokens:,} tokens, {price}{cap}")
     if max_cost and plan.cost is None:
@@ -129,7 +153,21 @@ def _ask_model(
         )
     if max_cost and plan.cost is not None and plan.cost > max_cost:
         raise OverCapError("the tests would cost more than the cap", "raise --max-cost, or test one skill")
-    return plan, run_trials(cases, options)
+    with ProgressLine() as line:
+        what = f"messages asked {plan.model}"
+        return plan, run_trials(cases, options, lambda done, total: line.count(what, done, total))
+
+
+def _check_writable(file: str) -> None:
+    """Before anything is tested or paid."""
+    folder = os.path.dirname(os.path.abspath(file))
+    code = 0 if os.path.isdir(folder) else errno.ENOENT
+    if os.path.isdir(file):
+        code = errno.EISDIR
+    elif not code and not os.access(file if os.path.exists(file) else folder, os.W_OK):
+        code = errno.EACCES
+    if code:
+        raise UsageError(f"--junit {file}: {os.strerror(code)}", "use a writable path")
 
 
 def _write(file: str, text: str) -> None:
@@ -141,6 +179,7 @@ def _write(file: str, text: str) -> None:
 
 
 def _print(results: "list[CaseResult]", problems: list[Diagnostic], plan: "TrialPlan | None", as_json: bool) -> None:
+    from kitbag.packing.catalog import shorten
     from kitbag.packing.skill_tests import count_outcomes, find_confusions
 
     counts, confusions = count_outcomes(results), find_confusions(results)
@@ -163,13 +202,18 @@ def _print(results: "list[CaseResult]", problems: list[Diagnostic], plan: "Trial
     for problem in problems:
         for line in output.diagnostic_lines(problem):
             output.echo(line)
+    skipped: dict[str, int] = {}
     for result in results:
-        if result.outcome != "passed":
-            mark = output.style(result.outcome, "red" if result.outcome == "failed" else "yellow")
+        if result.outcome == "skipped":
+            skipped[result.reason] = skipped.get(result.reason, 0) + 1
+        elif result.outcome != "passed":
             file = output.shorten_path(result.case.file)
             about = f"{result.case.skill} {result.case.id} ({file}): {result.reason}"
-            output.echo(f"{mark}: {output.clean(about)}")
-            output.echo(f"  {output.clean(result.case.message[:200])}")
+            output.wrapped(f"{output.style(result.outcome, 'red')}: {output.clean(about)}")
+            output.wrapped(f"  {output.clean(shorten(result.case.message, 200))}")
+    for reason, count in skipped.items():
+        mark = output.style("skipped", "yellow")
+        output.wrapped(f"{mark}: {output.format_count(count, 'message')}: {output.clean(reason)}")
     if confusions:
         output.echo()
         output.table(
@@ -179,9 +223,12 @@ def _print(results: "list[CaseResult]", problems: list[Diagnostic], plan: "Trial
                 for one in confusions
             ],
         )
-    skipped = f", {counts['skipped']} skipped" if counts["skipped"] else ""
+    counted = [f"{counts['passed']} passed", f"{counts['failed']} failed"]
+    counted += [f"{counts['skipped']} skipped"] if counts["skipped"] else []
+    counted += [output.format_count(counts["error"], "error")] if counts["error"] else []
+    counted += [output.format_count(len(problems), "problem")] if problems else []
     spent = f"; cost {'unknown' if cost is None else f'${cost:.4f}'}" if plan else ""
-    output.echo(f"{counts['passed']} passed, {counts['failed']} failed{skipped}{spent}")
+    output.echo(f"{', '.join(counted)}{spent}")
     if claims:
         output.remark(f"{output.format_count(claims, 'assertion')} about answers not checked: only routing is tested")
     return None

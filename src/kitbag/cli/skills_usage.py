@@ -1,12 +1,17 @@
 """`kitbag skills usage`: how skills were used in this workspace."""
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from kitbag.cli import output
 from kitbag.cli.library_options import json_option
 from kitbag.library.scopes import find_places
+
+_COLUMNS: Final = ("SKILL", "SUGGESTED", "LOADED", "AFTER SUGGESTION", "AFTER SEARCH", "INVOKED", "PRIOR", "LAST")
+_ONLY_WIDE: Final = ("AFTER SUGGESTION", "AFTER SEARCH")
+_WIDE: Final = 110
+"""Columns of a terminal that has room for all columns and the names of skills."""
 
 
 @click.command("usage")
@@ -34,22 +39,22 @@ def usage(reset: bool, as_json: bool) -> None:
     if reset:
         output.echo("reset: past use of skills in this workspace no longer counts")
         return None
-    output.table(
-        ("SKILL", "SUGGESTED", "LOADED", "AFTER SUGGESTION", "AFTER SEARCH", "INVOKED", "PRIOR", "LAST"),
-        [
-            (
-                row.name,
-                str(row.suggested),
-                str(row.loaded),
-                str(row.loaded_after_suggestion),
-                str(row.loaded_after_search),
-                str(row.invoked),
-                f"+{weigh_loads(row.score):.2f}" if learns and row.score else "-",
-                row.last[:16].replace("T", " "),
-            )
-            for row in rows
-        ],
-    )
+    screen = output.terminal_width()
+    headers = [one for one in _COLUMNS if screen is None or screen >= _WIDE or one not in _ONLY_WIDE]
+    table = [
+        {
+            "SKILL": row.name,
+            "SUGGESTED": str(row.suggested),
+            "LOADED": str(row.loaded),
+            "AFTER SUGGESTION": str(row.loaded_after_suggestion),
+            "AFTER SEARCH": str(row.loaded_after_search),
+            "INVOKED": str(row.invoked),
+            "PRIOR": f"+{weigh_loads(row.score):.2f}" if learns and row.score else "-",
+            "LAST": row.last[:16].replace("T", " "),
+        }
+        for row in rows
+    ]
+    output.table(headers, [[row[one] for one in headers] for row in table], whole=headers[1:], omit=("LAST",))
     if not rows:
         output.remark("no skill was suggested or used in this workspace yet")
     elif not learns:

@@ -1,6 +1,7 @@
 """Reads prompts from standard input: a text added to the prompt, the prompt itself, or one JSON prompt per line.
 
-Used by headless. Reads the descriptor directly: a thread that waits in Python's buffer would block the exit.
+Used by headless and by commands that take a message. Reads the descriptor directly: a thread that waits in Python's
+buffer would block the exit.
 """
 
 import asyncio
@@ -49,6 +50,16 @@ def read_prompt(prompt: str) -> InputPrompt:
         return InputPrompt(text=prompt)
     data = re.sub(_RESERVED_TAGS, "&lt;", piped).strip("\n")
     return InputPrompt(text=f"{prompt}\n\n<standard-input>\n{data}\n</standard-input>")
+
+
+def read_message(words: tuple[str, ...]) -> str:
+    """The words of a command line as one text; `-`: standard input. Raises UsageError for an empty input."""
+    if words != ("-",):
+        return " ".join(words).strip()
+    text = _read_piped(required=True).strip()
+    if not text:
+        raise UsageError("no message on standard input", "pipe a message in, or pass it as an argument")
+    return text
 
 
 def _descriptor() -> int:

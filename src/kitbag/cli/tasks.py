@@ -78,7 +78,7 @@ def list_(everything: bool, running: bool, limit: int, svg: str | None, as_json:
         if svg:
             return output.write_picture(svg, draw_tasks(board, tasks), "the tasks")
         views = report_tasks(board, tasks)
-        output.report_omitted("task", omitted)
+        output.report_omitted("older task", omitted)
         if as_json:
             return output.as_json(
                 [{**task.to_json(), **view.to_json()} for task, view in zip(tasks, views, strict=True)]

@@ -83,6 +83,8 @@ class RoutingState(msgspec.Struct, frozen=True, kw_only=True):
     """The blocks of earlier messages."""
     suggested: frozenset[str] | None = None
     """As recorded; None: decide now."""
+    suggested_for_files: frozenset[str] = frozenset()
+    """For files that were used after the message."""
     loaded: Mapping[str, str] = {}
     """Skills that this message led to, with how."""
 
@@ -113,7 +115,8 @@ def explain_routing(
     if names:
         skills = [library.find_skill(name) for name in names]
     else:
-        used = [library.find_skill(name) for name in state.loaded if library.skills.candidates(name)]
+        led_to = (*state.loaded, *state.suggested_for_files)
+        used = [skill for name in led_to if (skill := library.skills.get_exact(name)) is not None]
         # A skill that a model may not find is worth mentioning only if its score would be enough to suggest it.
         least = MIN_SCORE_SHARE * best_score(matches)
         shown = [match.skill for match in matches if match.visibility.searchable or match.score >= least]
@@ -152,7 +155,9 @@ class _Explainer:
         if not verdict.searchable:
             return "hidden", _hidden_rule(verdict)
         if state.suggested is not None and name in state.suggested:
-            return "suggested", f"suggested with this message: {match.reason if match else 'it matched then'}"
+            return "suggested", f"recorded with this message: {match.reason if match else 'it matched then'}"
+        if name in state.suggested_for_files:
+            return "suggested", "for a file that was used and that matches its `paths`"
         decision = self._decisions.get(name)
         if decision is not None:
             if decision.outcome == "suggested" and state.suggested is not None:

@@ -1,15 +1,18 @@
 """All diagnostics of one skill: its file, what a model gets of it, its place among the others.
 
-Used by `kitbag skills validate` and by the web UI's editor. Uses library and skill_delivery.
+Used by `kitbag skills validate`, by the web UI's editor and by skill_selection. Uses library and skill_delivery.
 """
 
 import os
 
 from kitbag.errors import Diagnostic
 from kitbag.library.registry import Registry
+from kitbag.library.routing.triggers import compile_trigger, is_regex_trigger
 from kitbag.library.scopes import Root, boundary_for_directory
+from kitbag.library.skill_files import read_skill_details
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
 from kitbag.packing.skill_delivery import render_skill
+from kitbag.text.frontmatter import find_field_line
 from kitbag.text.tokens import estimate_tokens
 
 
@@ -48,7 +51,31 @@ def check_skill(registry: Registry, path: str) -> list[Diagnostic]:
         return diagnostics or [head]
     delivery = render_skill(skill)
     known = registry.diagnostics(file)
-    return list(dict.fromkeys([*diagnostics, *delivery.problems, *known, *_check_size(skill, delivery.body)]))
+    return list(
+        dict.fromkeys(
+            [*diagnostics, *delivery.problems, *known, *check_triggers(skill), *_check_size(skill, delivery.body)]
+        )
+    )
+
+
+def check_triggers(skill: Skill) -> list[Diagnostic]:
+    """Triggers that are patterns and match nothing because they can't be used."""
+    return [
+        trigger_problem(skill, trigger, problem)
+        for trigger in read_skill_details(skill).triggers
+        if is_regex_trigger(trigger) and (problem := compile_trigger(trigger)[1])
+    ]
+
+
+def trigger_problem(skill: Skill, trigger: str, problem: str) -> Diagnostic:
+    return Diagnostic(
+        severity="warning",
+        code="trigger",
+        file=skill.path,
+        line=find_field_line(skill.path, "triggers", skill.root.boundary),
+        problem=f"trigger {trigger[:60]!r} is not a usable pattern: {problem}",
+        fix="use plain words",
+    )
 
 
 def _read_again(registry: Registry, file: str) -> tuple[Skill | None, list[Diagnostic]]:

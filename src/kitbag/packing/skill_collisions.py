@@ -5,7 +5,9 @@ Each skill's description, sentence by sentence, and the messages of its tests ar
 Used by `kitbag skills lint --collisions`; uses library.routing.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +31,10 @@ _SEARCHED: Final = 12
 _MAX_MESSAGES: Final = 3
 _MAX_WORDS: Final = 5
 _HEADING_COUNT: Final = 3
+_NO_PROSE: Final = re.compile(
+    r"^(```|~~~).*?^\1|<!--.*?-->|</?[a-zA-Z][^<>\n]*>|`[^`\n]*`|\bhttps?://\S+|\]\([^)\s]*\)", re.MULTILINE | re.DOTALL
+)
+"""Code blocks and spans, comments, tags, addresses and the targets of links."""
 _MAX_SHARED: Final = 4
 """Words that both skills have, as a short message."""
 
@@ -55,37 +61,55 @@ class SkillCollision(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+class CollisionReport(msgspec.Struct, frozen=True, kw_only=True):
+    collisions: tuple[SkillCollision, ...]
+    """The worst first: those that a message confuses, then those whose descriptions overlap most."""
+    total: int
+    """With those that were not asked for."""
+
+
 class _Pair:
     def __init__(self, first: Skill, second: Skill) -> None:
         self.first, self.second = sorted((first, second), key=lambda skill: skill.full_name.lower())
         self.overlap = 0.0
         self.messages: list[str] = []
+        self.names = self.first.full_name.lower(), self.second.full_name.lower()
 
 
 def find_collisions(
-    library: Registry, skills: Sequence[Skill] | None = None, *, wait: float = 0.0
-) -> list[SkillCollision]:
-    """The worst first. `skills`: only pairs with one of these. Only skills that a model may find can collide."""
+    library: Registry,
+    skills: Sequence[Skill] | None = None,
+    *,
+    most: int = 0,
+    report: Callable[[int, int], None] | None = None,
+) -> CollisionReport:
+    """`skills`: only pairs with one of these. `most`: describe at most this many; 0: all. `report`: is called with the
+    number of skills that are compared and of all. Only skills that a model may find can collide."""
     view = library.visibility_context()
     pairs: dict[frozenset[str], _Pair] = {}
-    for skill in library.skills if skills is None else skills:
+    compared = list(library.skills if skills is None else skills)
+    for number, skill in enumerate(compared, 1):
         if library.evaluate(skill, view).searchable:
-            _compare(library, skill, pairs, wait)
-    found = [
-        _make_collision(pair, len(library.skills))
-        for pair in pairs.values()
-        if pair.overlap >= _MIN_OVERLAP or pair.messages
-    ]
-    return sorted(found, key=lambda one: (-one.overlap, one.first.lower(), one.second.lower()))
+            _compare(library, skill, pairs)
+        if report is not None:
+            report(number, len(compared))
+    found = [pair for pair in pairs.values() if pair.overlap >= _MIN_OVERLAP or pair.messages]
+    found.sort(
+        key=lambda one: (not one.messages, -one.overlap, one.first.full_name.lower(), one.second.full_name.lower())
+    )
+    terms = _SkillTerms(pair_skill for pair in found[: most or None] for pair_skill in (pair.first, pair.second))
+    return CollisionReport(
+        collisions=tuple(_make_collision(pair, terms) for pair in found[: most or None]), total=len(found)
+    )
 
 
-def _compare(library: Registry, skill: Skill, pairs: dict[frozenset[str], _Pair], wait: float) -> None:
+def _compare(library: Registry, skill: Skill, pairs: dict[frozenset[str], _Pair]) -> None:
     summary = summary_without_exclusions(skill)
-    for match in search_skills(library, summary, _SEARCHED, wait=wait):
+    for match in search_skills(library, summary, _SEARCHED):
         if match.skill is not skill and match.features.coverage >= _MIN_OVERLAP:
             pair = _pair(pairs, skill, match.skill)
             pair.overlap = max(pair.overlap, round(match.features.coverage, 2))
-            shared = " ".join(list(match.words)[:_MAX_SHARED])
+            shared = " ".join(list(dict.fromkeys(" ".join(match.words).split()))[:_MAX_SHARED])
             tied = {hit.skill.full_name for hit in search_skills(library, shared, 2) if hit.is_confident}
             if tied == {skill.full_name, match.skill.full_name}:
                 pair.messages.append(shared)
@@ -118,35 +142,49 @@ def _test_messages(skill: Skill) -> Iterable[str]:
         yield from (case.message for case in read_cases(skill, path).cases if case.should_load)
 
 
-def _make_collision(pair: _Pair, total: int) -> SkillCollision:
-    first, second = _count_terms(pair.first), _count_terms(pair.second)
+class _SkillTerms:
+    """The words of skills that collide, and how many of these skills have each."""
+
+    def __init__(self, skills: Iterable[Skill]) -> None:
+        self._counts: dict[str, dict[str, tuple[str, int]]] = {}
+        self._frequencies: dict[str, int] = {}
+        for skill in skills:
+            if skill.full_name not in self._counts:
+                counts = self._counts[skill.full_name] = _count_terms(skill)
+                for key in counts:
+                    self._frequencies[key] = self._frequencies.get(key, 0) + 1
+
+    def separating_words(self, skill: Skill, other: Skill) -> tuple[str, ...]:
+        """Words that only the instructions of `skill` have: frequent there, rare among skills that collide."""
+        excluded = self._counts[other.full_name]
+        described = set(term_keys(f"{skill.full_name} {skill.summary}"))
+        total = len(self._counts)
+        weights = {
+            word: math.log1p(count) * term_weight(key, total, 1) * math.log1p(total / self._frequencies[key])
+            for key, (word, count) in self._counts[skill.full_name].items()
+            if key not in excluded and key not in described and word.isalpha() and len(word) > 2
+        }
+        return tuple(sorted(weights, key=lambda word: (-weights[word], word))[:_MAX_WORDS])
+
+
+def _make_collision(pair: _Pair, terms: _SkillTerms) -> SkillCollision:
     return SkillCollision(
         first=pair.first.full_name,
         second=pair.second.full_name,
         overlap=pair.overlap,
         messages=tuple(sorted(dict.fromkeys(pair.messages), key=len, reverse=True))[:_MAX_MESSAGES],
-        first_words=_separating_words(pair.first, first, second, total),
-        second_words=_separating_words(pair.second, second, first, total),
+        first_words=terms.separating_words(pair.first, pair.second),
+        second_words=terms.separating_words(pair.second, pair.first),
     )
 
 
 def _count_terms(skill: Skill) -> dict[str, tuple[str, int]]:
-    """By key: the word and how often it occurs in the whole skill; headings count more."""
+    """By key: the word and how often it occurs in the whole skill; headings count more. Code, markup and addresses have
+    no words that a description would use."""
     text = read_skill_text(skill)
     found: dict[str, tuple[str, int]] = {}
-    for part, count in ((skill.full_name, 1), (skill.summary, 1), (text.headings, _HEADING_COUNT), (text.body, 1)):
+    body = _NO_PROSE.sub(" ", text.body)
+    for part, count in ((skill.full_name, 1), (skill.summary, 1), (text.headings, _HEADING_COUNT), (body, 1)):
         for key, word in list_terms(part):
             found[key] = (found[key][0] if key in found else word, (found[key][1] if key in found else 0) + count)
     return found
-
-
-def _separating_words(
-    skill: Skill, own: dict[str, tuple[str, int]], other: dict[str, tuple[str, int]], total: int
-) -> tuple[str, ...]:
-    described = set(term_keys(f"{skill.full_name} {skill.summary}"))
-    weights = {
-        word: count * term_weight(key, total, 1)
-        for key, (word, count) in own.items()
-        if key not in other and key not in described and word.isalpha() and len(word) > 2
-    }
-    return tuple(sorted(weights, key=lambda word: (-weights[word], word))[:_MAX_WORDS])

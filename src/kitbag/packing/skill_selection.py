@@ -14,6 +14,7 @@ from kitbag.library.routing.skill_search import search_skills
 from kitbag.library.routing.triggers import MAX_TRIGGER_TEXT, compile_trigger, is_regex_trigger
 from kitbag.library.skill_files import SkillDetails, read_skill_details
 from kitbag.library.skills import Skill
+from kitbag.packing.skill_checks import trigger_problem
 from kitbag.packing.task_sources import PackTask
 from kitbag.text.frontmatter import find_field_line
 
@@ -78,13 +79,7 @@ class TriggerIndex:
         if pattern is not None:
             self._patterns.append((pattern, skill))
             return
-        message = f"trigger {trigger[:60]!r} is not a usable pattern: {problem}"
-        line = find_field_line(skill.path, "triggers", skill.root.boundary)
-        self.problems.append(
-            Diagnostic(
-                severity="warning", code="trigger", file=skill.path, line=line, problem=message, fix="use plain words"
-            )
-        )
+        self.problems.append(trigger_problem(skill, trigger, problem))
 
     def skills_named(self, word: str) -> list[Skill]:
         """Skills with this word as name, tag or trigger."""

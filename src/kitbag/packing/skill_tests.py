@@ -4,17 +4,22 @@ competition with the whole library?
 Used by `kitbag skills test`; runtime/skill_trials asks a model instead and fills the same results.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 
 from kitbag.library.registry import Registry
 from kitbag.library.routing.skill_search import search_skills
-from kitbag.packing.skill_cases import SkillCase
+from kitbag.packing.skill_case_formats import SkillCase
 from kitbag.packing.suggestions import SEARCHED_MATCHES, decide_suggestions
 
-CaseOutcome = Literal["passed", "failed", "skipped"]
+_INVOCATION: Final = re.compile(r"\s*/(\S+)")
+CaseOutcome = Literal["passed", "failed", "skipped", "error"]
+"""`error`: the model gave no answer, so nothing is known."""
+ReportProgress = Callable[[int, int], None]
+"""(cases that are done, all cases)"""
 
 
 class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,22 +61,48 @@ class Confusion(msgspec.Struct, frozen=True, kw_only=True):
         return {"skill": self.skill, "chosen": self.chosen, "messages": list(self.messages)}
 
 
-def check_routing(library: Registry, cases: Iterable[SkillCase], wait: float = 0.0) -> list[CaseResult]:
+def check_routing(
+    library: Registry, cases: Sequence[SkillCase], report: ReportProgress | None = None
+) -> list[CaseResult]:
     """A message chooses the skills that would be suggested for it if the catalog described none."""
-    return [_test_case(library, case, wait) for case in cases]
+    results: list[CaseResult] = []
+    for case in cases:
+        results.append(_test_case(library, case))
+        if report is not None:
+            report(len(results), len(cases))
+    return results
 
 
-def _test_case(library: Registry, case: SkillCase, wait: float) -> CaseResult:
-    hits = search_skills(library, case.message, SEARCHED_MATCHES, wait=wait)
+def judge_invocation(library: Registry, case: SkillCase) -> CaseResult | None:
+    """`/name` loads a skill, whatever the ranking or a model would choose. None for any other message."""
+    command = _INVOCATION.match(case.message)
+    candidates = library.skills.candidates(command[1]) if command is not None else []
+    if len(candidates) != 1 or not library.evaluate(candidates[0]).user:
+        return None
+    return judge(case, (candidates[0].full_name,), "the message invokes it")
+
+
+def _test_case(library: Registry, case: SkillCase) -> CaseResult:
+    if (invoked := judge_invocation(library, case)) is not None:
+        return invoked
+    hits = search_skills(library, case.message, SEARCHED_MATCHES)
     decisions = decide_suggestions(library, case.message, hits, "")
     chosen = tuple(one.match.skill.full_name for one in decisions if one.outcome == "suggested")
     rank = next((at for at, hit in enumerate(hits, 1) if hit.skill.full_name == case.skill), 0)
     own = next((one for one in decisions if one.match.skill.full_name == case.skill), None)
-    if not rank:
-        reason = "no word of the message is in its name, description or instructions"
+    if own is None:
+        reason = _unmatched_reason(library, case) if not rank else ""
     else:
-        reason = own.rule if own is not None else ""
+        reason = own.match.reason if own.outcome == "suggested" else own.rule
     return judge(case, chosen, reason, rank=rank)
+
+
+def _unmatched_reason(library: Registry, case: SkillCase) -> str:
+    skill = library.skills.get_exact(case.skill)
+    verdict = library.evaluate(skill) if skill is not None else None
+    if verdict is not None and not verdict.searchable:
+        return f"a model may not find it: {verdict.reason}"
+    return "no word of the message is in its name, description or instructions"
 
 
 def judge(
@@ -116,7 +147,7 @@ def find_confusions(results: Sequence[CaseResult]) -> list[Confusion]:
 
 
 def count_outcomes(results: Sequence[CaseResult]) -> dict[CaseOutcome, int]:
-    counts: dict[CaseOutcome, int] = {"passed": 0, "failed": 0, "skipped": 0}
+    counts: dict[CaseOutcome, int] = {"passed": 0, "failed": 0, "skipped": 0, "error": 0}
     for result in results:
         counts[result.outcome] += 1
     return counts

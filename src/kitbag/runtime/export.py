@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from kitbag.agent.context_ledger import split_user_text
 from kitbag.agent.resume import read_session_records
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import SessionHeader, SessionTotals
+from kitbag.agent.user_text import split_user_text
 from kitbag.errors import KitbagError
 from kitbag.messages import (
     Image,

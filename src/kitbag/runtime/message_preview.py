@@ -92,9 +92,10 @@ def prepare_message_preview(agent: "Agent") -> Callable[[], PreviewMessage]:
         if text:
             reason = "you are typing it"
             added.append(AddedPiece(kind="user", name="", tokens=estimate_tokens(text), reason=reason))
-            added += _find_invoked(library, text)
+            invoked = _find_invoked(library, text)
+            added += invoked
             added += _find_mentioned(text, workspace.read_roots, directory)
-            if block := messages.suggest(text, catalog):
+            if block := messages.suggest(text, catalog, [one.name for one in invoked]):
                 names = ", ".join(list_suggested(block))
                 reason = "they match the message, and the catalog does not describe them"
                 added.append(AddedPiece(kind="suggestions", name=names, tokens=estimate_tokens(block), reason=reason))

@@ -22,13 +22,15 @@ from kitbag.library.registry import Registry
 from kitbag.library.scopes import find_places
 from kitbag.messages import Message, Text, Usage
 from kitbag.models.provider import ModelReply, ModelRequest, Provider, StreamItem
-from kitbag.packing.skill_cases import SkillCase
-from kitbag.packing.skill_tests import CaseResult, judge
+from kitbag.packing.skill_case_formats import SkillCase
+from kitbag.packing.skill_tests import CaseOutcome, CaseResult, ReportProgress, judge, judge_invocation
 from kitbag.runtime.agent import Agent
 from kitbag.store.journal import Journal, journal_path
+from kitbag.text.human_format import format_cost
 from kitbag.text.tokens import estimate_tokens
 
 MAX_TURNS: Final = 3
+_MAX_FAILURES: Final = 2
 _TYPICAL_TURNS: Final = 2
 _REPLY_TOKENS: Final = 300
 _NO_TOOLS: Final = ("Bash", "Write", "Edit", "Task", "TaskOutput", "TaskStop", "WebFetch", "WebSearch", "AskUser")
@@ -59,9 +61,12 @@ def plan_trials(cases: Sequence[SkillCase], options: TrialOptions) -> TrialPlan:
     return asyncio.run(_plan(cases, options))
 
 
-def run_trials(cases: Sequence[SkillCase], options: TrialOptions) -> list[CaseResult]:
-    """One after another; once the next one could exceed the cap, the rest is skipped."""
-    return asyncio.run(_run_all(cases, options))
+def run_trials(
+    cases: Sequence[SkillCase], options: TrialOptions, report: ReportProgress | None = None
+) -> list[CaseResult]:
+    """One after another. Once the next one could exceed the cap, or the model failed twice in a row, the rest is
+    skipped."""
+    return asyncio.run(_run_all(cases, options, report))
 
 
 async def _plan(cases: Sequence[SkillCase], options: TrialOptions) -> TrialPlan:
@@ -77,19 +82,30 @@ async def _plan(cases: Sequence[SkillCase], options: TrialOptions) -> TrialPlan:
         return TrialPlan(model=agent.chosen.name, requests=requests, tokens=read + usage.output, cost=cost)
 
 
-async def _run_all(cases: Sequence[SkillCase], options: TrialOptions) -> list[CaseResult]:
+async def _run_all(
+    cases: Sequence[SkillCase], options: TrialOptions, report: ReportProgress | None
+) -> list[CaseResult]:
     results: list[CaseResult] = []
     spent, dearest = 0.0, 0.0
     async with _temporary_journal(options) as journal:
         for case in cases:
-            if options.max_cost and spent + dearest > options.max_cost:
-                reason = f"the cap of ${options.max_cost:.2f} would be exceeded; ${spent:.4f} spent"
-                results.append(CaseResult(case=case, outcome="skipped", chosen=(), reason=reason))
-                continue
+            reason = ""
+            if [result.outcome for result in results[-_MAX_FAILURES:]] == ["error"] * _MAX_FAILURES:
+                reason = "the model failed before"
+            elif options.max_cost and spent + dearest > options.max_cost:
+                reason = f"the cap of {format_cost(options.max_cost)} would be exceeded; {format_cost(spent)} spent"
+            if reason:
+                skipped = cases[len(results) :]
+                return [
+                    *results,
+                    *(CaseResult(case=one, outcome="skipped", chosen=(), reason=reason) for one in skipped),
+                ]
             result = await _run_one(case, options, journal)
             spent += result.cost or 0.0
             dearest = max(dearest, result.cost or 0.0)
             results.append(result)
+            if report is not None:
+                report(len(results), len(cases))
     return results
 
 
@@ -132,15 +148,21 @@ async def _run_one(case: SkillCase, options: TrialOptions, journal: Journal) -> 
     start = time.monotonic()
     async with _open_agent(options, journal) as agent:
         library = agent.environment.library
+        if (invoked := judge_invocation(library, case)) is not None:  # its commands would run
+            return invoked
         async with agent.run(case.message) as run:
             ended = await run.wait()
         cost = None if agent.session.totals.unpriced else agent.session.totals.cost
         loads = agent.stopping.loads
-    if run.error is not None and ended.status == "failed":
-        raise run.error
-    status = "" if ended.status in ("completed", "empty") else f"the run ended: {ended.status}"
+    seconds = time.monotonic() - start
+    if not loads and ended.status not in ("completed", "empty", "max-turns"):
+        # Without an answer, that no skill was loaded says nothing.
+        outcome: CaseOutcome = "skipped" if ended.status == "over-budget" else "error"
+        reason = ended.error or f"the run ended: {ended.status}"
+        return CaseResult(case=case, outcome=outcome, chosen=(), reason=reason, seconds=seconds, cost=cost)
+    reason = f"after {MAX_TURNS} requests" if ended.status == "max-turns" else ""
     chosen = tuple(dict.fromkeys(_full_name(library, name) for name in loads))
-    return judge(case, chosen, status, seconds=time.monotonic() - start, cost=cost)
+    return judge(case, chosen, reason, seconds=seconds, cost=cost)
 
 
 def _full_name(library: Registry, name: str) -> str:

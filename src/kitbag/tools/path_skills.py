@@ -98,6 +98,7 @@ class PathSkills:
             if self._announced.isdisjoint((skill.full_name, render_entry(skill))) and skill.full_name not in loaded
         ][:MAX_SUGGESTIONS]
         self._announced.update(skill.full_name for skill in new)
+        self._skills.note_found((skill.full_name for skill in new), "suggestion")
         return suggest_skills_for_file(new)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from xml.sax.saxutils import quoteattr
 
 from kitbag.errors import Diagnostic
-from kitbag.packing.skill_tests import CaseResult
+from kitbag.packing.skill_tests import CaseOutcome, CaseResult
 from kitbag.text.hidden_characters import reveal_hidden
 
 _NOT_IN_XML: Final = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -16,7 +16,7 @@ _MAX_NAME: Final = 120
 def junit_report(results: Sequence[CaseResult], problems: Iterable[Diagnostic] = ()) -> str:
     """One suite for each skill; a problem with a file is a test case with an error."""
     suites: dict[str, list[str]] = {}
-    failures: dict[str, int] = {}
+    outcomes: dict[str, list[CaseOutcome]] = {}
     for result in results:
         skill = result.case.skill
         name = f"{result.case.id}: {result.case.message[:_MAX_NAME]}"
@@ -25,18 +25,19 @@ def junit_report(results: Sequence[CaseResult], problems: Iterable[Diagnostic] =
         if result.outcome == "passed":
             line = f"{start}/>"
         else:
-            tag = "failure" if result.outcome == "failed" else "skipped"
-            failures[skill] = failures.get(skill, 0) + (tag == "failure")
+            tag = "failure" if result.outcome == "failed" else result.outcome
             line = f"{start}><{tag} message={_attribute(result.reason)}/></testcase>"
         suites.setdefault(skill, []).append(line)
+        outcomes.setdefault(skill, []).append(result.outcome)
     broken = [
         f'    <testcase classname={_attribute(one.file)} name="readable">'
-        f"<error message={_attribute(one.problem)}/></testcase>"
+        f"<error message={_attribute(f'{one.place}: {one.problem}; {one.fix}')}/></testcase>"
         for one in problems
     ]
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>"]
     for skill, cases in suites.items():
-        counts = f'tests="{len(cases)}" failures="{failures.get(skill, 0)}" errors="0"'
+        failed, errors, skipped = (outcomes[skill].count(one) for one in ("failed", "error", "skipped"))
+        counts = f'tests="{len(cases)}" failures="{failed}" errors="{errors}" skipped="{skipped}"'
         lines.append(f"  <testsuite name={_attribute(skill)} {counts}>")
         lines += [*cases, "  </testsuite>"]
     if broken:

@@ -7,6 +7,7 @@ import msgspec
 from kitbag.packing.catalog import shorten
 from kitbag.packing.routing_explanation import SkillExplanation
 from kitbag.text.hidden_characters import collapse_whitespace
+from kitbag.text.human_format import shorten_home
 
 _MAX_WORDS: Final = 8
 _MAX_PASSAGE: Final = 160
@@ -15,7 +16,7 @@ _MAX_PASSAGE: Final = 160
 def explanation_fields(one: SkillExplanation) -> list[tuple[str, str]]:
     """Empty values are not shown."""
     match = one.match
-    pairs = [("outcome", f"{one.outcome}: {one.rule}"), ("in catalog", one.listing)]
+    pairs = [("outcome", f"{one.outcome}: {shorten_home(one.rule)}"), ("in catalog", one.listing)]
     if match is None:
         return pairs
     usage = f" (past use adds {match.usage:.2f})" if match.usage else ""

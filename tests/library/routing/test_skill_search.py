@@ -89,6 +89,13 @@ def test_words_that_say_nothing_find_nothing(world: World) -> None:
     assert found(world, "!!! ???") == []
 
 
+@pytest.mark.parametrize("polite", ["请帮我", "幫我", "这个", "してください", "お願いします", "해주세요"])
+def test_words_that_every_chinese_japanese_or_korean_message_may_have_find_nothing(world: World, polite: str) -> None:
+    world.skill(".kitbag/skills", "a", "请帮我这个可以 幫我 してください お願いします 해주세요", body="x")
+    assert search_skills(world.registry(), polite) == []
+    assert search_skills(world.registry(), "x", wait=9)
+
+
 def test_scripts_without_blanks_between_words_are_searched_too(world: World) -> None:
     world.skill(".kitbag/skills", "audit", description="为代码审查提供安全指导")
     assert found(world, "代码审查") == ["audit"]

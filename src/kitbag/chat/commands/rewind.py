@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from kitbag.agent.context_ledger import split_user_text
 from kitbag.agent.shield import run_ignoring_cancellation
 from kitbag.agent.undo.plan import MessageChanges
+from kitbag.agent.user_text import written_text
 from kitbag.chat.commands import CommandContext
 from kitbag.chat.commands.undo import describe_action, is_session_empty
 from kitbag.chat.ui import Submitted
@@ -164,6 +164,6 @@ async def _reopen(chat: CommandContext, rewind: SessionRewind, plan: RewindPlan)
     text, images = ("", ()) if plan.undoes_rewind else await asyncio.to_thread(rewind.read_message, plan.message)
     chat.ui.clear()
     await chat.open_session(msgspec.structs.replace(agent.options, resume=agent.session.id, fork=False))
-    typed = "".join(part for kind, _, part in split_user_text(text) if kind == "user").strip()
+    typed = written_text(text)
     if typed or images:
         chat.ui.insert(Submitted(text=typed, images=images))

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from kitbag.agent.context_ledger import split_user_text
 from kitbag.agent.resume import resume
 from kitbag.agent.session import is_user_message
 from kitbag.agent.session_list import SessionSummary, find_session, list_sessions, named_sessions
+from kitbag.agent.user_text import text_of_user
 from kitbag.assembly.run_options import Options
 from kitbag.chat.commands import CommandContext
 from kitbag.dialogs.form import Form, FormOption
@@ -140,10 +140,9 @@ def _read_previews(journal: Journal, sessions: list[SessionSummary]) -> dict[str
             break
         with contextlib.suppress(KitbagError):
             messages = [message for _, message in resume(journal, one.id).recorded_messages()]
-            asked = next((message.text for message in reversed(messages) if is_user_message(message)), "")
+            asked = next((text_of_user(message) for message in reversed(messages) if is_user_message(message)), "")
             reply = next((message.text for message in reversed(messages) if message.role == "assistant"), "")
-            typed = "".join(text for kind, _, text in split_user_text(asked) if kind == "user")
-            parts = (("> ", typed), ("", reply))
+            parts = (("> ", asked), ("", reply))
             lines = (f"{mark}{collapse_whitespace(text)[:_MAX_PREVIEW_LENGTH]}" for mark, text in parts if text.strip())
             previews[one.id] = "\n".join(lines)
     return previews

@@ -4,6 +4,7 @@ import asyncio
 
 from kitbag.agent.session_routing import read_routing
 from kitbag.chat.commands import CommandContext
+from kitbag.library.routing.skill_search import get_search_index
 from kitbag.packing.catalog import shorten
 from kitbag.packing.routing_explanation import explain_routing
 from kitbag.text.hidden_characters import collapse_whitespace
@@ -23,6 +24,10 @@ async def why_command(chat: CommandContext, arguments: str) -> None:
         about = shorten(collapse_whitespace(message), 120)
         blocks: list[Block] = [text_block(f"message {number}: {about}", "dim")]
         blocks += [FieldsBlock(tuple(explanation_fields(one)), one.name) for one in found.skills]
-        return blocks if found.skills else [*blocks, text_block("no skill matches")]
+        if not found.skills:
+            blocks.append(text_block("no skill matches"))
+        if not get_search_index(library).is_filled:
+            blocks.append(text_block("not all skills are indexed yet, so the ranking may change", "dim"))
+        return blocks
 
     chat.show(*await asyncio.to_thread(explain))

@@ -44,6 +44,20 @@ STOP_WORDS: Final = frozenset(
     )
 )  # fmt: skip
 
+_COMMON_BIGRAMS: Final = frozenset(
+    (
+        "帮我", "请帮", "帮忙", "我的", "我们", "你的", "给我", "我想", "我要", "想要", "需要", "这个", "那个", "这些",
+        "那些", "哪些", "哪个", "一个", "一下", "一些", "可以", "能不", "不能", "没有", "什么", "怎么", "怎样", "如何",
+        "为什", "么样", "是否", "现在", "然后", "还有", "因为", "所以", "但是", "以及", "或者", "如果", "并且", "谢谢",
+        "幫我", "請幫", "這個", "這些", "一個", "什麼", "怎麼", "沒有", "我們",
+        "くだ", "ださ", "さい", "てく", "して", "する", "した", "しま", "ます", "まし", "です", "でし", "てい", "いる",
+        "この", "その", "あの", "これ", "それ", "どの", "どう", "たい", "ない", "ある", "から", "まで", "よう", "こと",
+        "もの", "ので", "って", "とい", "いう", "お願", "願い", "いし", "ませ", "せん",
+        "해줘", "해주", "주세", "세요", "하는", "합니", "니다", "있는", "있어", "어떻", "떻게", "이거", "에서", "으로",
+    )
+)  # fmt: skip
+"""Pairs of letters of Chinese, Japanese and Korean words that every message may have, as stop words."""
+
 
 class Term(NamedTuple):
     key: str
@@ -195,7 +209,8 @@ def _analyze_unicode(word: str) -> Iterator[Term]:
     for at, run in enumerate(_UNSPACED_RUN.split(word)):
         if at % 2:
             for bigram in _bigrams(run):
-                yield Term(bigram, bigram)
+                if bigram not in _COMMON_BIGRAMS:
+                    yield Term(bigram, bigram)
             continue
         for part in _WORD.findall(run):
             plain = strip_accents(part)
