@@ -7,6 +7,7 @@ Used by the agent loop both to advertise and to run tools, so a hidden tool can'
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from kitbag.library.dialects.tool_aliases import SEARCH_TOOLS
 from kitbag.models.provider import ToolSpec
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.tools.base import Tool
@@ -24,6 +25,10 @@ class AbstractToolset(Protocol):
 
     def get(self, name: str) -> Tool[Any] | None:
         """The tool with exactly this name."""
+        ...
+
+    def describe(self, names: Iterable[str]) -> None:
+        """Describes these tools from the next request on, if they are described on demand."""
         ...
 
     def explain_unavailable(self, name: str) -> tuple[str, str]:
@@ -61,8 +66,13 @@ class Toolset:
         """Describes, from now on, the tools of servers that a message needs, and those that were `used` before. Does
         nothing if all are described."""
         if self._on_demand is not None:
-            self._on_demand.describe(used)
-            self._on_demand.describe(self._on_demand.find(message))
+            self.describe(used)
+            self.describe(self._on_demand.find(message))
+
+    def describe(self, names: Iterable[str]) -> None:
+        """Describes, from now on, those of these tools that are described on demand."""
+        if self._on_demand is not None:
+            self._on_demand.describe(names)
 
     def list_described_for(self, message: str) -> list[ToolSpec]:
         """What `describe_for` would add; changes nothing."""
@@ -74,13 +84,14 @@ class Toolset:
     def explain_unavailable(self, name: str) -> tuple[str, str]:
         from difflib import get_close_matches
 
-        known = list(self._tools)
+        available = f"Available tools: {', '.join(spec.name for spec in self.specs())}."
+        if self._on_demand is not None:
+            available += f" {SEARCH_TOOLS} finds more."
         if name in self._hidden:
-            return f"{name} is not available in this run", f"Available tools: {', '.join(known)}."
-        folded = {tool.lower(): tool for tool in known}
+            return f"{name} is not available in this run", available
+        folded = {tool.lower(): tool for tool in self._tools}
         close = get_close_matches(name.lower().strip(), folded, 1)
-        hint = f"Did you mean {folded[close[0]]}?" if close else f"Available tools: {', '.join(known)}."
-        return f"no tool named {name[:80]!r}", hint
+        return f"no tool named {name[:80]!r}", f"Did you mean {folded[close[0]]}?" if close else available
 
 
 class RestrictedToolset:
@@ -97,6 +108,9 @@ class RestrictedToolset:
 
     def specs(self) -> tuple[ToolSpec, ...]:
         return self._inner.specs()
+
+    def describe(self, names: Iterable[str]) -> None:
+        self._inner.describe(names)
 
     def get(self, name: str) -> Tool[Any] | None:
         tool = self._inner.get(name)
