@@ -223,7 +223,9 @@ class AgentResources:
         """Under `permissions`, or under the agent's own."""
         self._server_tools_version = self.agent_servers.version
         return self.describe_again(
-            Toolset(self._build_tools(), permissions or self.permissions, self.approvals.can_ask)
+            Toolset(
+                self._build_tools(), permissions or self.permissions, self.approvals.can_ask, self.environment.library
+            )
         )
 
     def describe_again(self, toolset: Toolset) -> Toolset:

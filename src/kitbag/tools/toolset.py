@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from kitbag.library.dialects.tool_aliases import SEARCH_TOOLS
+from kitbag.library.registry import Registry
 from kitbag.models.provider import ToolSpec
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.tools.base import Tool
@@ -39,13 +40,19 @@ class AbstractToolset(Protocol):
 class Toolset:
     """Keeps the order of its tools, so that the specs sent are the same in every turn."""
 
-    def __init__(self, tools: Iterable[Tool[Any]], permissions: Permissions, can_ask: bool = True) -> None:
-        """`can_ask`: a person can answer now."""
+    def __init__(
+        self,
+        tools: Iterable[Tool[Any]],
+        permissions: Permissions,
+        can_ask: bool = True,
+        library: Registry | None = None,
+    ) -> None:
+        """`can_ask`: a person can answer now. `library`: says how tools are found by meaning."""
         all_tools = tuple(tools)
         self._tools = {tool.name: tool for tool in all_tools if permissions.has_tool(tool.name, can_ask)}
         self._hidden = {tool.name for tool in all_tools if tool.name not in self._tools}
         server_tools = {name: tool for name, tool in self._tools.items() if name.startswith(SERVER_TOOL_PREFIX)}
-        self._on_demand = OnDemandTools(server_tools) if len(server_tools) > MAX_DESCRIBED_TOOLS else None
+        self._on_demand = OnDemandTools(server_tools, library) if len(server_tools) > MAX_DESCRIBED_TOOLS else None
         if self._on_demand is not None:
             search = self._on_demand.search_tool
             if permissions.has_tool(search.name, can_ask):
