@@ -8,7 +8,8 @@ scripts/train_ranking reports them cross-validated): the first skill is a needed
 (Hit@5), suggestions contain some or all needed skills, and how many messages that need none get suggestions. Beside an
 alphabetical cut, a cut by usage and textbook BM25. Then CPU time for a message and memory with 6,726 and 10,000
 generated skills. `--model`: a sentence encoder, for a row with vectors. `--skills`: a folder of real skills, for the
-tasks in bench/data/routing/tasks_check.txt: no weight was fitted on them, but features were chosen with them in sight.
+tasks in bench/data/routing/tasks_check.txt: no weight was fitted on them, but features were chosen with them in sight;
+and for the everyday messages in everyday_check.txt.
 """
 
 import argparse
@@ -111,6 +112,18 @@ def read_tasks(folder: Path) -> EvaluationSet:
     return EvaluationSet("tasks", skills, messages)
 
 
+def read_everyday(folder: Path) -> list[EvaluationSet]:
+    """Messages that need no skill, over technical skills: 189 of those below a folder, and all."""
+    skills = read_skill_folders(folder)
+    lines = (DATA / "routing" / "everyday_check.txt").read_text("utf-8").splitlines()
+    messages = [RoutingMessage(line, frozenset()) for line in lines]
+    some = random.Random(2).sample(sorted(skills), 189)
+    return [
+        EvaluationSet("everyday messages over few skills", {name: skills[name] for name in some}, messages),
+        EvaluationSet("everyday messages over many skills", skills, messages),
+    ]
+
+
 class TextbookBM25:
     """Robertson's formula over all words of a text, with the usual parameters."""
 
@@ -152,11 +165,19 @@ def score(
     needing = [message for message in evaluated.messages if message.needs]
     others = [message for message in evaluated.messages if not message.needs]
     ranked = [rank(message.text) for message in needing]
-    hits = {
-        "Hit@1": sum(not message.needs.isdisjoint(names[:1]) for message, names in zip(needing, ranked, strict=True)),
-        "Hit@5": sum(not message.needs.isdisjoint(names[:5]) for message, names in zip(needing, ranked, strict=True)),
-    }
-    if suggest is not None:
+    hits = (
+        {}
+        if not needing
+        else {
+            "Hit@1": sum(
+                not message.needs.isdisjoint(names[:1]) for message, names in zip(needing, ranked, strict=True)
+            ),
+            "Hit@5": sum(
+                not message.needs.isdisjoint(names[:5]) for message, names in zip(needing, ranked, strict=True)
+            ),
+        }
+    )
+    if suggest is not None and needing:
         suggested = [set(suggest(message.text)) for message in needing]
         pairs = list(zip(needing, suggested, strict=True))
         hits["some suggested"] = sum(not message.needs.isdisjoint(names) for message, names in pairs)
@@ -306,7 +327,7 @@ def main() -> None:
     try:
         sets = [read_evaluation_set(), read_development_set()]
         if options.skills:
-            sets.append(read_tasks(options.skills))
+            sets += [read_tasks(options.skills), *read_everyday(options.skills)]
         for evaluated in sets:
             title = f"{evaluated.name}: {len(evaluated.skills)} skills, {len(evaluated.messages)} messages (%)"
             results[title] = measure_set(evaluated, scratch, options.model)

@@ -154,6 +154,17 @@ def test_skills_are_selected_by_label_then_type_then_trigger_then_fallback(
     assert reason in found["skill_reasons"][skill]
 
 
+def test_a_name_that_is_an_ordinary_word_selects_a_skill_only_if_the_search_finds_it_too(world: World) -> None:
+    world.skill(".kitbag/skills", "plan", description="Draws floor plans of houses.")
+    world.skill(".kitbag/skills", "pdf", description="Fills in and merges PDF forms.")
+    for number, subject in enumerate(("changelog", "release notes", "changelog entries of a release")):
+        world.skill(".kitbag/skills", f"notes-{number}", description=f"Writes the {subject} for a release.")
+    task(world, title="Plan the release", description="Write the changelog and the release notes.")
+    assert "plan" not in packed(world, "T1")["skills"]
+    task(world, title="Fill in the PDF", description="It is a form.")
+    assert packed(world, "T1")["skills"] == ["pdf"]
+
+
 def test_a_selection_reads_only_the_skills_it_selects(world: World) -> None:
     research(world)
     for number in range(20):

@@ -83,3 +83,20 @@ def test_an_agent_limited_to_server_tools_can_search_them_and_one_without_them_c
     assert Toolset([READ, *server_tools(40)], without).names() == ("Read",)
     denied = Toolset([READ, *server_tools(40)], bench.allowing(deny="SearchTools").permissions)
     assert len(described(denied)) == 40
+
+
+def test_a_message_with_several_needs_gets_tools_for_each(bench: Bench) -> None:
+    many = [
+        server_tools(1)[0].__class__(
+            name=f"mcp__office__{verb}_{thing}",
+            description=f"{verb.capitalize()} {thing} {thing}.",
+            arguments=server_tools(1)[0].arguments,
+            run=run,
+        )
+        for verb in ("create", "list", "delete", "update", "export", "archive", "copy", "move", "rename")
+        for thing in ("invoice", "calendar", "mailbox")
+    ]
+    made = Toolset([READ, *many], bench.context.permissions)
+    made.describe_for("something about an invoice, the calendar and a mailbox")
+    first = [name.rpartition("_")[2] for name in described(made)[:3]]
+    assert sorted(first) == ["calendar", "invoice", "mailbox"]

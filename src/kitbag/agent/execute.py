@@ -117,6 +117,8 @@ class Executor:
                 self.turn_permissions.blocked_reason(call.name)
             )  # a blocked tool counts as denied, not as invalid
         outcome = truncate_outcome(await self._authorize_and_run(tool, call))
+        if outcome.is_error:
+            self.toolset.describe((call.name,))  # it may have guessed the arguments
         await self._finish(call, self._with_suggestions(call, outcome))
         return True
 

@@ -112,6 +112,8 @@ class Session:
         """How the last run ended; empty while one is running and after a crash."""
         self.pending_switches: list[SessionSwitch] = []
         """Switches that the model has not been notified of."""
+        self.sent_tools = ""
+        """The hash of the tools of the last request (sent_requests)."""
         self.skills: dict[str, SkillUse] = {}
         self.totals = SessionTotals()
         self.warnings: list[str] = []
@@ -250,6 +252,7 @@ class Session:
             **({"sent": dict(sent)} if sent is not None else {}),
         }
         await self._write("reply", body, lambda seq: self._apply_reply(recorded, seq, usage, cost, bool(incomplete)))
+        self.sent_tools = _read_sent_tools(body)
         return recorded
 
     async def record_intent(self, call: ToolCall) -> None:
@@ -398,6 +401,7 @@ class Session:
             case "reply":
                 message, usage = _read_message(body["message"]), usage_from_record(body.get("usage", ()))
                 self._apply_reply(message, record.seq, usage, body.get("cost"), bool(body.get("incomplete")))
+                self.sent_tools = _read_sent_tools(body)
             case "note":
                 self._append(RecordedMessage(message=_read_message(body["message"]), seq=record.seq))
             case "intent":
@@ -516,6 +520,11 @@ class Session:
 
 def _prompt_entries(ledger: Ledger) -> tuple[dict[str, Any], ...]:
     return tuple({**entry.to_json(), "text": replace_surrogates(entry.text)} for entry in ledger.entries)
+
+
+def _read_sent_tools(body: Mapping[str, Any]) -> str:
+    sent: dict[str, Any] = body["sent"] if isinstance(body.get("sent"), dict) else {}
+    return str(sent.get("tools", ""))
 
 
 def _read_message(value: object) -> Message:

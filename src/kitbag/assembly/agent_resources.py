@@ -15,6 +15,7 @@ import msgspec
 from kitbag.agent.ask_model import RetryPolicy
 from kitbag.agent.execute import Executor
 from kitbag.agent.inbox import Inbox
+from kitbag.agent.sent_requests import read_tools
 from kitbag.agent.session import Session
 from kitbag.agent.undo.session_changes import SessionChanges
 from kitbag.assembly.agent_checks import check_definition, check_server_tools
@@ -221,7 +222,19 @@ class AgentResources:
     def make_toolset(self, permissions: Permissions | None = None) -> Toolset:
         """Under `permissions`, or under the agent's own."""
         self._server_tools_version = self.agent_servers.version
-        return Toolset(self._build_tools(), permissions or self.permissions, self.approvals.can_ask)
+        return self.describe_again(
+            Toolset(
+                self._build_tools(), permissions or self.permissions, self.approvals.can_ask, self.environment.library
+            )
+        )
+
+    def describe_again(self, toolset: Toolset) -> Toolset:
+        """Describes the tools of servers that the last request described: the conversation refers to them, and the
+        provider has cached them."""
+        current: Toolset | None = getattr(self, "toolset", None)
+        before = current.specs() if current is not None else read_tools(self.journal, self.session.sent_tools)
+        toolset.describe(spec.name for spec in before or ())
+        return toolset
 
     def _refresh_server_tools(self) -> None:
         """Takes the servers' notices and rebuilds the toolset if their tools changed."""

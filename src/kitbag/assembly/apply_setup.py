@@ -46,7 +46,7 @@ def build_setup(agent: AgentResources, inputs: SetupInputs) -> AgentSetup:
         agent_servers=agent.agent_servers,
         definition=definition,
     )
-    toolset = Toolset(tools, permissions, agent.approvals.can_ask)
+    toolset = agent.describe_again(Toolset(tools, permissions, agent.approvals.can_ask, library))
     context = structs.replace(
         agent.context,
         workspace=environment.workspace,

@@ -188,13 +188,14 @@ def disable(name: str, project: bool, as_json: bool) -> None:
 @library_options
 @json_option
 def search(request: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
-    """Find agents for a prompt by its words and the extensions of files it names."""
+    """Find agents for a prompt by its words, its meaning with the extra `semantic`, and the extensions of files it
+    names."""
     from kitbag.library.routing.agent_search import AgentCandidate, rank_agents
 
     registry = open_registry(dirs, team, persona)
     visible = {agent.full_name: agent for agent, _ in registry.visible_agents()}
     candidates = [AgentCandidate(name, agent.description, agent.file_extensions) for name, agent in visible.items()]
-    matches = rank_agents(candidates, " ".join(request))[:most]
+    matches = rank_agents(candidates, " ".join(request), registry)[:most]
     if as_json:
         return output.as_json([_match_to_json(match) for match in matches])
     output.table(
@@ -219,4 +220,4 @@ def _match_to_json(match: "AgentMatch") -> dict[str, Any]:
 
 
 def _format_match(match: "AgentMatch") -> str:
-    return ", ".join((*match.files, *match.words))
+    return ", ".join((*match.files, *match.words)) or "similar meaning"

@@ -4,6 +4,7 @@ Used by pack, which reuses one TriggerIndex for many tasks; uses library.routing
 """
 
 import re
+from typing import NamedTuple
 
 import msgspec
 
@@ -33,6 +34,12 @@ class SelectedSkill(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class MentionedSkill(NamedTuple):
+    skill: Skill
+    only_name: bool
+    """Of the skill, the text has only its name of one word, which may be an ordinary word: plan, review."""
+
+
 class TriggerIndex:
     """Maps words and patterns to the skills that models may load; caches the details of skills that were selected."""
 
@@ -41,6 +48,8 @@ class TriggerIndex:
         self._details: dict[str, SkillDetails] = {}
         self._by_word: dict[str, list[Skill]] | None = None
         self._phrases: dict[str, list[tuple[str, Skill]]] = {}
+        self._keywords: dict[str, set[str]] = {}
+        """Tags and triggers by the full name of the skill."""
         self._patterns: list[tuple[re.Pattern[str], Skill]] = []
         self.problems: list[Diagnostic] = []
         """Invalid triggers."""
@@ -61,7 +70,10 @@ class TriggerIndex:
                 continue
             entry = self.registry.manifest_entry(skill)
             triggers = entry.dispatch_triggers if entry else ()
-            for word in dict.fromkeys((skill.name, *skill.keywords.split("\n"), *triggers)):
+            keywords = (*skill.keywords.split("\n"), *triggers)
+            if any(keywords):
+                self._keywords[skill.full_name] = {slugify(word) for word in keywords}
+            for word in dict.fromkeys((skill.name, *keywords)):
                 self._add(word, skill)
         return self._by_word
 
@@ -111,21 +123,22 @@ class TriggerIndex:
                     )
         return warnings
 
-    def skills_mentioned_in(self, text: str) -> list[Skill]:
+    def skills_mentioned_in(self, text: str) -> list[MentionedSkill]:
         """Skills whose trigger, tag or name is in the text, best match first."""
         index = self._index()
         words = [word.casefold() for word in _WORD.findall(text.replace("_", " "))]
         joined = "-" + "-".join(words) + "-"
         scores: dict[str, int] = {}
-        found: dict[str, Skill] = {}
+        found: dict[str, MentionedSkill] = {}
 
-        def hit(skill: Skill, weight: int) -> None:
-            found[skill.full_name] = skill
+        def hit(skill: Skill, weight: int, *, only_name: bool = False) -> None:
+            only_name = only_name and (skill.full_name not in found or found[skill.full_name].only_name)
+            found[skill.full_name] = MentionedSkill(skill, only_name)
             scores[skill.full_name] = scores.get(skill.full_name, 0) + weight
 
         for word in dict.fromkeys(words):
             for skill in index.get(word, ()):
-                hit(skill, 1)
+                hit(skill, 1, only_name=word not in self._keywords.get(skill.full_name, ()))
             for phrase, skill in self._phrases.get(word, ()):
                 if f"-{phrase}-" in joined:
                     hit(skill, 2)
@@ -174,20 +187,28 @@ def _select_automatically(task: PackTask, index: TriggerIndex) -> list[SelectedS
     if not hits and task.type:
         hits = [SelectedSkill(skill=skill, reason=f"type {task.type!r}") for skill in index.skills_named(task.type)]
     if not hits:
-        text = f"{task.title}\n{task.description}"
-        hits = [
-            SelectedSkill(skill=skill, reason="trigger or keyword in the task")
-            for skill in index.skills_mentioned_in(text)
-        ]
-    if not hits:
-        text = f"{task.title}\n{task.description}"
-        hits = [
-            SelectedSkill(skill=hit.skill, reason=f"search: {hit.reason}")
-            for hit in search_skills(index.registry, text, MAX_SELECTED, wait=_MAX_INDEX_SECONDS)
-            if hit.is_confident and len(hit.words) >= _MIN_SHARED_WORDS
-        ]
+        hits = _select_by_text(f"{task.title}\n{task.description}", index)
     unique = {hit.skill.full_name: hit for hit in reversed(hits)}
     return [unique[name] for name in dict.fromkeys(hit.skill.full_name for hit in hits)][:MAX_SELECTED]
+
+
+def _select_by_text(text: str, index: TriggerIndex) -> list[SelectedSkill]:
+    """A name of one word counts if the search finds the skill, too."""
+    mentioned = index.skills_mentioned_in(text)
+    if mentioned and not any(one.only_name for one in mentioned):
+        ranked = []
+    else:
+        ranked = search_skills(index.registry, text, MAX_SELECTED, wait=_MAX_INDEX_SECONDS)
+    best = {hit.skill.full_name for hit in ranked}
+    return [
+        SelectedSkill(skill=one.skill, reason="trigger or keyword in the task")
+        for one in mentioned
+        if not one.only_name or one.skill.full_name in best
+    ] or [
+        SelectedSkill(skill=hit.skill, reason=f"search: {hit.reason}")
+        for hit in ranked
+        if hit.is_confident and len(hit.words) >= _MIN_SHARED_WORDS
+    ]
 
 
 def _add_required_skills(

@@ -22,6 +22,7 @@ from kitbag.agent.context_ledger import (
 )
 from kitbag.agent.model_config import ContextWindow
 from kitbag.agent.resume import resume
+from kitbag.agent.sent_requests import read_tools
 from kitbag.agent.session import Session
 from kitbag.agent.session_list import newest_session
 from kitbag.assembly.model_sources import load_model_sources
@@ -49,6 +50,9 @@ class ContextInputs(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     known: ModelInfo
     specs: Sequence[ToolSpec]
+    """The tools of the next request."""
+    sent_specs: Sequence[ToolSpec]
+    """The tools of the last request."""
     turns: list[TurnUsage]
     before: Session | None
     """The session when the last request that the provider counted was sent."""
@@ -60,6 +64,7 @@ def report_session_context(places: Places, session_id: str = "") -> dict[str, An
         session = resume(journal, session_id or newest_session(journal, places.cwd))
         turns = read_turn_usage(session)
         before = session_before_last_reply(session)
+        specs = _sent_tool_specs(session)
     header = session.header
     library = Registry(
         places,
@@ -76,7 +81,8 @@ def report_session_context(places: Places, session_id: str = "") -> dict[str, An
             library=library,
             model=header.model,
             known=model_info,
-            specs=_recorded_tool_specs(session),
+            specs=specs,
+            sent_specs=specs,
             turns=turns,
             before=before,
         )
@@ -99,6 +105,7 @@ def prepare_agent_report(agent: "Agent") -> Callable[[], dict[str, Any]]:
                 model=chosen.name,
                 known=chosen.info,
                 specs=specs,
+                sent_specs=_sent_tool_specs(session),
                 turns=turns,
                 before=before,
             )
@@ -135,7 +142,12 @@ def _build_report(inputs: ContextInputs) -> dict[str, Any]:
     }
 
 
-def _recorded_tool_specs(session: Session) -> list[ToolSpec]:
+def _sent_tool_specs(session: Session) -> Sequence[ToolSpec]:
+    """The tools of the last request; of a session without one, those that it was started with, without those of
+    servers."""
+    sent = read_tools(session.journal, session.sent_tools)
+    if sent is not None:
+        return sent
     names = session.prompt_inputs.get("tools", [])
     return [tool.spec for tool in all_tools() if tool.name in names]
 
@@ -225,7 +237,5 @@ def _compare_last_request(inputs: ContextInputs) -> dict[str, int]:
     if before is None:
         return {"provider": 0, "ours": 0, "residual": 0}
     provider = next(turn.input for turn in reversed(inputs.turns) if turn.input or turn.output)
-    # The tools of servers are not recorded; the current ones replace them.
-    of_servers = [spec for spec in inputs.specs if spec.name.startswith("mcp__")]
-    ours = _sum_tokens(list_context_pieces(before, [*_recorded_tool_specs(before), *of_servers]))
+    ours = _sum_tokens(list_context_pieces(before, inputs.sent_specs))
     return {"provider": provider, "ours": ours, "residual": provider - ours}

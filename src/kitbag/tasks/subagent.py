@@ -121,7 +121,9 @@ class Subagent(BaseAgent):
 
     def make_toolset(self, permissions: Permissions | None = None) -> Toolset:
         tools = [self._guard_tool(tool) for tool in self._build_tools()]
-        return Toolset(tools, permissions or self.permissions, self.approvals.can_ask)
+        return self.describe_again(
+            Toolset(tools, permissions or self.permissions, self.approvals.can_ask, self.environment.library)
+        )
 
     def _refresh_server_tools(self) -> None:
         """A subagent keeps its initial tools; the parent handles news of shared servers."""

@@ -7,6 +7,8 @@ Used by the agent loop both to advertise and to run tools, so a hidden tool can'
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from kitbag.library.dialects.tool_aliases import SEARCH_TOOLS
+from kitbag.library.registry import Registry
 from kitbag.models.provider import ToolSpec
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.tools.base import Tool
@@ -26,6 +28,10 @@ class AbstractToolset(Protocol):
         """The tool with exactly this name."""
         ...
 
+    def describe(self, names: Iterable[str]) -> None:
+        """Describes these tools from the next request on, if they are described on demand."""
+        ...
+
     def explain_unavailable(self, name: str) -> tuple[str, str]:
         """The problem and the fix for a name that `get` does not return."""
         ...
@@ -34,13 +40,19 @@ class AbstractToolset(Protocol):
 class Toolset:
     """Keeps the order of its tools, so that the specs sent are the same in every turn."""
 
-    def __init__(self, tools: Iterable[Tool[Any]], permissions: Permissions, can_ask: bool = True) -> None:
-        """`can_ask`: a person can answer now."""
+    def __init__(
+        self,
+        tools: Iterable[Tool[Any]],
+        permissions: Permissions,
+        can_ask: bool = True,
+        library: Registry | None = None,
+    ) -> None:
+        """`can_ask`: a person can answer now. `library`: says how tools are found by meaning."""
         all_tools = tuple(tools)
         self._tools = {tool.name: tool for tool in all_tools if permissions.has_tool(tool.name, can_ask)}
         self._hidden = {tool.name for tool in all_tools if tool.name not in self._tools}
         server_tools = {name: tool for name, tool in self._tools.items() if name.startswith(SERVER_TOOL_PREFIX)}
-        self._on_demand = OnDemandTools(server_tools) if len(server_tools) > MAX_DESCRIBED_TOOLS else None
+        self._on_demand = OnDemandTools(server_tools, library) if len(server_tools) > MAX_DESCRIBED_TOOLS else None
         if self._on_demand is not None:
             search = self._on_demand.search_tool
             if permissions.has_tool(search.name, can_ask):
@@ -61,8 +73,13 @@ class Toolset:
         """Describes, from now on, the tools of servers that a message needs, and those that were `used` before. Does
         nothing if all are described."""
         if self._on_demand is not None:
-            self._on_demand.describe(used)
-            self._on_demand.describe(self._on_demand.find(message))
+            self.describe(used)
+            self.describe(self._on_demand.find(message))
+
+    def describe(self, names: Iterable[str]) -> None:
+        """Describes, from now on, those of these tools that are described on demand."""
+        if self._on_demand is not None:
+            self._on_demand.describe(names)
 
     def list_described_for(self, message: str) -> list[ToolSpec]:
         """What `describe_for` would add; changes nothing."""
@@ -74,13 +91,14 @@ class Toolset:
     def explain_unavailable(self, name: str) -> tuple[str, str]:
         from difflib import get_close_matches
 
-        known = list(self._tools)
+        available = f"Available tools: {', '.join(spec.name for spec in self.specs())}."
+        if self._on_demand is not None:
+            available += f" {SEARCH_TOOLS} finds more."
         if name in self._hidden:
-            return f"{name} is not available in this run", f"Available tools: {', '.join(known)}."
-        folded = {tool.lower(): tool for tool in known}
+            return f"{name} is not available in this run", available
+        folded = {tool.lower(): tool for tool in self._tools}
         close = get_close_matches(name.lower().strip(), folded, 1)
-        hint = f"Did you mean {folded[close[0]]}?" if close else f"Available tools: {', '.join(known)}."
-        return f"no tool named {name[:80]!r}", hint
+        return f"no tool named {name[:80]!r}", f"Did you mean {folded[close[0]]}?" if close else available
 
 
 class RestrictedToolset:
@@ -97,6 +115,9 @@ class RestrictedToolset:
 
     def specs(self) -> tuple[ToolSpec, ...]:
         return self._inner.specs()
+
+    def describe(self, names: Iterable[str]) -> None:
+        self._inner.describe(names)
 
     def get(self, name: str) -> Tool[Any] | None:
         tool = self._inner.get(name)

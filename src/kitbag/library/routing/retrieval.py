@@ -96,7 +96,7 @@ def retrieve_candidates(index: SearchIndex, text: str) -> Retrieval:
     searched = _select_rarest(terms)
     candidates = {one: Candidate(one) for one in _find_best(index, searched, message.terms, weights)}
     _add_keyword_matches(index, message, candidates)
-    has_vectors = _add_similar(index, message, candidates)
+    has_vectors = _add_similar(index, message, weights, candidates)
     _add_bodies(index, searched, candidates)
     return Retrieval(message, weights, list(candidates.values()), has_vectors)
 
@@ -121,13 +121,15 @@ def _levels_of(postings: Postings, rows: Collection[int]) -> Iterable[tuple[int,
     return [(row, level) for row in rows if (level := find_level(postings, row))]
 
 
-def _add_similar(index: SearchIndex, message: AnalyzedMessage, candidates: dict[int, Candidate]) -> bool:
+def _add_similar(
+    index: SearchIndex, message: AnalyzedMessage, weights: Mapping[str, float], candidates: dict[int, Candidate]
+) -> bool:
     """Adds the most similar skills, and the similarity of all candidates."""
-    similarities = index.vectors.similarities(message.text) if index.vectors is not None else None
+    similarities = index.vectors.similarities(message.text, weights) if index.vectors is not None else None
     if similarities is None:
         return False
     values: list[float] = similarities.tolist()
-    for position in nlargest(MAX_SIMILAR, range(len(values)), values.__getitem__):
+    for position in similarities.argsort()[::-1][:MAX_SIMILAR].tolist():
         if values[position] >= _MIN_SIMILARITY:
             candidates.setdefault(position, Candidate(position))
     for position, candidate in candidates.items():

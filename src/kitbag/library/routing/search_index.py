@@ -36,6 +36,7 @@ from kitbag.library.routing.text_store import (
     keyword_lines,
 )
 from kitbag.library.routing.triggers import compile_trigger, is_regex_trigger
+from kitbag.library.routing.vectors.find_encoder import find_encoder
 from kitbag.library.scopes import Root
 from kitbag.library.skills import Skill
 
@@ -55,7 +56,6 @@ _MAX_DEAD_SHARE: Final = 0.3
 _MAX_PATTERNS: Final = 20
 _MAX_COMPLETIONS: Final = 8
 _MAX_PROFILES: Final = 1_000
-_MODEL: Final = "all-minilm-l6-v2"
 _GLOB_NAME = re.compile(r"(?:^|/)(?:\*?(\.[A-Za-z0-9.]{1,12})|([A-Za-z0-9_.-]{3,40}))$")
 
 
@@ -172,16 +172,12 @@ class SearchIndex:
         return False
 
     def _open_vectors(self, registry: Registry) -> "SkillVectors | None":
-        """A folder without a model costs one look."""
-        home = registry.places.kitbag_home
-        source = str(registry.settings.get("routing.vectors")) or os.path.join(home, "models", _MODEL)
-        is_url = source.startswith(("https://", "http://"))
-        if source == "off" or not (is_url or os.path.isfile(os.path.join(source, "model.safetensors"))):
+        encoder = find_encoder(registry)
+        if encoder is None:
             return None
-        from kitbag.library.routing.vectors.skill_vectors import SkillVectors, open_encoder
+        from kitbag.library.routing.vectors.skill_vectors import SkillVectors
 
-        encoder = open_encoder(source, str(registry.settings.get("routing.embedding_model")) if is_url else "")
-        return None if isinstance(encoder, str) else SkillVectors(encoder, home, self.skills)
+        return SkillVectors(encoder, registry.places.kitbag_home, self.skills)
 
     # -- stores ----------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -58,8 +58,9 @@ class EmbeddingsEndpoint:
         rows = [self._request(texts[at : at + _BATCH], _BATCH_SECONDS) for at in range(0, len(texts), _BATCH)]
         return self.numpy.vstack(rows)
 
-    def encode_message(self, message: str) -> "ndarray[Any, Any] | None":
+    def encode_message(self, message: str, weights: Mapping[str, float]) -> "ndarray[Any, Any] | None":
         """One row for each part of a long message; None if the server does not answer in time."""
+        del weights
         if time.monotonic() < self._paused_until:
             return None
         parts = [message[at : at + _PART_CHARACTERS] for at in range(0, len(message), _PART_CHARACTERS)]

@@ -6,9 +6,10 @@ Used by skill_vectors. Reads any folder with a BERT-style model, such as all-Min
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from kitbag.library.routing.terms import analyze_word, split_raw_words
 from kitbag.library.routing.vectors.model_weights import (
     ModelFilesError,
     import_numpy,
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 _BATCH: Final = 16
 _SKILL_CHARACTERS, _SKILL_TOKENS = 2_000, 96
-_MAX_CHARACTERS, _CHUNK_TOKENS, _MAX_CHUNKS = 20_000, 64, 4
+_MAX_CHARACTERS, _MESSAGE_TOKENS, _PART_TOKENS = 20_000, 64, 32
+_WORD_TOKENS: Final = 24
+"""Of a word: a text without spaces is one."""
 
 
 class SentenceEncoder:
@@ -44,6 +47,8 @@ class SentenceEncoder:
             if name.endswith(".weight") and "encoder." in name and "LayerNorm" not in name
         }
         self.dimensions = self._config.hidden_size
+        self._last_message: tuple[tuple[tuple[int, ...], ...], ndarray[Any, Any] | None] = ((), None)
+        """Tokens and vectors of the last message: several searches ask for the same one."""
         status = os.stat(os.path.join(folder, "model.safetensors"))
         identity = f"{os.path.realpath(folder)} {status.st_size} {status.st_mtime_ns}"
         self.fingerprint = hashlib.blake2b(identity.encode("utf-8", "replace"), digest_size=8).hexdigest()
@@ -52,13 +57,36 @@ class SentenceEncoder:
         """One row of length 1 for each text."""
         return self._encode([self._tokenizer.tokenize(text[:_SKILL_CHARACTERS])[:_SKILL_TOKENS] for text in texts])
 
-    def encode_message(self, message: str) -> "ndarray[Any, Any] | None":
-        """One row for each part of a long message; None if it has no words."""
+    def encode_message(self, message: str, weights: Mapping[str, float]) -> "ndarray[Any, Any] | None":
+        """One row, or two for a long message, of which only the words with the highest weights are encoded: each token
+        costs time. None if it has no words. `weights`: of its terms, by key."""
         tokens = self._tokenizer.tokenize(message[:_MAX_CHARACTERS])
-        chunks = [tokens[start : start + _CHUNK_TOKENS] for start in range(0, len(tokens), _CHUNK_TOKENS)]
-        if len(chunks) > _MAX_CHUNKS:
-            chunks = [*chunks[: _MAX_CHUNKS - 1], tokens[-_CHUNK_TOKENS:]]
-        return self._encode(chunks) if chunks else None
+        if not tokens:
+            return None
+        if len(tokens) <= _MESSAGE_TOKENS:
+            chunks = (tuple(tokens),)
+        else:
+            tokens = self._select_tokens(message[:_MAX_CHARACTERS], weights)
+            chunks = (tuple(tokens[:_PART_TOKENS]), tuple(tokens[_PART_TOKENS:]))
+        known, vectors = self._last_message
+        if known != chunks:
+            vectors = self._encode([chunk for chunk in chunks if chunk])
+            self._last_message = (chunks, vectors)
+        return vectors
+
+    def _select_tokens(self, text: str, weights: Mapping[str, float]) -> list[int]:
+        """The tokens of the words with the highest weights, each word once, in the order of the text."""
+        words = list(dict.fromkeys(split_raw_words(text)))
+        ranks = [max((weights.get(term.key, 0.0) for term in analyze_word(word)), default=0.0) for word in words]
+        chosen: dict[int, list[int]] = {}
+        left = _MESSAGE_TOKENS
+        for at in sorted(range(len(words)), key=lambda at: -ranks[at]):
+            found = self._tokenizer.tokenize(words[at].decode("utf-8", "replace"))[: min(left, _WORD_TOKENS)]
+            chosen[at] = found
+            left -= len(found)
+            if not left:
+                break
+        return [token for at in sorted(chosen) for token in chosen[at]]
 
     def _encode(self, texts: "Sequence[Sequence[int]]") -> "ndarray[Any, Any]":
         np = self.numpy
