@@ -43,7 +43,8 @@ def find(folder: Path, text: str) -> list[AuditFinding]:
 def test_an_attack_in_the_middle_of_a_long_text_counts_as_much_as_alone() -> None:
     attack = likest_text()
     alone, inside = classify(attack), classify(ORDINARY * 40 + attack + ORDINARY * 40)
-    assert alone and inside
+    assert alone
+    assert inside
     assert rate(inside.score) == rate(alone.score) == "high"
     assert classify(ORDINARY * 40).score < 0  # type: ignore[union-attr]
 

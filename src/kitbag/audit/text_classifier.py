@@ -194,8 +194,8 @@ def load_weights() -> Weights:
             settings[value] = float(name)
             continue
         parts = name.split(" ")
-        numbers = [words.setdefault(part, len(words) + 1) for part in (parts[0], parts[-1])]
-        key = numbers[0] if len(parts) == 1 else pair_number(*numbers, len(parts) - 1)
+        first, last = (words.setdefault(part, len(words) + 1) for part in (parts[0], parts[-1]))
+        key = first if len(parts) == 1 else pair_number(first, last, len(parts) - 1)
         values[key] = int(value) / 1000.0
     bias = settings.pop("bias")
     return Weights(bias, settings, words, values)
