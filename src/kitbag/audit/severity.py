@@ -219,7 +219,8 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
     ):
         return _mitigate_text_in_code(source, hit)
     is_data = file_extension(source.content.name) in _DATA_FORMATS
-    if context.role == "config" and hit.rule in _SHELL_RULES and is_data and _is_listing(line):
+    is_value = context.role == "config" and is_data and not hit.is_compound
+    if is_value and hit.rule in _SHELL_RULES and _is_listing(line):
         return "medium", "in a data file"
     return ""
 
@@ -280,8 +281,9 @@ def _is_listing(row: str) -> bool:
     """Not the value of a key that is run."""
     return (
         re.search(
-            r"\"(?:command|args|run|script|hooks?|exec|postinstall|preinstall|install|prepare|start|test|build|cmd|statusLine)\""
-            r"|^\s*-?\s*(?:command|run|script|shell|exec\w*|cmd|entry(?:point)?)\s*[:=]",
+            r"\"(?:\w*(?:[cC]ommand|[sS]cript|[hH]ook|[iI]nstall)s?|args|run|exec|prepare|start|test|build|cmd|statusLine|program|entry[pP]oint)\""
+            r"|^\s*-?\s*(?:\w*command|run|\w*script|shell|exec\w*|cmd|entry(?:point)?|program|\w*_file|line(?:infile)?)\s*[:=]"
+            r"|\bprogram\s+'|^\s*(?:\.(?:shell|system)|\\!)\s|\bxp_cmdshell\b|<string>|\blineinfile\b|\bauthorized_key\b",
             row,
             re.IGNORECASE,
         )
