@@ -75,7 +75,7 @@ _CHAT_HOSTS: Final = frozenset(("discord.com", "discordapp.com", "hooks.slack.co
 _PROVIDERS: Final = load_word_table("exfiltration.providers")
 
 
-_PROVIDER_WORDS: Final = (*(prefix.lower() for prefix in _PROVIDERS), "auth token", "auth print")
+_PROVIDER_WORDS: Final = (*(prefix.lower() for prefix in _PROVIDERS), "auth token", "auth print", '"auth"', "'auth'")
 _SECRETS: Final[tuple[tuple["re.Pattern[str]", tuple[str, ...], SignStrength], ...]] = (
     (_STRONG, _STRONG_WORDS, "strong"),
     (_PLACES, _PLACE_WORDS, "strong"),
@@ -301,7 +301,7 @@ def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> l
     sends = bool(variables) and len(LineMatches(source, _SEND, _SEND_WORDS).found) > 0
     for start, end, match in variables:
         tool = match["tool"]
-        name = match["shell"] or match["python"] or match["get"] or match["node"] or _TOOLS[tool.split()[0]]
+        name = match["shell"] or match["python"] or match["get"] or match["node"] or _TOOLS[re.split(r"\W", tool)[0]]
         owners = next((hosts for prefix, hosts in _PROVIDERS.items() if name.startswith(prefix)), None)
         if owners is None:
             continue
@@ -310,7 +310,7 @@ def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> l
             continue
         _, window = command_window(source, start)
         hosts = [host for host in find_hosts(window) if not is_local_host(host)]
-        severity: Literal["high", "medium"] = "high" if hosts else "medium"
+        severity: Literal["high", "medium"] = "high" if hosts or tool else "medium"
         if not hosts and role == "script" and sends and len(source.text) <= _MAX_SCRIPT:
             hosts = external_hosts
         if hosts and not any(owner in host for owner in owners for host in hosts):

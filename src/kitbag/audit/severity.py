@@ -90,7 +90,7 @@ _DESCRIBED = re.compile(
 """`Instructions that override …`: the text mentions instructions, it gives none."""
 _STARTS_NEGATED = re.compile(r"do\s+not|don|never|must|avoid|refrain|no\s", re.IGNORECASE)
 _RUNS_ITSELF = re.compile(
-    r"\b(?:exec|eval)\s*\(|new\s+Function|\batob\(|vm\.run|\bfork\(|dup2|pty\.spawn|rmtree|b64decode|_0x|\b(?:source|include|dofile)\s*\("
+    r"\b(?:exec|eval)\s*\(|\$\w+\s*\(|new\s+Function|\batob\(|vm\.run|\bfork\(|dup2|pty\.spawn|rmtree|b64decode|_0x|\b(?:source|include|dofile)\s*\("
 )
 _DATA_FORMATS: Final = frozenset(load_words("severity.data_formats"))
 _LISTED_AS_BAD = re.compile(
@@ -103,6 +103,9 @@ _PLACEHOLDER_URL = re.compile(
     r"\bcurl\s+(?:-\S+\s+)*\.\.\./|(?:https?://|\bcurl\s+)(?:[<{\[$]|(?:some|mystery|random|unknown|untrusted|sketchy|malicious)[-.]?\w*\.\w|(?:your|my)[-_.]?\w|[\w.-]*\byour[-_]?\w)",
     re.IGNORECASE,
 )
+
+
+_STARTS_MINER = re.compile(r"xmrig\S*\s+-|stratum\+\w+://\w|minerd\s+-|docker\s+run\b|--algo|--donate-level|\./\S*xmrig", re.IGNORECASE)
 
 
 class RatedFinding(NamedTuple):
@@ -204,8 +207,11 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         return "low", "mentioned"
     if hit.rule == "destructive-command" and context.role in ("inline", "prose", "table") and not hit.is_compound:
         return "medium", ALONE
-    if hit.rule == "miner" and context.role in ("inline", "prose", "table") and not instructs_to_act(context):
-        return "medium", "mentioned"
+    if hit.rule == "miner" and context.role in ("inline", "prose", "table"):
+        if not _STARTS_MINER.search(line):
+            return "low", "mentioned"
+        if not instructs_to_act(context):
+            return "medium", "mentioned"
     if hit.rule == "agent-config-write" and context.role == "frontmatter":
         return "medium", "described"
     if hit.rule in _SHELL_RULES and _is_listed_as_bad(source, hit, line[:column]):
@@ -214,6 +220,7 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         return "low", "printed or searched for, not run"
     if (
         context.role in ("script", "code")
+        and not hit.is_compound
         and hit.rule in _SHELL_RULES
         and context.language not in ("shell", "powershell", "")
     ):
