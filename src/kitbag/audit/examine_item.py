@@ -67,6 +67,8 @@ _WORTH_HIDING: Final = frozenset(load_words("examine_item.worth_hiding"))
 _HIDES: Final = frozenset(("concealment", "instruction-override"))
 _DARES: Final = _HIDES | {"unasked-action"}
 _FETCHING_RULES: Final = frozenset(("pipe-to-shell", "download-and-run", "remote-instructions"))
+_OWN_RULES: Final = _FETCHING_RULES | {"agent-config-write"}
+"""What the host that an item is named after may do."""
 _DOCUMENTS = load_expression("examine_item.documents")
 _CONTACTS = load_expression("examine_item.contacts")
 _MANUALS = load_expression("examine_item.manuals")
@@ -360,7 +362,7 @@ class _Examination:
     def _adjust_for_example(self, rated: RatedFinding) -> AuditFinding:
         """Security guides and references quote commands; unless the text says to run one, that is not a use of it."""
         finding, context = rated.finding, rated.context
-        if finding.severity == "high" and finding.rule in _FETCHING_RULES and self._is_own_host(finding):
+        if finding.severity == "high" and finding.rule in _OWN_RULES and self._is_own_host(finding):
             return msgspec.structs.replace(
                 finding, severity="medium", confidence="low", note=finding.note or "from the host of its own name"
             )

@@ -76,7 +76,7 @@ TEXT_RULES: Final = frozenset(
 )
 _SHELL_RULES: Final = frozenset(load_words("severity.shell_rules"))
 _RUNS_TEXT = load_expression("severity.runs_text")
-_RUN_WORDS: Final = ("system(", "popen", "subprocess", "exec", "spawn", "check_output", "shell=true", "run(")
+_RUN_WORDS: Final = ("system(", "popen", "subprocess", "exec", "spawn", "check_output", "shell=true", "run(", "callcommand", "callprocess", "execcmd", "system.cmd")
 _EXPRESSION = re.compile(r"\\s|\\b|\\\||\.\*|\[\^|\(\?:|re\.compile|\\S|\.\+|regex", re.IGNORECASE)
 _NEGATED = re.compile(
     r"\b(?:never|not|don'?t|don’t|cannot|can'?t|mustn'?t|shouldn'?t|refuse\w*|rather than|instead of)\b[^.!?]*$",
