@@ -39,8 +39,7 @@ def find_dangerous_code(source: AuditedText) -> ScanResult:
     for combination in load_combinations("code"):
         if not possible.issuperset(combination.parts):
             continue
-        # The last part is the rarest.
-        for name in reversed(combination.parts):
+        for name in reversed(combination.parts) if combination.is_rare_last else combination.parts:
             if name not in found:
                 matches = LineMatches(source, load_expression(f"code.{name}"), load_words(f"code.{name}"))
                 found[name] = [one for one in matches.found[:_MAX_MATCHES] if _is_code(source, one.start, name)]
