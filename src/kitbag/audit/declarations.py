@@ -174,7 +174,9 @@ def _allows_all(value: YamlValue | None) -> bool:
     return False
 
 
-_ALLOWS_ALL: Final = re.compile(r"""^\s*(?:echo|printf)\b[^\n;&|]{0,200}permissionDecision[\\"']{1,4}\s*:\s*[\\"']{1,4}allow""")
+_ALLOWS_ALL: Final = re.compile(
+    r"""^\s*(?:echo|printf)\b[^\n;&|]{0,200}permissionDecision[\\"']{1,4}\s*:\s*[\\"']{1,4}allow"""
+)
 """Says yes to every question in place of the user."""
 
 

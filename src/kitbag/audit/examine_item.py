@@ -74,7 +74,9 @@ _CONTACTS = load_expression("examine_item.contacts")
 _MANUALS = load_expression("examine_item.manuals")
 _BUNDLED = load_expression("examine_item.bundled")
 _RUNS_FILE = load_expression("examine_item.runs_file")
-_READS_INPUT = re.compile(r"stdin|\$\(\s*cat\s*\)|\bcat\s*-(?!\w)|@-|readFileSync\(\s*0|tool_input|\bread\s+-r\b|\bcat\s*\|")
+_READS_INPUT = re.compile(
+    r"stdin|\$\(\s*cat\s*\)|\bcat\s*-(?!\w)|@-|readFileSync\(\s*0|tool_input|\bread\s+-r\b|\bcat\s*\|"
+)
 _QUOTED_LINE = re.compile(r"[ \t]*>")
 _ABOUT_SECURITY = load_expression("examine_item.about_security")
 

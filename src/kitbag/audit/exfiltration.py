@@ -30,7 +30,7 @@ _WEAK_WORDS: Final = (".env", ".npmrc", ".pypirc", ".kube/config", ".docker/conf
 _DUMP_SHELL = load_expression("exfiltration.dump_shell")
 _DUMP_SHELL_WORDS: Final = ("env", "export -p", "declare -x", "set")
 _DUMP_CODE = load_expression("exfiltration.dump_code")
-_DUMP_CODE_WORDS: Final = ("environ", "process.env", "env.", "env::vars", "getenv(", "application.", "%env", "processinfo", "platform.environment", "mentvariables", "pairs(env", "collect(env", "$_env", "get_env(")
+_DUMP_CODE_WORDS: Final = load_words("exfiltration.dump_code")
 _USES = load_expression("exfiltration.uses")
 _SEND = load_expression("exfiltration.send")
 _SEND_WORDS: Final = load_words("exfiltration.send_words")
@@ -198,7 +198,8 @@ def _is_read(source: AuditedText, start: int, text: str, row: str, role: RegionR
     """Whether the content of the secret is read: in its line, or near it in a script that names it in a list first."""
     if "env" in text.lower() or _IS_CONTENT.search(text) or text.lower() in _PRINTING_COMMANDS or _READS.search(row):
         return True
-    nearby = source.text if len(source.text) <= _SHORT_SCRIPT else source.text[max(0, start - _BESIDE) : start + _BESIDE]
+    is_short = len(source.text) <= _SHORT_SCRIPT
+    nearby = source.text if is_short else source.text[max(0, start - _BESIDE) : start + _BESIDE]
     return role in _PROGRAM_ROLES and bool(_READS.search(nearby))
 
 

@@ -17,7 +17,10 @@ _MIN_LENGTH: Final = 5
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 
 
-_REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z][\w.-]{2,60})(?:\[[\w,-]+\])?[ \t]*(?:[=<>~!]=[^\n]{0,60}|;[^\n]{0,80}|#[^\n]{0,80})?$", re.MULTILINE)
+_REQUIREMENT = re.compile(
+    r"^(?P<name>[A-Za-z][\w.-]{2,60})(?:\[[\w,-]+\])?[ \t]*(?:[=<>~!]=[^\n]{0,60}|;[^\n]{0,80}|#[^\n]{0,80})?$",
+    re.MULTILINE,
+)
 _DEPENDENCY = re.compile(r"\"(?P<name>[a-z][\w.-]{2,60})\"\s*:\s*\"[~^>=<]{0,2}[\d*][\w.*-]{0,30}\"")
 _MAX_LISTED: Final = 300
 

@@ -76,7 +76,7 @@ TEXT_RULES: Final = frozenset(
 )
 _SHELL_RULES: Final = frozenset(load_words("severity.shell_rules"))
 _RUNS_TEXT = load_expression("severity.runs_text")
-_RUN_WORDS: Final = ("system(", "popen", "subprocess", "exec", "spawn", "check_output", "shell=true", "run(", "callcommand", "callprocess", "execcmd", "system.cmd")
+_RUN_WORDS: Final = load_words("severity.runs_text")
 _EXPRESSION = re.compile(r"\\s|\\b|\\\||\.\*|\[\^|\(\?:|re\.compile|\\S|\.\+|regex", re.IGNORECASE)
 _NEGATED = re.compile(
     r"\b(?:never|not|don'?t|don’t|cannot|can'?t|mustn'?t|shouldn'?t|refuse\w*|rather than|instead of)\b[^.!?]*$",
@@ -105,7 +105,9 @@ _PLACEHOLDER_URL = re.compile(
 )
 
 
-_STARTS_MINER = re.compile(r"xmrig\S*\s+-|stratum\+\w+://\w|minerd\s+-|docker\s+run\b|--algo|--donate-level|\./\S*xmrig", re.IGNORECASE)
+_STARTS_MINER = re.compile(
+    r"xmrig\S*\s+-|stratum\+\w+://\w|minerd\s+-|docker\s+run\b|--algo|--donate-level|\./\S*xmrig", re.IGNORECASE
+)
 
 
 class RatedFinding(NamedTuple):

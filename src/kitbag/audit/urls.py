@@ -55,7 +55,9 @@ _INSTALLER_PATHS: Final = (
     "https://raw.githubusercontent.com/anchore/",
     "https://raw.githubusercontent.com/golangci/golangci-lint/",
 )
-_BARE_URL = re.compile(r"(\b(?:curl|wget|irm|iwr)\s(?:-\S+\s)*)(?=[\w-]+\.[\w.-]*[a-z]{2,}(?:[/\"')\s]|$))", re.IGNORECASE)
+_BARE_URL = re.compile(
+    r"(\b(?:curl|wget|irm|iwr)\s(?:-\S+\s)*)(?=[\w-]+\.[\w.-]*[a-z]{2,}(?:[/\"')\s]|$))", re.IGNORECASE
+)
 _KNOWN_HOSTS: Final = frozenset(load_words("urls.known"))
 _IMITATED: Final = load_words("urls.imitated")
 _IMITATED_NAMES: Final = frozenset(name.rsplit(".", 1)[0] for name in _IMITATED)
