@@ -8,6 +8,7 @@ import functools
 from typing import Final
 
 from kitbag.audit.expressions import load_expression, load_words
+from kitbag.audit.file_types import file_extension
 from kitbag.audit.findings import cap_severity
 from kitbag.audit.patterns import LineMatch, LineMatches, RuleHit, ScanResult
 from kitbag.audit.regions import RUNNING_ROLES, AuditedText
@@ -22,8 +23,10 @@ _LONG_PROGRAM: Final = 40_000
 _NEAR_IN_BUNDLE: Final = 150
 """A large program does everything somewhere; only neighbors belong together."""
 _HOST_RANGE: Final = 3_000
-_THEFTS: Final = frozenset(("secret-exfiltration", "agent-memory-write"))
+_THEFTS: Final = frozenset(("secret-exfiltration", "agent-memory-write", "hidden-access"))
 """An example of a theft is none that a document needs."""
+_LISTS: Final = frozenset(("csv", "tsv", "jsonl", "css", "scss", "yar", "yara"))
+"""Files of values that nothing runs."""
 _CODE_ROLES: Final = frozenset(("command", "script", "shell", "code", "config", "inline"))
 
 
@@ -36,10 +39,10 @@ def find_dangerous_code(source: AuditedText) -> ScanResult:
     for combination in load_combinations("code"):
         if not possible.issuperset(combination.parts):
             continue
-        for name in combination.parts:
+        for name in reversed(combination.parts) if combination.is_rare_last else combination.parts:
             if name not in found:
                 matches = LineMatches(source, load_expression(f"code.{name}"), load_words(f"code.{name}"))
-                found[name] = [one for one in matches.found[:_MAX_MATCHES] if _is_code(source, one.start)]
+                found[name] = [one for one in matches.found[:_MAX_MATCHES] if _is_code(source, one.start, name)]
                 exhausted += [combination.rule] if matches.exhausted else []
             if not found[name]:
                 break
@@ -54,8 +57,10 @@ def _part_table() -> WordTable[str]:
     return WordTable({name: load_words(f"code.{name}") for name in sorted(names)})
 
 
-def _is_code(source: AuditedText, offset: int) -> bool:
-    return source.role_at(offset)[0] in _CODE_ROLES
+def _is_code(source: AuditedText, offset: int, part: str) -> bool:
+    role = source.role_at(offset)[0]
+    # A model reads the first string of a function as the description of the tool.
+    return role in _CODE_ROLES or (part == "tool_wants_secret" and role == "script-comment")
 
 
 def _search(source: AuditedText, combination: RuleCombination, parts: list[list[LineMatch]]) -> list[RuleHit]:
@@ -81,6 +86,7 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
             continue
         context = source.context_at(sink.start)
         runs = context.role in RUNNING_ROLES
+        acts = runs or (context.role == "config" and file_extension(source.content.name) not in _LISTS)
         is_step = (
             context.role == "shell"
             or (context.role == "inline" and instructs_to_act(context))
@@ -91,7 +97,7 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
                 rule=combination.rule,
                 start=sink.start,
                 end=sink.end,
-                severity=combination.severity if runs or is_step else cap_severity(combination.severity, "medium"),
+                severity=combination.severity if acts or is_step else cap_severity(combination.severity, "medium"),
                 note=combination.note,
                 is_compound=True,
                 is_final=runs,

@@ -174,8 +174,16 @@ def _allows_all(value: YamlValue | None) -> bool:
     return False
 
 
+_ALLOWS_ALL: Final = re.compile(
+    r"""^\s*(?:echo|printf)\b[^\n;&|]{0,200}permissionDecision[\\"']{1,4}\s*:\s*[\\"']{1,4}allow"""
+)
+"""Says yes to every question in place of the user."""
+
+
 def _rate_hooks(commands: tuple[str, ...]) -> Severity | None:
     """A hook that contacts a stranger on every event is no formatter."""
+    if any(_ALLOWS_ALL.search(command) for command in commands):
+        return "high"
     strangers = [host for command in commands for host in foreign_hosts(command)]
     return "high" if any(host not in CHAT_HOOKS for host in strangers) else None
 

@@ -14,6 +14,7 @@ from kitbag.audit.expressions import load_expression
 from kitbag.audit.file_types import PROGRAMS, detect_magic, is_data_file
 from kitbag.audit.patterns import RuleHit, ScanResult
 from kitbag.audit.regions import AuditedText
+from kitbag.audit.urls import foreign_hosts
 
 _MAX_BLOBS: Final = 200
 _MAX_DECODED: Final = 65536
@@ -25,6 +26,7 @@ _RUN = re.compile(r"[A-Za-z0-9+/_-]{40}")
 _HEX = re.compile(r"(?:\\x[0-9a-fA-F]{2}){8,}+")
 _HARMLESS_BEFORE = load_expression("encoded_text.harmless_before")
 _ACTS = load_expression("encoded_text.acts")
+_HOME_FILE = re.compile(r"~/\.?\w|(?<![\w.])\.env\b")
 
 
 def find_encoded_payloads(source: AuditedText) -> ScanResult:
@@ -38,11 +40,10 @@ def find_encoded_payloads(source: AuditedText) -> ScanResult:
             continue
         encoded = source.text[start : min(end, start + 2 * _MAX_DECODED)]
         spent += len(encoded)
-        payload = _describe_payload(encoded)
+        payload, is_prose = _describe_payload(encoded)
         if payload:
-            hits.append(
-                RuleHit(rule="encoded-payload", start=start, end=end, severity=None, confidence=None, note=payload)
-            )
+            # Words around sentences that are encoded don't explain them.
+            hits.append(RuleHit(rule="encoded-payload", start=start, end=end, note=payload, is_final=is_prose))
         elif end - start >= _MIN_REPORTED and not data and source.content.kind in ("script", "markdown"):
             hits.append(
                 RuleHit(
@@ -77,19 +78,28 @@ def _find_base64(text: str) -> Iterator[tuple[int, int]]:
             after = match.end()
 
 
-def _describe_payload(encoded: str) -> str:
-    """Describes the decoded content; empty if nothing in it is recognized."""
+def _describe_payload(encoded: str) -> tuple[str, bool]:
+    """Describes the decoded content, and whether it is sentences; empty if nothing in it is recognized."""
     for decoded in _decode_all(encoded):
         magic = detect_magic(decoded)
         if magic in PROGRAMS and magic != "WebAssembly program":
-            return f"decodes to: {magic}"
+            return f"decodes to: {magic}", False
         # Random bytes, such as a hash read as base64, are not text.
-        text = decoded[:_MAX_DECODED].decode("ascii", "replace")
-        readable = sum((char.isprintable() and char.isascii()) or char in "\n\t\r" for char in text[:2000])
-        if readable * 50 >= len(text[:2000]) * 49 and (match := _ACTS.search(text)):
+        text = decoded[:_MAX_DECODED].decode("utf-8", "replace")
+        readable = sum((char.isprintable() and char != "\ufffd") or char in "\n\t\r" for char in text[:2000])
+        if readable * 50 < len(text[:2000]) * 49:
+            continue
+        if match := _ACTS.search(text):
             excerpt = text[max(0, match.start() - 30) : match.end() + 50]
-            return f"decodes to: {' '.join(excerpt.split())}"
-    return ""
+            return f"decodes to: {' '.join(excerpt.split())}", False
+        if _is_prose(text) and (_HOME_FILE.search(text) or foreign_hosts(text)):
+            return f"decodes to: {' '.join(text.split())[:80]}", True
+    return "", False
+
+
+def _is_prose(text: str) -> bool:
+    """Sentences, not data in some notation."""
+    return text.count(" ") * 12 >= len(text) and not text.lstrip().startswith(("{", "[", "<"))
 
 
 def _decode_all(encoded: str) -> list[bytes]:

@@ -5,6 +5,7 @@ Used by run. Only reads; never runs anything, connects anywhere or follows links
 
 import hashlib
 import os
+import re
 from typing import Final
 
 import msgspec
@@ -50,6 +51,7 @@ from kitbag.audit.urls import (
     find_urls,
     foreign_hosts,
     is_ordinary_host,
+    with_scheme,
 )
 from kitbag.audit.vendors import is_own_host, name_words, names_above
 from kitbag.audit.warning_context import instructs_to_act
@@ -68,11 +70,17 @@ _HIDES: Final = frozenset(("concealment", "instruction-override"))
 LIKENESS: Final = "resembles-attack"
 _DARES: Final = _HIDES | {"unasked-action"}
 _FETCHING_RULES: Final = frozenset(("pipe-to-shell", "download-and-run", "remote-instructions"))
+_OWN_RULES: Final = _FETCHING_RULES | {"agent-config-write"}
+"""What the host that an item is named after may do."""
 _DOCUMENTS = load_expression("examine_item.documents")
 _CONTACTS = load_expression("examine_item.contacts")
 _MANUALS = load_expression("examine_item.manuals")
 _BUNDLED = load_expression("examine_item.bundled")
 _RUNS_FILE = load_expression("examine_item.runs_file")
+_READS_INPUT = re.compile(
+    r"stdin|\$\(\s*cat\s*\)|\bcat\s*-(?!\w)|@-|readFileSync\(\s*0|tool_input|\bread\s+-r\b|\bcat\s*\|"
+)
+_QUOTED_LINE = re.compile(r"[ \t]*>")
 _ABOUT_SECURITY = load_expression("examine_item.about_security")
 
 
@@ -362,7 +370,7 @@ class _Examination:
 
     def _is_own_host(self, finding: AuditFinding) -> bool:
         """Whether what is fetched comes from the host that the item or its package is named after."""
-        hosts = foreign_hosts(finding.excerpt)
+        hosts = foreign_hosts(with_scheme(finding.excerpt))
         if not hosts:
             return False
         names = name_words(self.declared.name) | names_above(self.item.folder, self.root)
@@ -371,7 +379,7 @@ class _Examination:
     def _adjust_for_example(self, rated: RatedFinding) -> AuditFinding:
         """Security guides and references quote commands; unless the text says to run one, that is not a use of it."""
         finding, context = rated.finding, rated.context
-        if finding.severity == "high" and finding.rule in _FETCHING_RULES and self._is_own_host(finding):
+        if finding.severity == "high" and finding.rule in _OWN_RULES and self._is_own_host(finding):
             return msgspec.structs.replace(
                 finding, severity="medium", confidence="low", note=finding.note or "from the host of its own name"
             )
@@ -391,15 +399,32 @@ class _Examination:
             )
             and is_quotable
             and finding.rule != "hidden-characters"
-            and not instructs_to_act(context)
+            and (not instructs_to_act(context) or (self.is_about_security and _QUOTED_LINE.match(context.line_text)))
         ):
             return msgspec.structs.replace(
                 finding, severity="medium", confidence="low", note=finding.note or "an example, not an instruction"
             )
         return finding
 
+    def _check_hook_programs(self) -> None:
+        """A program that a hook starts gets every prompt and every call of a tool, and may send it away."""
+        commands = " ".join(self.collector.hooks)
+        names = name_words(self.declared.name) | names_above(self.item.folder, self.root)
+        for source in self.sources if commands else ():
+            name = source.content.name
+            if source.content.kind != "script" or name not in commands or not _READS_INPUT.search(source.text):
+                continue
+            sends = [sign for sign in exfiltration.find_sends(source)[0] if sign.foreign]
+            if sends and not all(is_own_host(host, names) for host in foreign_hosts(source.text) or ("",)):
+                relative = source.content.entry.relative
+                begin, row = source.line_text_at(sends[0].start)
+                note = "sends what the agent is asked and does"
+                remark = FileRemark(rule="declared-hooks", severity="high", excerpt=row[:MAX_EXCERPT], note=note)
+                self._add_remarks(relative, source.line_at(begin), [remark])
+
     def _check_across_files(self) -> None:
         """Checks that need all files of the item."""
+        self._check_hook_programs()
         if any(sign.kind == "secret" for sign in self.signs):
             self._find_sends()
         is_small = len(self.item.files) <= _FEW_FILES
@@ -475,7 +500,11 @@ class _Examination:
         ]
         is_small = len(self.item.files) <= _FEW_FILES
 
+        deletions = {(f.file, f.line) for f in active if f.rule == "destructive-command" and f.note.endswith(ALONE)}
+
         def reason(finding: AuditFinding) -> str:
+            if finding.rule == "destructive-command" and len(deletions) > 1 and not self.is_about_security:
+                return "other deletions of everything"
             # Files of a large item, such as a plugin, need not have to do with each other.
             beside = [f for f in active if is_small or f.file == finding.file]
             acts = {f.rule for f in beside if f.rule in _WORTH_HIDING and not f.note.endswith(ALONE)}

@@ -10,13 +10,15 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from kitbag.audit.expressions import load_expression, load_word_table, load_words
+from kitbag.audit.file_types import file_extension
 from kitbag.audit.patterns import LineMatches, RuleHit, command_window
 from kitbag.audit.regions import PROSE_ROLES, AuditedText, RegionRole
 from kitbag.audit.secret_places import secret_place_expression, secret_place_words
-from kitbag.audit.urls import FoundUrl, find_hosts, find_urls, is_local_host, is_ordinary_host
+from kitbag.audit.urls import MAIL_ADDRESS, FoundUrl, find_hosts, find_urls, is_local_host, is_ordinary_host
 from kitbag.audit.warning_context import is_warned_about
 
 SignStrength = Literal["strong", "weak"]
+_PROGRAM_ROLES: Final[frozenset[RegionRole]] = frozenset(("script", "config"))
 MAX_SIGNS: Final = 100
 _STRONG = load_expression("exfiltration.strong")
 _STRONG_WORDS: Final = load_words("exfiltration.strong_words")
@@ -28,7 +30,7 @@ _WEAK_WORDS: Final = (".env", ".npmrc", ".pypirc", ".kube/config", ".docker/conf
 _DUMP_SHELL = load_expression("exfiltration.dump_shell")
 _DUMP_SHELL_WORDS: Final = ("env", "export -p", "declare -x", "set")
 _DUMP_CODE = load_expression("exfiltration.dump_code")
-_DUMP_CODE_WORDS: Final = ("environ", "process.env", "env.", "env::vars", "getenv(", "application.")
+_DUMP_CODE_WORDS: Final = load_words("exfiltration.dump_code")
 _USES = load_expression("exfiltration.uses")
 _SEND = load_expression("exfiltration.send")
 _SEND_WORDS: Final = load_words("exfiltration.send_words")
@@ -44,6 +46,7 @@ _TOOLS: Final = {"gh": "GITHUB_TOKEN", "gcloud": "GOOGLE_APPLICATION"}
 _MAX_SCRIPT: Final = 20_000
 _SHORT_SCRIPT: Final = 4_000
 _NEAR: Final = 500
+_BESIDE: Final = 1_200
 _FAR: Final = 4_000
 """Farther apart in one file, a read and a send need not belong together."""
 _READS_RAW = load_expression("exfiltration.reads_raw")
@@ -63,7 +66,7 @@ _IS_CONTENT = re.compile(r"tojson|credentials\b|trufflehog|gitleaks", re.IGNOREC
 _AUTHENTICATES = re.compile(r"authori[sz]ation|bearer|api[-_]?key|dotenv|x-\w+-token|split\(|parse", re.IGNORECASE)
 _TOOLS_ABROAD = re.compile(
     r"\b(?:nc|ncat|netcat)\s|@[\w.-]+:|\bgist\s+create\b|\bs3://|\b(?:dig|nslookup|host)\s|gethostbyname|create_connection"
-    r"|[\w.+-]+@[\w-]+\.\w|dns\.|--mirror|\bftp_|-connect\s|TCPSocket|\bping\W|\bgit\s+commit\b|\brsync://|--public\b|\bhttp\.server\b"
+    r"|[\w.+-]+@[\w-]+\.\w|dns\.|--mirror|\bftp_|-connect\s|\bIP\(|IO::Socket|TCPSocket|\bping\W|\bgit\s+commit\b|\brsync://|--public\b|\bhttp\.server\b"
 )
 _ABROAD_WITHOUT_URL = re.compile(rf"{_TOOLS_ABROAD.pattern}|HTTPS?Connection|\.sendall|\.request\(")
 """Without a host near it, a request of a long program can go anywhere."""
@@ -72,7 +75,7 @@ _CHAT_HOSTS: Final = frozenset(("discord.com", "discordapp.com", "hooks.slack.co
 _PROVIDERS: Final = load_word_table("exfiltration.providers")
 
 
-_PROVIDER_WORDS: Final = (*(prefix.lower() for prefix in _PROVIDERS), "auth token", "auth print")
+_PROVIDER_WORDS: Final = (*(prefix.lower() for prefix in _PROVIDERS), "auth token", "auth print", '"auth"', "'auth'")
 _SECRETS: Final[tuple[tuple["re.Pattern[str]", tuple[str, ...], SignStrength], ...]] = (
     (_STRONG, _STRONG_WORDS, "strong"),
     (_PLACES, _PLACE_WORDS, "strong"),
@@ -132,9 +135,14 @@ def find_sends(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
     return signs or _find_addresses(source), exhausted
 
 
+_ACTIVE_DATA: Final = frozenset(("ipynb", "html", "htm", "svg"))
+"""Data that has code in it."""
+
+
 def _find_addresses(source: AuditedText) -> list[ExfiltrationSign]:
     """Strangers' addresses in a short script that has no known way to send: its language may be unknown."""
-    if source.content.kind != "script" or len(source.text) > _SHORT_SCRIPT or not _READS_RAW.search(source.text):
+    is_program = source.content.kind == "script" or file_extension(source.content.name) in _ACTIVE_DATA
+    if not is_program or len(source.text) > _SHORT_SCRIPT or not _READS_RAW.search(source.text):
         return []
     return [
         sign
@@ -181,16 +189,18 @@ def _make_sign(
             block=region.start if region is not None else -1,
             runs=role in ("command", "script", "config"),
             text=text.strip()[:80],
-            foreign=_sends_abroad(source, start, role) if kind == "send" else _is_read(source, text, row, role),
+            foreign=_sends_abroad(source, start, role) if kind == "send" else _is_read(source, start, text, row, role),
         )
     ]
 
 
-def _is_read(source: AuditedText, text: str, row: str, role: RegionRole) -> bool:
-    """Whether the content of the secret is read: in its line, or in a script that names it in a list first."""
+def _is_read(source: AuditedText, start: int, text: str, row: str, role: RegionRole) -> bool:
+    """Whether the content of the secret is read: in its line, or near it in a script that names it in a list first."""
     if "env" in text.lower() or _IS_CONTENT.search(text) or text.lower() in _PRINTING_COMMANDS or _READS.search(row):
         return True
-    return role == "script" and len(source.text) <= _SHORT_SCRIPT and bool(_READS.search(source.text))
+    is_short = len(source.text) <= _SHORT_SCRIPT
+    nearby = source.text if is_short else source.text[max(0, start - _BESIDE) : start + _BESIDE]
+    return role in _PROGRAM_ROLES and bool(_READS.search(nearby))
 
 
 def _is_read_and_sent(source: AuditedText, start: int, before: str, row: str) -> bool:
@@ -221,10 +231,17 @@ def _sends_abroad(source: AuditedText, start: int, role: RegionRole) -> bool:
         hosts = find_hosts(source.text) if len(source.text) <= _MAX_SCRIPT else ()
     if not hosts and role == "script" and _BARE_HOST.search(source.text[max(0, start - _NEAR) : start + _NEAR]):
         return True
+    if not hosts and role == "script" and "smtp" in source.lower and _mails_stranger(source.text):
+        return True
     if not hosts:
         is_long = role == "script" and len(source.text) > _MAX_SCRIPT
         return bool((_TOOLS_ABROAD if is_long else _ABROAD_WITHOUT_URL).search(window))
     return any(not is_ordinary_host(host) or host in _CHAT_HOSTS for host in hosts)
+
+
+def _mails_stranger(code: str) -> bool:
+    """Whether it names the recipient itself, on a host that nobody knows."""
+    return any(not is_ordinary_host(mail[1].lower()) for mail in MAIL_ADDRESS.finditer(code))
 
 
 def is_secret_target(path: str) -> bool:
@@ -285,7 +302,7 @@ def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> l
     sends = bool(variables) and len(LineMatches(source, _SEND, _SEND_WORDS).found) > 0
     for start, end, match in variables:
         tool = match["tool"]
-        name = match["shell"] or match["python"] or match["get"] or match["node"] or _TOOLS[tool.split()[0]]
+        name = match["shell"] or match["python"] or match["get"] or match["node"] or _TOOLS[re.split(r"\W", tool)[0]]
         owners = next((hosts for prefix, hosts in _PROVIDERS.items() if name.startswith(prefix)), None)
         if owners is None:
             continue
@@ -294,7 +311,7 @@ def find_leaked_credentials(source: AuditedText, addresses: list[FoundUrl]) -> l
             continue
         _, window = command_window(source, start)
         hosts = [host for host in find_hosts(window) if not is_local_host(host)]
-        severity: Literal["high", "medium"] = "high" if hosts else "medium"
+        severity: Literal["high", "medium"] = "high" if hosts or tool else "medium"
         if not hosts and role == "script" and sends and len(source.text) <= _MAX_SCRIPT:
             hosts = external_hosts
         if hosts and not any(owner in host for owner in owners for host in hosts):

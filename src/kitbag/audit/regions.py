@@ -246,7 +246,9 @@ class AuditedText:
         lines = above.split("\n")
         if role in ("prose", "inline", "table"):
             # The sentence may start on the line above; a list or table is introduced by the line before it.
-            near = [lines[-1]] if lines and self.text[top - 2 : top] != "\n\n" else []
+            # Another row of a table introduces nothing.
+            is_row = not lines or lines[-1].lstrip(" \t>").startswith("|")
+            near = [lines[-1]] if not is_row and self.text[top - 2 : top] != "\n\n" else []
             return " ".join([*near, _line_before_list(lines[-40:])])
         last = next((line for line in reversed(lines[-4:]) if line.strip()), "")
         return f"{last} {remarks}".strip()

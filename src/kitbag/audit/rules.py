@@ -68,6 +68,8 @@ class RuleCombination(msgspec.Struct, frozen=True, kw_only=True):
     """Names of expressions that must not match."""
     near: int
     """How many characters the parts may be apart."""
+    is_rare_last: bool
+    """The last part is the rarest: it is searched first."""
     foreign: bool
     """The paragraph or block must name a host that is neither local nor well known."""
     severity: Severity
@@ -124,6 +126,7 @@ def load_combinations(kind: Literal["combination", "code"] = "combination") -> t
             parts=tuple(cast("list[str]", combination["parts"])),
             without=tuple(cast("list[str]", combination.get("without", []))),
             near=cast("int", combination.get("near", 600)),
+            is_rare_last=bool(combination.get("rare_last", False)),
             foreign=bool(combination.get("foreign", False)),
             severity=cast("Severity", combination.get("severity", "high")),
             note=str(combination.get("note", "")),

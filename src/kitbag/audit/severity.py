@@ -76,7 +76,7 @@ TEXT_RULES: Final = frozenset(
 )
 _SHELL_RULES: Final = frozenset(load_words("severity.shell_rules"))
 _RUNS_TEXT = load_expression("severity.runs_text")
-_RUN_WORDS: Final = ("system(", "popen", "subprocess", "exec", "spawn", "check_output", "shell=true", "run(")
+_RUN_WORDS: Final = load_words("severity.runs_text")
 _EXPRESSION = re.compile(r"\\s|\\b|\\\||\.\*|\[\^|\(\?:|re\.compile|\\S|\.\+|regex", re.IGNORECASE)
 _NEGATED = re.compile(
     r"\b(?:never|not|don'?t|don’t|cannot|can'?t|mustn'?t|shouldn'?t|refuse\w*|rather than|instead of)\b[^.!?]*$",
@@ -90,7 +90,7 @@ _DESCRIBED = re.compile(
 """`Instructions that override …`: the text mentions instructions, it gives none."""
 _STARTS_NEGATED = re.compile(r"do\s+not|don|never|must|avoid|refrain|no\s", re.IGNORECASE)
 _RUNS_ITSELF = re.compile(
-    r"\b(?:exec|eval)\s*\(|new\s+Function|\batob\(|vm\.run|\bfork\(|dup2|pty\.spawn|rmtree|b64decode|_0x|\b(?:source|include|dofile)\s*\("
+    r"\b(?:exec|eval)\s*\(|\$\w+\s*\(|new\s+Function|\batob\(|vm\.run|\bfork\(|dup2|pty\.spawn|rmtree|b64decode|_0x|\b(?:source|include|dofile)\s*\("
 )
 _DATA_FORMATS: Final = frozenset(load_words("severity.data_formats"))
 _LISTED_AS_BAD = re.compile(
@@ -102,6 +102,11 @@ _DENIED = re.compile(r"[\"'](?:deny|denied|blocked|forbidden)\w*[\"']\s*:\s*\[[^
 _PLACEHOLDER_URL = re.compile(
     r"\bcurl\s+(?:-\S+\s+)*\.\.\./|(?:https?://|\bcurl\s+)(?:[<{\[$]|(?:some|mystery|random|unknown|untrusted|sketchy|malicious)[-.]?\w*\.\w|(?:your|my)[-_.]?\w|[\w.-]*\byour[-_]?\w)",
     re.IGNORECASE,
+)
+
+
+_STARTS_MINER = re.compile(
+    r"xmrig\S*\s+-|stratum\+\w+://\w|minerd\s+-|docker\s+run\b|--algo|--donate-level|\./\S*xmrig", re.IGNORECASE
 )
 
 
@@ -204,8 +209,11 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         return "low", "mentioned"
     if hit.rule == "destructive-command" and context.role in ("inline", "prose", "table") and not hit.is_compound:
         return "medium", ALONE
-    if hit.rule == "miner" and context.role in ("inline", "prose", "table") and not instructs_to_act(context):
-        return "medium", "mentioned"
+    if hit.rule == "miner" and context.role in ("inline", "prose", "table"):
+        if not _STARTS_MINER.search(line):
+            return "low", "mentioned"
+        if not instructs_to_act(context):
+            return "medium", "mentioned"
     if hit.rule == "agent-config-write" and context.role == "frontmatter":
         return "medium", "described"
     if hit.rule in _SHELL_RULES and _is_listed_as_bad(source, hit, line[:column]):
@@ -214,12 +222,14 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         return "low", "printed or searched for, not run"
     if (
         context.role in ("script", "code")
+        and not hit.is_compound
         and hit.rule in _SHELL_RULES
         and context.language not in ("shell", "powershell", "")
     ):
         return _mitigate_text_in_code(source, hit)
     is_data = file_extension(source.content.name) in _DATA_FORMATS
-    if context.role == "config" and hit.rule in _SHELL_RULES and is_data and _is_listing(line):
+    is_value = context.role == "config" and is_data and not hit.is_compound
+    if is_value and hit.rule in _SHELL_RULES and _is_listing(line):
         return "medium", "in a data file"
     return ""
 
@@ -280,8 +290,9 @@ def _is_listing(row: str) -> bool:
     """Not the value of a key that is run."""
     return (
         re.search(
-            r"\"(?:command|args|run|script|hooks?|exec|postinstall|preinstall|install|prepare|start|test|build|cmd|statusLine)\""
-            r"|^\s*-?\s*(?:command|run|script|shell|exec\w*|cmd|entry(?:point)?)\s*[:=]",
+            r"\"(?:\w*(?:[cC]ommand|[sS]cript|[hH]ook|[iI]nstall)s?|args|run|exec|prepare|start|test|build|cmd|statusLine|program|entry[pP]oint)\""
+            r"|^\s*-?\s*(?:\w*command|run|\w*script|shell|exec\w*|cmd|entry(?:point)?|program|\w*_file|line(?:infile)?)\s*[:=]"
+            r"|\bprogram\s+'|^\s*(?:\.(?:shell|system)|\\!)\s|\bxp_cmdshell\b|<string>|\blineinfile\b|\bauthorized_key\b",
             row,
             re.IGNORECASE,
         )

@@ -36,6 +36,10 @@ def find_pipes_to_shell(source: AuditedText) -> ScanResult:
         if not _reads_code(sink):
             continue
         begin, window = command_window(source, sink.start())
+        if source.role_at(sink.start())[0] in ("inline", "table"):
+            # Other code spans of the line are other commands.
+            opened = window.rfind("`", 0, sink.start() - begin) + 1
+            begin, window = begin + opened, window[opened:]
         examined += len(window) + 64
         if examined > MAX_EXAMINED:
             return ScanResult(hits, ["pipe-to-shell"])
@@ -314,6 +318,8 @@ _EXECUTABLE_WORDS: Final = (
     ".bat",
     ".cmd",
     ".scr",
+    "-jar",
+    "createtempfile",
 )
 _WRITE_WORDS: Final = ("writefile", "open(", "writestream", "file.write", "path(")
 
@@ -329,11 +335,13 @@ def _find_program_drops(source: AuditedText) -> list[RuleHit]:
     executable = LineMatches(source, _MAKES_EXECUTABLE, _EXECUTABLE_WORDS).found
     written = executable + (LineMatches(source, _WRITES_PROGRAM, _WRITE_WORDS).found if decoded else [])
     if drop := _first_near(source, decoded, written):
-        return [RuleHit(rule="decode-to-shell", start=drop.start, end=drop.end, note="written to a file and run")]
+        note = "written to a file and run"
+        return [RuleHit(rule="decode-to-shell", start=drop.start, end=drop.end, note=note, is_compound=True)]
     drop = _first_near(source, downloaded, executable)
     if drop and not _CHECKED.search(source.text):
         severity: Severity = "high" if foreign_hosts(source.text) else "medium"
-        return [RuleHit(rule="download-and-run", start=drop.start, end=drop.end, severity=severity)]
+        hit = RuleHit(rule="download-and-run", start=drop.start, end=drop.end, severity=severity, is_compound=True)
+        return [hit]
     return []
 
 

@@ -55,7 +55,9 @@ _INSTALLER_PATHS: Final = (
     "https://raw.githubusercontent.com/anchore/",
     "https://raw.githubusercontent.com/golangci/golangci-lint/",
 )
-_BARE_URL = re.compile(r"(\b(?:curl|wget|irm|iwr)\s(?:-\S+\s)*)(?=[\w-]+\.[\w.-]+/)", re.IGNORECASE)
+_BARE_URL = re.compile(
+    r"(\b(?:curl|wget|irm|iwr)\s(?:-\S+\s)*)(?=[\w-]+\.[\w.-]*[a-z]{2,}(?:[/\"')\s]|$))", re.IGNORECASE
+)
 _KNOWN_HOSTS: Final = frozenset(load_words("urls.known"))
 _IMITATED: Final = load_words("urls.imitated")
 _IMITATED_NAMES: Final = frozenset(name.rsplit(".", 1)[0] for name in _IMITATED)
@@ -114,9 +116,14 @@ def find_hosts(text: str) -> tuple[str, ...]:
     return tuple(address.host for address in find_urls(text)[0])
 
 
+def with_scheme(command: str) -> str:
+    """`curl host.dev/i` as `curl https://host.dev/i`."""
+    return command if "://" in command else _BARE_URL.sub(r"\1https://", command)
+
+
 def only_known_installers(text: str) -> bool:
     """Whether every URL in the text is the installer of a well-known project."""
-    urls, _ = find_urls(text if "://" in text else _BARE_URL.sub(r"\1https://", text))
+    urls, _ = find_urls(with_scheme(text))
     return bool(urls) and all(
         address.url.startswith("https://")
         and not address.user
