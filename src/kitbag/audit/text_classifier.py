@@ -17,8 +17,8 @@ from kitbag.audit.urls import is_local_host, is_ordinary_host
 
 HALF_WINDOW: Final = 25
 """Windows are twice as many tokens, and each starts in the middle of the one before."""
-MIN_LENGTH: Final = 10
-"""A shorter window counts as if it had so many tokens: few words prove little."""
+MIN_TOKENS: Final = 25
+"""Fewer prove nothing."""
 MAX_TEXT: Final = 200_000
 _MAX_WORDS: Final = 4
 _MAX_CACHED_TOKENS: Final = 100_000
@@ -88,7 +88,7 @@ def windows(length: int) -> list[tuple[int, int]]:
 
 def scale(tokens: int) -> float:
     """What a feature of a window with so many tokens counts."""
-    return 1.0 / math.sqrt(max(tokens, MIN_LENGTH))
+    return 1.0 / math.sqrt(max(tokens, 1))
 
 
 def pair_number(first: int, second: int, distance: int) -> int:
@@ -97,10 +97,10 @@ def pair_number(first: int, second: int, distance: int) -> int:
 
 
 def classify(text: str) -> Likeness | None:
-    """None for a text without words."""
+    """None for a text of few words."""
     weights = load_weights()
     tokens = _TOKEN.findall(text, body_start(text), MAX_TEXT)
-    if not tokens:
+    if len(tokens) < MIN_TOKENS:
         return None
     numbers = [*map(_token_numbers().__getitem__, tokens), 0, 0]
     length = len(tokens)

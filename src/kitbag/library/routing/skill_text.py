@@ -35,9 +35,9 @@ class SkillText(NamedTuple):
 def read_skill_text(skill: Skill) -> SkillText:
     try:
         data, _, truncated = read_bytes(skill.path, skill.root.boundary, _MAX_BYTES)
-    except SourceError:
+        text = data.decode() if data.isascii() else decode_text(data, truncated)[0]
+    except SourceError:  # gone, or no text any more
         return SkillText("", "")
-    text = data.decode() if data.isascii() else decode_text(data, truncated)[0]
     frontmatter, body = _split(text)
     tags, triggers, paths = _read_keywords(skill) if _KEYWORD_FIELD.search(frontmatter) else ((), (), ())
     headings = "\n".join(_HEADING.findall(f"\n{body}"))
