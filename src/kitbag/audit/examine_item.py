@@ -362,6 +362,8 @@ class _Examination:
         severity = text_classifier.rate(likeness.score) if likeness else None
         if likeness is None or severity is None:
             return []
+        if self.is_about_security:  # it may quote them
+            severity = cap_severity(severity, "medium")
         explanation = text_classifier.explain(source.text, likeness.window)
         row = source.line_text_at(explanation.offset)[1]
         note = f"resembles known attacks: {', '.join(explanation.words)}"
@@ -509,7 +511,7 @@ class _Examination:
             beside = [f for f in active if is_small or f.file == finding.file]
             acts = {f.rule for f in beside if f.rule in _WORTH_HIDING and not f.note.endswith(ALONE)}
             if finding.rule == LIKENESS:
-                others = {f.rule for f in beside}
+                others = set[str]() if self.is_about_security else {f.rule for f in beside}
             elif finding.note.endswith(ALONE):
                 others = {f.rule for f in beside if f.rule in _DARES or (f.rule in acts and f.severity == "high")}
             else:
