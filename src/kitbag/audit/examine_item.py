@@ -60,10 +60,13 @@ TEXT_BUDGET: Final = 200 << 20
 _MAX_PER_RULE: Final = 20
 _FEW_FILES: Final = 12
 _MAX_HITS: Final = 600
+_MAX_SCRIPT: Final = 20_000
 _FIXTURES = load_expression("examine_item.fixtures")
 _WORTH_HIDING: Final = frozenset(load_words("examine_item.worth_hiding"))
 _HIDES: Final = frozenset(("concealment", "instruction-override"))
 _DARES: Final = _HIDES | {"unasked-action"}
+_HIDDEN: Final = frozenset(("secret-access", "encoded-blob"))
+"""Ordinary in programs, unless the instructions beside them hide something."""
 _FETCHING_RULES: Final = frozenset(("pipe-to-shell", "download-and-run", "remote-instructions"))
 _DOCUMENTS = load_expression("examine_item.documents")
 _CONTACTS = load_expression("examine_item.contacts")
@@ -128,6 +131,8 @@ class _Examination:
         self.fixtures = {os.path.basename(entry.relative) for entry in item.files if self._is_inert(entry.relative)}
         self.names_stranger = False
         """A script names a host that is neither local nor well known."""
+        self.writes_to_stranger = False
+        """The same of a mail address."""
         self.contact: tuple[str, int, FileRemark] | None = None
         """A host that the item contacts; worth a finding if there is no other."""
         self.short_texts: list[tuple[FileContent, str]] = []
@@ -243,6 +248,9 @@ class _Examination:
         self.collector.add_text(source, addresses)
         if source.content.kind in ("script", "config"):
             self.names_stranger |= any(not is_ordinary_host(address.host) for address in addresses)
+            if "@" in source.text and len(source.text) <= _MAX_SCRIPT:
+                mails = MAIL_ADDRESS.finditer(source.text)
+                self.writes_to_stranger |= any(not is_ordinary_host(mail[1].lower()) for mail in mails)
         elif relative != self.item.main_file:
             self.short_texts.append((source.content, source.text))
         self._note_foreign_host(source, addresses)
@@ -376,7 +384,10 @@ class _Examination:
             )
             and is_quotable
             and finding.rule != "hidden-characters"
-            and not instructs_to_act(context)
+            and (
+                (self.is_about_security and rated.is_quoted)
+                or (not instructs_to_act(context) and (is_example or not rated.is_order))
+            )
         ):
             return msgspec.structs.replace(
                 finding, severity="medium", confidence="low", note=finding.note or "an example, not an instruction"
@@ -459,6 +470,9 @@ class _Examination:
             and not self._is_inert(self._relative(f.file))
         ]
         is_small = len(self.item.files) <= _FEW_FILES
+        hidden = {f.rule for f in findings if is_small and f.rule in _HIDDEN and not self._is_inert(self._relative(f.file))}
+        if is_small and (self.names_stranger or self.writes_to_stranger):
+            hidden.add("foreign-host")
 
         def reason(finding: AuditFinding) -> str:
             # Files of a large item, such as a plugin, need not have to do with each other.
@@ -467,7 +481,7 @@ class _Examination:
             if finding.note.endswith(ALONE):
                 others = {f.rule for f in beside if f.rule in _DARES or (f.rule in acts and f.severity == "high")}
             else:
-                others = acts if finding.rule in _HIDES else set[str]()
+                others = acts | hidden if finding.rule in _HIDES else set[str]()
             return min(others - {finding.rule}, default="")
 
         return [

@@ -4,6 +4,7 @@ Used by patterns, severity, sarif and the command line.
 """
 
 import functools
+import itertools
 import re
 import tomllib
 from importlib.resources import files
@@ -70,6 +71,8 @@ class RuleCombination(msgspec.Struct, frozen=True, kw_only=True):
     """How many characters the parts may be apart."""
     foreign: bool
     """The paragraph or block must name a host that is neither local nor well known."""
+    section: bool
+    """The parts may be in different paragraphs below one heading."""
     severity: Severity
     note: str
 
@@ -121,13 +124,15 @@ def load_combinations(kind: Literal["combination", "code"] = "combination") -> t
     return tuple(
         RuleCombination(
             rule=str(raw["id"]),
-            parts=tuple(cast("list[str]", combination["parts"])),
+            parts=parts,
             without=tuple(cast("list[str]", combination.get("without", []))),
             near=cast("int", combination.get("near", 600)),
             foreign=bool(combination.get("foreign", False)),
+            section=bool(combination.get("section", False)),
             severity=cast("Severity", combination.get("severity", "high")),
             note=str(combination.get("note", "")),
         )
         for raw in _load_document()
         for combination in cast("list[dict[str, object]]", raw.get(kind, []))
+        for parts in itertools.product(*(part.split("|") for part in cast("list[str]", combination["parts"])))
     )
