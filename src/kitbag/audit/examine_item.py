@@ -470,8 +470,8 @@ class _Examination:
             and not self._is_inert(self._relative(f.file))
         ]
         is_small = len(self.item.files) <= _FEW_FILES
-        hidden = {f.rule for f in findings if is_small and f.rule in _HIDDEN and not self._is_inert(self._relative(f.file))}
-        if is_small and (self.names_stranger or self.writes_to_stranger):
+        hidden = {f.rule for f in findings if f.rule in _HIDDEN and not self._is_inert(self._relative(f.file))}
+        if self.names_stranger or self.writes_to_stranger:
             hidden.add("foreign-host")
 
         def reason(finding: AuditFinding) -> str:
@@ -481,7 +481,7 @@ class _Examination:
             if finding.note.endswith(ALONE):
                 others = {f.rule for f in beside if f.rule in _DARES or (f.rule in acts and f.severity == "high")}
             else:
-                others = acts | hidden if finding.rule in _HIDES else set[str]()
+                others = acts | (hidden if is_small else set()) if finding.rule in _HIDES else set[str]()
             return min(others - {finding.rule}, default="")
 
         return [
