@@ -481,7 +481,7 @@ class _Examination:
             if finding.note.endswith(ALONE):
                 others = {f.rule for f in beside if f.rule in _DARES or (f.rule in acts and f.severity == "high")}
             else:
-                others = acts | (hidden if is_small else set()) if finding.rule in _HIDES else set[str]()
+                others = acts | (hidden if is_small else set[str]()) if finding.rule in _HIDES else set[str]()
             return min(others - {finding.rule}, default="")
 
         return [
