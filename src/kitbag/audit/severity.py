@@ -157,7 +157,8 @@ def rate_hit(source: AuditedText, hit: RuleHit, file: str) -> RatedFinding | Non
     )
     line, column = context.line_text, hit.start - begin
     is_quoted = line.lstrip().startswith(">") or _is_quoted(line[:column].replace("`", ""))
-    return RatedFinding(finding, context, hit.start, is_quoted, hit.is_compound and hit.rule in TEXT_RULES)
+    is_order = hit.is_compound and hit.rule in TEXT_RULES and context.role == "prose"
+    return RatedFinding(finding, context, hit.start, is_quoted, is_order)
 
 
 ALONE: Final = "ordinary on its own"
