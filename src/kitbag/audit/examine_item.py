@@ -64,11 +64,14 @@ TEXT_BUDGET: Final = 200 << 20
 _MAX_PER_RULE: Final = 20
 _FEW_FILES: Final = 12
 _MAX_HITS: Final = 600
+_MAX_SCRIPT: Final = 20_000
 _FIXTURES = load_expression("examine_item.fixtures")
 _WORTH_HIDING: Final = frozenset(load_words("examine_item.worth_hiding"))
 _HIDES: Final = frozenset(("concealment", "instruction-override"))
 LIKENESS: Final = "resembles-attack"
 _DARES: Final = _HIDES | {"unasked-action"}
+_HIDDEN: Final = frozenset(("secret-access", "encoded-blob"))
+"""Ordinary in programs, unless the instructions beside them hide something."""
 _FETCHING_RULES: Final = frozenset(("pipe-to-shell", "download-and-run", "remote-instructions"))
 _OWN_RULES: Final = _FETCHING_RULES | {"agent-config-write"}
 """What the host that an item is named after may do."""
@@ -80,7 +83,6 @@ _RUNS_FILE = load_expression("examine_item.runs_file")
 _READS_INPUT = re.compile(
     r"stdin|\$\(\s*cat\s*\)|\bcat\s*-(?!\w)|@-|readFileSync\(\s*0|tool_input|\bread\s+-r\b|\bcat\s*\|"
 )
-_QUOTED_LINE = re.compile(r"[ \t]*>")
 _ABOUT_SECURITY = load_expression("examine_item.about_security")
 
 
@@ -139,6 +141,8 @@ class _Examination:
         self.fixtures = {os.path.basename(entry.relative) for entry in item.files if self._is_inert(entry.relative)}
         self.names_stranger = False
         """A script names a host that is neither local nor well known."""
+        self.writes_to_stranger = False
+        """The same of a mail address."""
         self.contact: tuple[str, int, FileRemark] | None = None
         """A host that the item contacts; worth a finding if there is no other."""
         self.short_texts: list[tuple[FileContent, str]] = []
@@ -254,6 +258,9 @@ class _Examination:
         self.collector.add_text(source, addresses)
         if source.content.kind in ("script", "config"):
             self.names_stranger |= any(not is_ordinary_host(address.host) for address in addresses)
+            if "@" in source.text and len(source.text) <= _MAX_SCRIPT:
+                mails = MAIL_ADDRESS.finditer(source.text)
+                self.writes_to_stranger |= any(not is_ordinary_host(mail[1].lower()) for mail in mails)
         elif relative != self.item.main_file:
             self.short_texts.append((source.content, source.text))
         self._note_foreign_host(source, addresses)
@@ -401,7 +408,10 @@ class _Examination:
             )
             and is_quotable
             and finding.rule != "hidden-characters"
-            and (not instructs_to_act(context) or (self.is_about_security and _QUOTED_LINE.match(context.line_text)))
+            and (
+                (self.is_about_security and rated.is_quoted)
+                or (not instructs_to_act(context) and (is_example or not rated.is_order))
+            )
         ):
             return msgspec.structs.replace(
                 finding, severity="medium", confidence="low", note=finding.note or "an example, not an instruction"
@@ -501,6 +511,9 @@ class _Examination:
             and not self._is_inert(self._relative(f.file))
         ]
         is_small = len(self.item.files) <= _FEW_FILES
+        hidden = {f.rule for f in findings if f.rule in _HIDDEN and not self._is_inert(self._relative(f.file))}
+        if self.names_stranger or self.writes_to_stranger:
+            hidden.add("foreign-host")
 
         deletions = {(f.file, f.line) for f in active if f.rule == "destructive-command" and f.note.endswith(ALONE)}
 
@@ -515,7 +528,7 @@ class _Examination:
             elif finding.note.endswith(ALONE):
                 others = {f.rule for f in beside if f.rule in _DARES or (f.rule in acts and f.severity == "high")}
             else:
-                others = acts if finding.rule in _HIDES else set[str]()
+                others = acts | (hidden if is_small else set[str]()) if finding.rule in _HIDES else set[str]()
             return min(others - {finding.rule}, default="")
 
         return [

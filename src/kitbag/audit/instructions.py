@@ -19,7 +19,7 @@ from kitbag.audit.patterns import (
     ScanResult,
     is_instruction_role,
 )
-from kitbag.audit.prose_facts import SENTENCE_END, load_facts, mark_sentences
+from kitbag.audit.prose_facts import SENTENCE_END, FactLine, load_facts, mark_sentences
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
 from kitbag.audit.urls import MAIL_ADDRESS, find_hosts, foreign_hosts, is_ordinary_host
@@ -38,6 +38,7 @@ _ABOUT_PARAGRAPH: Final = frozenset(("explains", "manual"))
 """What a paragraph is about; what makes a theft harmless has to be said of the theft."""
 _ENGLISH: Final = (" the ", " and ", " to ", " of ", " is ", " for ", " with ", " your ")
 _MIN_ENGLISH: Final = 4
+_ASCII_SHARE: Final = 0.98
 _DESCRIBED: Final = ("tools", "inputschema", "mcpservers", "command", "parameters")
 """Keys beside descriptions that a model reads."""
 _MAX_JOINED: Final = 8_000
@@ -56,13 +57,28 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
     if source.content.kind != "markdown" and not _describes_tools(source):
         return ScanResult(hits, exhausted)
     examined = 0
-    for begin, end in _paragraph_bounds(source.text):
-        cores = find_cores(source.words.spaced[begin:end])
+    anchors = set[str]()
+    flat = source.lower.replace("\n", " ")
+    for is_section, begin, end, cores in _windows(source):
+        if not is_section:
+            anchors |= _possible_anchors(cores, flat[begin:end])
+            starts: set[str] | None = None
+        elif anchors:
+            starts, anchors = anchors, set[str]()
+        else:
+            continue
         facts = _possible_facts(cores)
         if not facts:
             continue
         names_host = source.text.find("://", begin, end) >= 0 or source.text.find("@", begin, end) >= 0
-        possible = [one for parts, one in _combinations_by_parts(names_host) if parts <= facts]
+        combinations = _combinations_by_parts(names_host, is_section)
+        possible = [
+            one
+            for start, all_of in combinations
+            if start in (facts if starts is None else starts)
+            for parts, one in all_of
+            if parts <= facts
+        ]
         if not possible:
             continue
         paragraph = _Paragraph(source.plain[begin:end], begin, cores)
@@ -94,9 +110,32 @@ def _paragraph_bounds(text: str) -> Iterator[tuple[int, int]]:
         begin = blank.end() if blank else end
 
 
+def _windows(source: AuditedText) -> Iterator[tuple[bool, int, int, set[str]]]:
+    """All paragraphs, and all sections after their paragraphs: whether it is a section, where it is, and the cores of
+    its words."""
+    start, last, all_cores = 0, 0, set[str]()
+    for begin, end in _paragraph_bounds(source.text):
+        if last and (end - start > 2 * MAX_WINDOW or source.text.startswith("##", begin)):
+            yield True, start, last, all_cores
+            start, all_cores = begin, set[str]()
+        cores = find_cores(source.words.spaced[begin:end])
+        yield False, begin, end, cores
+        last = end
+        all_cores |= cores
+    if last:
+        yield True, start, last, all_cores
+
+
 @functools.cache
-def _combinations_by_parts(with_foreign: bool) -> list[tuple[frozenset[str], RuleCombination]]:
-    return [(frozenset(one.parts), one) for one in load_combinations() if with_foreign or not one.foreign]
+def _combinations_by_parts(
+    with_foreign: bool, is_section: bool
+) -> list[tuple[str, list[tuple[frozenset[str], RuleCombination]]]]:
+    """By their first part."""
+    by_first: dict[str, list[tuple[frozenset[str], RuleCombination]]] = {}
+    for one in load_combinations():
+        if one.section == is_section and (with_foreign or not one.foreign):
+            by_first.setdefault(one.parts[0], []).append((frozenset(one.parts), one))
+    return list(by_first.items())
 
 
 def _group_facts() -> dict[str, frozenset[str]]:
@@ -108,7 +147,30 @@ def _group_facts() -> dict[str, frozenset[str]]:
     return {core: frozenset(facts) for core, facts in names.items()}
 
 
+def _group_anchors() -> dict[str, list[tuple[str, FactLine]]]:
+    """For each core of a word, the ways to state facts that begin a combination in a section."""
+    found: dict[str, list[tuple[str, FactLine]]] = {}
+    for name in {one.parts[0] for one in load_combinations() if one.section}:
+        for line in load_facts()[name].lines:
+            for core in line.cores:
+                found.setdefault(core, []).append((name, line))
+    return found
+
+
 _FACTS_BY_CORE: Final = _group_facts()
+_ANCHORS_BY_CORE: Final = _group_anchors()
+
+
+def _possible_anchors(cores: set[str], lower: str) -> set[str]:
+    """The facts that begin a combination in a section and that a paragraph may state."""
+    names = set[str]()
+    for core in cores & _ANCHORS_BY_CORE.keys():
+        for name, line in _ANCHORS_BY_CORE[core]:
+            if name not in names and line.may_match(cores, lower):
+                names.add(name)
+    if "conceals_abroad" in names and _is_english(lower):
+        names.discard("conceals_abroad")
+    return names
 
 
 def _possible_facts(cores: set[str]) -> set[str]:
@@ -187,7 +249,8 @@ def _end_sentence(bullet: "re.Match[str]") -> str:
 
 def _is_english(text: str) -> bool:
     """Whether it is plainly English: then expressions for other languages find nothing."""
-    return text.isascii() and sum(text.count(word) for word in _ENGLISH) >= _MIN_ENGLISH
+    plain = text if text.isascii() else text.encode("ascii", "ignore")
+    return len(plain) >= _ASCII_SHARE * len(text) and sum(text.count(word) for word in _ENGLISH) >= _MIN_ENGLISH
 
 
 def _check(source: AuditedText, combination: RuleCombination, paragraph: _Paragraph) -> list[RuleHit]:

@@ -19,7 +19,7 @@ SENTENCE_END: Final = "\x01"
 """Stands for the period, question or exclamation mark at the end of a sentence: one character that a gap excludes."""
 _SHORTHANDS: Final = {
     "NOT": (
-        r"(?:(?<!\bwe\s)(?<!\bthey\s)(?<!\bI\s)(?<!\busers\s)"
+        r"(?:(?=[admnrs])(?<!\bwe\s)(?<!\bthey\s)(?<!\bI\s)(?<!\busers\s)"
         r"(?:(?:do|must|should|need|shall) ?n[’']?[o’']?t|never|avoid|refrain from))"
     ),
     "USER": (
@@ -54,6 +54,12 @@ class FactLine(NamedTuple):
     """The same of other words that it contains."""
     regex: "re.Pattern[str]"
 
+    def may_match(self, cores: set[str], lower: str) -> bool:
+        """Whether a text with these cores, one of which is of this line, has the words."""
+        if self.other_cores and cores.isdisjoint(self.other_cores):
+            return False
+        return (not self.words or _has_any(lower, self.words)) and (not self.others or _has_any(lower, self.others))
+
 
 class ProseFact(msgspec.Struct, frozen=True, kw_only=True):
     name: str
@@ -69,9 +75,7 @@ class ProseFact(msgspec.Struct, frozen=True, kw_only=True):
         by_core = self.lines_by_core
         for at in {line for core in cores & by_core.keys() for line in by_core[core]}:
             line = self.lines[at]
-            if line.other_cores and cores.isdisjoint(line.other_cores):
-                continue
-            if (not line.words or _has_any(lower, line.words)) and (not line.others or _has_any(lower, line.others)):
+            if line.may_match(cores, lower):
                 places += [match.start() for match in itertools.islice(line.regex.finditer(text), limit)]
         return sorted(places)
 

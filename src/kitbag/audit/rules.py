@@ -4,6 +4,7 @@ Used by patterns, severity, sarif and the command line.
 """
 
 import functools
+import itertools
 import re
 import tomllib
 from importlib.resources import files
@@ -72,6 +73,8 @@ class RuleCombination(msgspec.Struct, frozen=True, kw_only=True):
     """The last part is the rarest: it is searched first."""
     foreign: bool
     """The paragraph or block must name a host that is neither local nor well known."""
+    section: bool
+    """The parts may be in different paragraphs below one heading."""
     severity: Severity
     note: str
 
@@ -123,14 +126,16 @@ def load_combinations(kind: Literal["combination", "code"] = "combination") -> t
     return tuple(
         RuleCombination(
             rule=str(raw["id"]),
-            parts=tuple(cast("list[str]", combination["parts"])),
+            parts=parts,
             without=tuple(cast("list[str]", combination.get("without", []))),
             near=cast("int", combination.get("near", 600)),
             is_rare_last=bool(combination.get("rare_last", False)),
             foreign=bool(combination.get("foreign", False)),
+            section=bool(combination.get("section", False)),
             severity=cast("Severity", combination.get("severity", "high")),
             note=str(combination.get("note", "")),
         )
         for raw in _load_document()
         for combination in cast("list[dict[str, object]]", raw.get(kind, []))
+        for parts in itertools.product(*(part.split("|") for part in cast("list[str]", combination["parts"])))
     )

@@ -114,6 +114,10 @@ class RatedFinding(NamedTuple):
     finding: AuditFinding
     context: TextContext
     offset: int
+    is_quoted: bool
+    """In a block quotation, or between quotation marks."""
+    is_order: bool
+    """Several statements of a paragraph make it an attack, not a word that a guide has to mention."""
 
 
 def rate_hit(source: AuditedText, hit: RuleHit, file: str) -> RatedFinding | None:
@@ -135,12 +139,9 @@ def rate_hit(source: AuditedText, hit: RuleHit, file: str) -> RatedFinding | Non
             return None
         if mitigation:
             limit, reason = mitigation
+            confidence = "low"
             if cap_severity(severity, limit) != severity:
-                severity, confidence, note = (
-                    cap_severity(severity, limit),
-                    "low",
-                    "; ".join(filter(None, (note, reason))),
-                )
+                severity, note = cap_severity(severity, limit), "; ".join(filter(None, (note, reason)))
         elif context.role == "comment" and hit.rule in TEXT_RULES:
             hit, severity, note = (
                 msgspec.structs.replace(hit, rule="hidden-comment"),
@@ -159,7 +160,10 @@ def rate_hit(source: AuditedText, hit: RuleHit, file: str) -> RatedFinding | Non
         note=escape_for_terminal(collapse_whitespace(note)),
         fingerprint=matched_text,
     )
-    return RatedFinding(finding, context, hit.start)
+    line, column = context.line_text, hit.start - begin
+    is_quoted = line.lstrip().startswith(">") or _is_quoted(line[:column].replace("`", ""))
+    is_order = hit.is_compound and hit.rule in TEXT_RULES and context.role == "prose"
+    return RatedFinding(finding, context, hit.start, is_quoted, is_order)
 
 
 ALONE: Final = "ordinary on its own"

@@ -21,6 +21,8 @@ _SUPPRESSION = re.compile(
 )
 _REASON = re.compile(r"\w{2,}")
 _MAX_SUPPRESSIONS: Final = 200
+_WHOLE_FILE: Final = frozenset(("resembles-attack",))
+"""What a text as a whole is found for: a suppression anywhere in it holds."""
 
 
 class Suppression(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +122,10 @@ def apply_suppressions(
     used: set[Suppression] = set()
     marked: list[AuditFinding] = []
     for finding in findings:
-        covering = next((s for s in suppressions if s.rule == finding.rule and s.first <= finding.line <= s.last), None)
+        is_whole = finding.rule in _WHOLE_FILE
+        covering = next(
+            (s for s in suppressions if s.rule == finding.rule and (is_whole or s.first <= finding.line <= s.last)), None
+        )
         if covering is None or finding.rule in NEVER_SUPPRESSED:
             marked.append(finding)
         else:

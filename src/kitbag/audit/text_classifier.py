@@ -30,7 +30,7 @@ _TOKEN = re.compile(
 )
 
 
-_FRONTMATTER = re.compile(r"---[ \t]*\r?\n(?:[^\n]{0,2000}\n){0,200}?---[ \t]*\r?\n")
+_FRONTMATTER = re.compile(r"---[ \t]*\r?\n(?:[^\n]{0,20000}\n){0,200}?---[ \t]*\r?\n")
 
 
 class Likeness(NamedTuple):
