@@ -37,7 +37,8 @@ def likest_text() -> str:
 
 def find(folder: Path, text: str) -> list[AuditFinding]:
     (folder / "SKILL.md").write_text(f"---\nname: a\ndescription: Does a.\n---\n{text}")
-    return [one for one in run_audit((str(folder),)).findings if one.rule == "resembles-attack"]
+    report = run_audit((str(folder),))
+    return [one for one in (*report.findings, *report.suppressed) if one.rule == "resembles-attack"]
 
 
 def test_an_attack_in_the_middle_of_a_long_text_counts_as_much_as_alone() -> None:
@@ -84,14 +85,21 @@ def test_hostile_text_costs_no_more_than_its_length() -> None:
         assert cost(piece * 8_000) <= 5 * cost(piece * 2_000) + 2_000
 
 
-def test_a_finding_can_be_suppressed_with_a_reason(tmp_path: Path) -> None:
+def test_a_suppression_anywhere_in_the_text_holds(tmp_path: Path) -> None:
     text = likest_text()
-    before = find(tmp_path, text)
-    rows = text.split("\n")
-    assert len(before) <= 1
-    if before:
-        rows.insert(before[0].line - 5, "<!-- kitbag-audit: ignore resembles-attack reviewed by the team -->")
-        assert [one.suppressed for one in find(tmp_path, "\n".join(rows))] == ["reviewed by the team"]
+    assert [one.suppressed for one in find(tmp_path, text)] == [""]
+    comment = "<!-- kitbag-audit: ignore resembles-attack reviewed by the team -->\n\n"
+    assert [one.suppressed for one in find(tmp_path, comment + text)] == ["reviewed by the team"]
+
+
+def test_attacks_that_no_rule_rates_high_are_found(tmp_path: Path) -> None:
+    for item in ATTACKS:
+        item.write(tmp_path)
+    findings: dict[str, set[str]] = {}
+    for one in run_audit((str(tmp_path),)).findings:
+        if one.severity == "high":
+            findings.setdefault(one.item, set()).add(one.rule)
+    assert sum(rules == {"resembles-attack"} for rules in findings.values()) >= 0.1 * len(ATTACKS)
 
 
 def test_ordinary_text_gets_no_finding(tmp_path: Path) -> None:

@@ -370,7 +370,7 @@ class _Examination:
         if likeness is None or severity is None:
             return []
         if self.is_about_security:  # it may quote them
-            severity = cap_severity(severity, "medium")
+            severity = cap_severity(severity, "low")
         explanation = text_classifier.explain(source.text, likeness.window)
         row = source.line_text_at(explanation.offset)[1]
         note = f"resembles known attacks: {', '.join(explanation.words)}"
