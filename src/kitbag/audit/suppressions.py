@@ -122,10 +122,10 @@ def apply_suppressions(
     used: set[Suppression] = set()
     marked: list[AuditFinding] = []
     for finding in findings:
-        is_whole = finding.rule in _WHOLE_FILE
-        covering = next(
-            (s for s in suppressions if s.rule == finding.rule and (is_whole or s.first <= finding.line <= s.last)), None
-        )
+        own = [one for one in suppressions if one.rule == finding.rule]
+        if finding.rule not in _WHOLE_FILE:
+            own = [one for one in own if one.first <= finding.line <= one.last]
+        covering = own[0] if own else None
         if covering is None or finding.rule in NEVER_SUPPRESSED:
             marked.append(finding)
         else:
