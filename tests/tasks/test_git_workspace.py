@@ -18,6 +18,7 @@ from kitbag.tasks.git_workspace import check_url, clean_url, describe_git_worksp
 from kitbag.tasks.standalone_setup import load_user_environment
 from kitbag.tasks.task import TRUSTED_CONTENT_KEY, WORKSPACE_KEY, Task
 from kitbag.tasks.worker_lock import hold_worker_lock, write_heartbeat
+from support import needs
 from support.fleets import Fleet
 from support.homes import git
 from support.matrix import long
@@ -273,6 +274,7 @@ def test_trust_travels_with_the_contents_that_were_trusted(clones: Clones, is_sa
 
 
 def test_an_agent_that_a_user_starts_runs_on_another_machine_with_the_rules_of_both(clones: Clones) -> None:
+    needs.bubblewrap()  # the agent runs commands without asking
     world, workshop = clones.world, clones.workshop
     clones.script(
         call("Bash", "b1", command="echo 1 > allowed.txt"),
