@@ -72,7 +72,13 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
         block = source.region_at(sink.start)
         closest = [
             next(
-                (one for one in part if abs(one.start - sink.start) <= near and source.region_at(one.start) == block),
+                (
+                    one
+                    for one in part
+                    if one.start != sink.start  # the same code is one fact
+                    and abs(one.start - sink.start) <= near
+                    and source.region_at(one.start) == block
+                ),
                 None,
             )
             for part in others

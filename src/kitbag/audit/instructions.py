@@ -293,8 +293,9 @@ def _matches(combination: RuleCombination, paragraph: _Paragraph) -> int | None:
         found.append(places)
     first, *others = found
     for at in first:
-        closest = [min(other, key=lambda to: abs(at - to)) for other in others]
-        if any(abs(at - to) > near for to in closest):
+        # The same words are one statement, whatever they can mean.
+        closest = [min((to for to in other if to != at), key=lambda to: abs(at - to), default=-1) for other in others]
+        if any(to < 0 or abs(at - to) > near for to in closest):
             continue
         if combination.foreign and not paragraph.is_foreign_near(at, near):
             continue
