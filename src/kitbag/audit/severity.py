@@ -174,9 +174,13 @@ _ATTACK_RANGE: Final = 400
 def _is_attack(source: AuditedText, hit: RuleHit) -> bool:
     """Whether what is written, set or contacted there acts against the user."""
     if hit.rule == "safety-off":
-        nearby = command_window(source, hit.start)[1]  # what else a program does is not done by that agent
+        begin, nearby = command_window(source, hit.start)  # what else a program does is not done by that agent
+        # What was found is not its own second signal.
+        nearby = f"{nearby[: hit.start - begin]}\n{nearby[max(0, hit.end - begin) :]}"
     else:
-        nearby = source.text[max(0, hit.start - 250) : hit.end + _ATTACK_RANGE]
+        block = source.region_at(hit.start)  # other blocks of a document are other steps
+        low, high = (block.start, block.end) if block else (0, len(source.text))
+        nearby = source.text[max(low, hit.start - 250) : min(high, hit.end + _ATTACK_RANGE)]
     return any(not names_only_known_hosts(found[0]) for found in _ATTACKS.finditer(nearby))
 
 
