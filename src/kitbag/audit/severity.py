@@ -32,11 +32,23 @@ def is_printed(source: AuditedText, offset: int) -> bool:
     begin, row = source.line_text_at(offset)
     column = offset - begin
     quote = _open_quote(row[:column])
+    if quote >= 0 and row[quote] == "'" and (called := _CALLED.match(row)) and _only_searches(source, called[1]):
+        return True
     if quote >= 0 and _PRINTER.search(row[max(0, quote - 400) : quote]):
         # `echo "..." | sh` does more than print.
         closing = row.find(row[quote], column)
         return closing >= 0 and "|" not in row[closing:] and not row[closing:].lstrip("\"'").lstrip().startswith(">")
     return _in_help_text(source, offset, begin)
+
+
+def _only_searches(source: AuditedText, name: str) -> bool:
+    """Whether a shell function of the text does nothing with its arguments but search for them or print them."""
+    if f"{name}()" not in source.text and f"{name} ()" not in source.text:
+        return False
+    opens = rf"^\s*(?:function\s+)?{re.escape(name)}\s*\(\)\s*\{{(?P<body>[^}}]{{1,400}})\}}"
+    defined = re.search(opens, source.text, re.MULTILINE)
+    body = defined["body"] if defined else ""
+    return _SEARCHES.search(body) is not None and _HANDS_ON.search(body) is None
 
 
 def _open_quote(before: str) -> int:
@@ -71,6 +83,9 @@ def _in_help_text(source: AuditedText, offset: int, begin: int) -> bool:
     )
 
 
+_CALLED = re.compile(r"\s*(\w+)\s+(?=[\"'])")
+_SEARCHES = re.compile(r"\b(?:[ef]?grep|rg|ag|ack)\s")
+_HANDS_ON = re.compile(r"\b(?:eval|source|xargs|(?:ba|z|da|k)?sh|python\d?|perl|node)\b|(?:^|[;&|{\n])\s*[\"']?\$")
 TEXT_RULES: Final = frozenset(
     ("concealment", "instruction-override", "unasked-action", "remote-instructions", "hidden-comment")
 )
@@ -105,6 +120,12 @@ _PLACEHOLDER_URL = re.compile(
 )
 
 
+_TESTS_PORT = re.compile(
+    r"(?:^|[\"'({;&|]|\b(?:do|then|if|!|until|while))\s*(?:(?:echo|:|true|cat\s*<\s*/dev/null)\s*)?(?:1?>|<)\s*"
+    r"/dev/(?:tcp|udp)/[^\s/]+/[^\s/\"'();&|]+\s*(?:[\"')};]|&&|\|\||[12&]*>|$)",
+    re.MULTILINE,
+)
+"""`echo > /dev/tcp/HOST/PORT`: nothing is sent, and nothing that is received is read."""
 _STARTS_MINER = re.compile(
     r"xmrig\S*\s+-|stratum\+\w+://\w|minerd\s+-|docker\s+run\b|--algo|--donate-level|\./\S*xmrig", re.IGNORECASE
 )
@@ -211,6 +232,9 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         command_window(source, hit.start)[1]
     ):
         return "medium", "placeholder host"
+    if hit.rule == "reverse-shell" and not hit.is_compound and _TESTS_PORT.search(line):
+        others = _TESTS_PORT.sub(" ", line)
+        return "" if "/dev/tcp/" in others or "/dev/udp/" in others else ("low", "only tests a port")
     if hit.rule == "safety-off" and context.role in ("inline", "prose", "table", "frontmatter"):
         if instructs_to_act(context):
             return "" if hit.is_compound or _is_attack(source, hit) else ("medium", "mentioned")
