@@ -113,6 +113,7 @@ _LISTED_AS_BAD = re.compile(
     r"\w*\s*(?::[^=\n]{1,40})?[:=]",
     re.IGNORECASE,
 )
+_RULE_KEYS = re.compile(r"^\s*(logsource|detection|languages|message):", re.MULTILINE)
 _DENIED = re.compile(r"[\"'](?:deny|denied|blocked|forbidden)\w*[\"']\s*:\s*\[[^\]]*$", re.IGNORECASE)
 _PLACEHOLDER_URL = re.compile(
     r"\bcurl\s+(?:-\S+\s+)*\.\.\./|(?:https?://|\bcurl\s+)(?:[<{\[$]|(?:some|mystery|random|unknown|untrusted|sketchy|malicious)[-.]?\w*\.\w|(?:your|my)[-_.]?\w|[\w.-]*\byour[-_]?\w)",
@@ -126,6 +127,9 @@ _TESTS_PORT = re.compile(
     re.MULTILINE,
 )
 """`echo > /dev/tcp/HOST/PORT`: nothing is sent, and nothing that is received is read."""
+_GIVEN_TO_PROGRAM = re.compile(
+    r"\becho\s+(?:-n\s+)?[\"']?[\w+/=-]{20,}[\"']?\s*\|\s*(?:python[\d.]*|node|ruby|perl|php)\s+[\w./-]*\w\.\w{1,4}\s*(?:[`|)]|$)"
+)
 _STARTS_MINER = re.compile(
     r"xmrig\S*\s+-|stratum\+\w+://\w|minerd\s+-|docker\s+run\b|--algo|--donate-level|\./\S*xmrig", re.IGNORECASE
 )
@@ -232,6 +236,12 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         command_window(source, hit.start)[1]
     ):
         return "medium", "placeholder host"
+    if hit.rule == "encoded-payload" and _GIVEN_TO_PROGRAM.search(line):
+        return "medium", "given to a program, which is audited itself"
+    if hit.rule == "obfuscated-code" and context.role == "inline" and not instructs_to_act(context):
+        return "medium", "shown, not run"
+    if context.role == "config" and not hit.is_compound and _is_listing(line) and _is_detection_rule(source):
+        return "medium", "what a detection rule searches for"
     if hit.rule == "reverse-shell" and not hit.is_compound and _TESTS_PORT.search(line):
         others = _TESTS_PORT.sub(" ", line)
         return "" if "/dev/tcp/" in others or "/dev/udp/" in others else ("low", "only tests a port")
@@ -264,6 +274,12 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
     if is_value and hit.rule in _SHELL_RULES and _is_listing(line):
         return "medium", "in a data file"
     return ""
+
+
+def _is_detection_rule(source: AuditedText) -> bool:
+    """Whether a data file is one that a scanner reads: Sigma, Semgrep."""
+    found = {match[1] for match in _RULE_KEYS.finditer(source.text)}
+    return found >= {"logsource", "detection"} or found >= {"languages", "message"}
 
 
 def _is_listed_as_bad(source: AuditedText, hit: RuleHit, before: str) -> bool:
