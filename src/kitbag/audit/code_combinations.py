@@ -78,7 +78,7 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
                 (
                     one
                     for one in part
-                    if one.start != sink.start  # the same code is one fact
+                    if one[:2] != sink[:2]  # the same code is one fact
                     and abs(one.start - sink.start) <= near
                     and source.region_at(one.start) == block
                 ),
