@@ -83,7 +83,7 @@ def _in_help_text(source: AuditedText, offset: int, begin: int) -> bool:
     )
 
 
-_CALLED = re.compile(r"\s*(\w+)\s+(?=[\"'])")
+_CALLED = re.compile(r"\s*(\w+)\s")
 _SEARCHES = re.compile(r"\b(?:[ef]?grep|rg|ag|ack)\s")
 _HANDS_ON = re.compile(r"\b(?:eval|source|xargs|(?:ba|z|da|k)?sh|python\d?|perl|node)\b|(?:^|[;&|{\n])\s*[\"']?\$")
 TEXT_RULES: Final = frozenset(
@@ -194,14 +194,12 @@ def rate_hit(source: AuditedText, hit: RuleHit, file: str) -> RatedFinding | Non
 ALONE: Final = "ordinary on its own"
 _ATTACKS = load_expression("severity.attacks")
 _ATTACK_RANGE: Final = 400
-_SUDOERS = re.compile(r"NOPASSWD", re.IGNORECASE)
 
 
 def _is_attack(source: AuditedText, hit: RuleHit) -> bool:
     """Whether what is written, set or contacted there acts against the user."""
     if hit.rule == "safety-off":
         nearby = command_window(source, hit.start)[1]  # what else a program does is not done by that agent
-        nearby = _SUDOERS.sub(" ", nearby)  # whose rights they are decides, not that sudo asks for no password
     else:
         block = source.region_at(hit.start)  # other blocks of a document are other steps
         low, high = (block.start, block.end) if block else (0, len(source.text))
