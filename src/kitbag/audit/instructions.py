@@ -294,8 +294,11 @@ def _matches(combination: RuleCombination, paragraph: _Paragraph) -> int | None:
     first, *others = found
     for at in first:
         # The same words are one statement, whatever they can mean.
-        closest = [min((to for to in other if to != at), key=lambda to: abs(at - to), default=-1) for other in others]
-        if any(to < 0 or abs(at - to) > near for to in closest):
+        apart = [[to for to in other if to != at] if at in other else other for other in others]
+        if not all(apart):
+            continue
+        closest = [min(other, key=lambda to: abs(at - to)) for other in apart]
+        if any(abs(at - to) > near for to in closest):
             continue
         if combination.foreign and not paragraph.is_foreign_near(at, near):
             continue
