@@ -13,6 +13,7 @@ from kitbag.audit.findings import cap_severity
 from kitbag.audit.patterns import LineMatch, LineMatches, RuleHit, ScanResult
 from kitbag.audit.regions import RUNNING_ROLES, AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
+from kitbag.audit.severity import is_printed
 from kitbag.audit.urls import WEBHOOK, foreign_hosts
 from kitbag.audit.warning_context import instructs_to_act
 from kitbag.audit.word_index import WordTable
@@ -60,6 +61,8 @@ def _part_table() -> WordTable[str]:
 def _is_code(source: AuditedText, offset: int, part: str) -> bool:
     role = source.role_at(offset)[0]
     # A model reads the first string of a function as the description of the tool.
+    if role == "script" and source.language == "shell" and is_printed(source, offset):
+        return False  # shown or searched for
     return role in _CODE_ROLES or (part == "tool_wants_secret" and role == "script-comment")
 
 
@@ -72,7 +75,13 @@ def _search(source: AuditedText, combination: RuleCombination, parts: list[list[
         block = source.region_at(sink.start)
         closest = [
             next(
-                (one for one in part if abs(one.start - sink.start) <= near and source.region_at(one.start) == block),
+                (
+                    one
+                    for one in part
+                    if one[:2] != sink[:2]  # the same code is one fact
+                    and abs(one.start - sink.start) <= near
+                    and source.region_at(one.start) == block
+                ),
                 None,
             )
             for part in others

@@ -293,7 +293,11 @@ def _matches(combination: RuleCombination, paragraph: _Paragraph) -> int | None:
         found.append(places)
     first, *others = found
     for at in first:
-        closest = [min(other, key=lambda to: abs(at - to)) for other in others]
+        # The same words are one statement, whatever they can mean.
+        apart = [[to for to in other if to != at] if at in other else other for other in others]
+        if not all(apart):
+            continue
+        closest = [min(other, key=lambda to: abs(at - to)) for other in apart]
         if any(abs(at - to) > near for to in closest):
             continue
         if combination.foreign and not paragraph.is_foreign_near(at, near):

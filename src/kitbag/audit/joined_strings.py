@@ -48,12 +48,17 @@ def find_joined_code(source: AuditedText) -> ScanResult:
     for number, joined in enumerate(_all_joined(source)):
         if number >= _MAX_JOINS:
             return ScanResult(hits, ["obfuscated-code"])
-        if source.role_at(joined.start)[0] in ("prose", "table", "frontmatter", "script-comment"):
+        role = source.role_at(joined.start)[0]
+        if role in ("prose", "table", "frontmatter", "script-comment"):
             continue
         found = (match[0].strip() for match in _DANGEROUS.finditer(joined.text))
         if any(not any(one in fragment for fragment in joined.fragments) for one in found):
             note = f"joins to: {' '.join(joined.text.split())[:80]}"
-            hits.append(RuleHit(rule="obfuscated-code", start=joined.start, end=joined.end, note=note, is_final=True))
+            hits.append(
+                RuleHit(
+                    rule="obfuscated-code", start=joined.start, end=joined.end, note=note, is_final=role != "inline"
+                )
+            )
     return ScanResult(hits, [])
 
 

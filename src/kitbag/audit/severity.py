@@ -32,11 +32,23 @@ def is_printed(source: AuditedText, offset: int) -> bool:
     begin, row = source.line_text_at(offset)
     column = offset - begin
     quote = _open_quote(row[:column])
+    if quote >= 0 and row[quote] == "'" and (called := _CALLED.match(row)) and _only_searches(source, called[1]):
+        return True
     if quote >= 0 and _PRINTER.search(row[max(0, quote - 400) : quote]):
         # `echo "..." | sh` does more than print.
         closing = row.find(row[quote], column)
         return closing >= 0 and "|" not in row[closing:] and not row[closing:].lstrip("\"'").lstrip().startswith(">")
     return _in_help_text(source, offset, begin)
+
+
+def _only_searches(source: AuditedText, name: str) -> bool:
+    """Whether a shell function of the text does nothing with its arguments but search for them or print them."""
+    if f"{name}()" not in source.text and f"{name} ()" not in source.text:
+        return False
+    opens = rf"^\s*(?:function\s+)?{re.escape(name)}\s*\(\)\s*\{{(?P<body>[^}}]{{1,400}})\}}"
+    defined = re.search(opens, source.text, re.MULTILINE)
+    body = defined["body"] if defined else ""
+    return _SEARCHES.search(body) is not None and _HANDS_ON.search(body) is None
 
 
 def _open_quote(before: str) -> int:
@@ -71,6 +83,9 @@ def _in_help_text(source: AuditedText, offset: int, begin: int) -> bool:
     )
 
 
+_CALLED = re.compile(r"\s*(\w+)\s")
+_SEARCHES = re.compile(r"\b(?:[ef]?grep|rg|ag|ack)\s")
+_HANDS_ON = re.compile(r"\b(?:eval|source|xargs|(?:ba|z|da|k)?sh|python\d?|perl|node)\b|(?:^|[;&|{\n])\s*[\"']?\$")
 TEXT_RULES: Final = frozenset(
     ("concealment", "instruction-override", "unasked-action", "remote-instructions", "hidden-comment")
 )
@@ -98,6 +113,7 @@ _LISTED_AS_BAD = re.compile(
     r"\w*\s*(?::[^=\n]{1,40})?[:=]",
     re.IGNORECASE,
 )
+_RULE_KEYS = re.compile(r"^\s*(logsource|detection|languages|message):", re.MULTILINE)
 _DENIED = re.compile(r"[\"'](?:deny|denied|blocked|forbidden)\w*[\"']\s*:\s*\[[^\]]*$", re.IGNORECASE)
 _PLACEHOLDER_URL = re.compile(
     r"\bcurl\s+(?:-\S+\s+)*\.\.\./|(?:https?://|\bcurl\s+)(?:[<{\[$]|(?:some|mystery|random|unknown|untrusted|sketchy|malicious)[-.]?\w*\.\w|(?:your|my)[-_.]?\w|[\w.-]*\byour[-_]?\w)",
@@ -105,6 +121,15 @@ _PLACEHOLDER_URL = re.compile(
 )
 
 
+_TESTS_PORT = re.compile(
+    r"(?:^|[\"'({;&|]|\b(?:do|then|if|!|until|while))\s*(?:(?:echo|:|true|cat\s*<\s*/dev/null)\s*)?(?:1?>|<)\s*"
+    r"/dev/(?:tcp|udp)/[^\s/]+/[^\s/\"'();&|]+\s*(?:[\"')};]|&&|\|\||[12&]*>|$)",
+    re.MULTILINE,
+)
+"""`echo > /dev/tcp/HOST/PORT`: nothing is sent, and nothing that is received is read."""
+_GIVEN_TO_PROGRAM = re.compile(
+    r"\becho\s+(?:-n\s+)?[\"']?[\w+/=-]{20,}[\"']?\s*\|\s*(?:python[\d.]*|node|ruby|perl|php)\s+[\w./-]*\w\.\w{1,4}\s*(?:[`|)]|$)"
+)
 _STARTS_MINER = re.compile(
     r"xmrig\S*\s+-|stratum\+\w+://\w|minerd\s+-|docker\s+run\b|--algo|--donate-level|\./\S*xmrig", re.IGNORECASE
 )
@@ -176,7 +201,9 @@ def _is_attack(source: AuditedText, hit: RuleHit) -> bool:
     if hit.rule == "safety-off":
         nearby = command_window(source, hit.start)[1]  # what else a program does is not done by that agent
     else:
-        nearby = source.text[max(0, hit.start - 250) : hit.end + _ATTACK_RANGE]
+        block = source.region_at(hit.start)  # other blocks of a document are other steps
+        low, high = (block.start, block.end) if block else (0, len(source.text))
+        nearby = source.text[max(low, hit.start - 250) : min(high, hit.end + _ATTACK_RANGE)]
     return any(not names_only_known_hosts(found[0]) for found in _ATTACKS.finditer(nearby))
 
 
@@ -207,6 +234,15 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
         command_window(source, hit.start)[1]
     ):
         return "medium", "placeholder host"
+    if hit.rule == "encoded-payload" and _GIVEN_TO_PROGRAM.search(line):
+        return "medium", "given to a program, which is audited itself"
+    if hit.rule == "obfuscated-code" and context.role == "inline" and not instructs_to_act(context):
+        return "medium", "shown, not run"
+    if context.role == "config" and not hit.is_compound and _is_listing(line) and _is_detection_rule(source):
+        return "medium", "what a detection rule searches for"
+    if hit.rule == "reverse-shell" and not hit.is_compound and _TESTS_PORT.search(line):
+        others = _TESTS_PORT.sub(" ", line)
+        return "" if "/dev/tcp/" in others or "/dev/udp/" in others else ("low", "only tests a port")
     if hit.rule == "safety-off" and context.role in ("inline", "prose", "table", "frontmatter"):
         if instructs_to_act(context):
             return "" if hit.is_compound or _is_attack(source, hit) else ("medium", "mentioned")
@@ -236,6 +272,12 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
     if is_value and hit.rule in _SHELL_RULES and _is_listing(line):
         return "medium", "in a data file"
     return ""
+
+
+def _is_detection_rule(source: AuditedText) -> bool:
+    """Whether a data file is one that a scanner reads: Sigma, Semgrep."""
+    found = {match[1] for match in _RULE_KEYS.finditer(source.text)}
+    return found >= {"logsource", "detection"} or found >= {"languages", "message"}
 
 
 def _is_listed_as_bad(source: AuditedText, hit: RuleHit, before: str) -> bool:
