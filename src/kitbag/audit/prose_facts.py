@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kitbag.audit.expressions import load_words
-from kitbag.audit.word_index import index_words, word_core
+from kitbag.audit.word_index import index_cores, word_core
 
 SENTENCE_END: Final = "\x01"
 """Stands for the period, question or exclamation mark at the end of a sentence: one character that a gap excludes."""
@@ -69,15 +69,20 @@ class ProseFact(msgspec.Struct, frozen=True, kw_only=True):
     lines_by_core: dict[str, tuple[int, ...]]
     """For each core of a word, which of them a text with it may contain."""
 
+    def find_lines(self, lower: str, cores: set[str]) -> list[FactLine]:
+        """The ways to say it that have their words in a text with these cores."""
+        by_core = self.lines_by_core
+        possible = {line for core in cores & by_core.keys() for line in by_core[core]}
+        return [line for line in map(self.lines.__getitem__, possible) if line.may_match(cores, lower)]
+
     def find(self, text: str, lower: str, cores: set[str], limit: int) -> list[int]:
         """Where a text with these cores states it: the first places of each way to say it."""
-        places: list[int] = []
-        by_core = self.lines_by_core
-        for at in {line for core in cores & by_core.keys() for line in by_core[core]}:
-            line = self.lines[at]
-            if line.may_match(cores, lower):
-                places += [match.start() for match in itertools.islice(line.regex.finditer(text), limit)]
-        return sorted(places)
+        return find_places(self.find_lines(lower, cores), text, limit)
+
+
+def find_places(lines: list[FactLine], text: str, limit: int) -> list[int]:
+    """The first places of each of these ways to say something."""
+    return sorted(match.start() for line in lines for match in itertools.islice(line.regex.finditer(text), limit))
 
 
 def _has_any(lower: str, words: tuple[str, ...]) -> bool:
@@ -138,7 +143,7 @@ def _compile_line(line: str) -> FactLine:
     other_cores, checked_others = _split_words(others)
     if any(len(core) < _MIN_CORE for core in other_cores):
         other_cores, checked_others = frozenset[str](), others
-    index_words(tuple(sorted(cores | other_cores)))  # texts are read later
+    index_cores(cores | other_cores)  # texts are read later
     return FactLine(cores, checked, other_cores, checked_others, re.compile(pattern, re.IGNORECASE))
 
 
