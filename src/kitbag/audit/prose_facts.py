@@ -7,6 +7,7 @@ import functools
 import itertools
 import re
 import tomllib
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import Final, NamedTuple
 
@@ -32,6 +33,8 @@ _SHORTHANDS: Final = {
 _PERIOD: Final = re.compile(r"[.!?](?!\S)")
 _MIN_WORD: Final = 2
 _MIN_CORE: Final = 3
+_MANY: Final = 6
+"""With more words, only those are searched for whose core a text has."""
 _SPACED: Final = "\u0530"
 _TOKEN: Final = re.compile(
     r"""(?P<look>\(\?<?[=!])|(?P<open>\((?:\?[a-z-]*:)?)|(?P<close>\))|(?P<or>\|)|(?P<edge>\\[bB]|[$^])|(?P<space>\\s)
@@ -44,30 +47,46 @@ _REPEAT: Final = re.compile(r"(?:(?P<optional>[?*]|\{0?,\d*\})|\+|\{\d+(?:,\d*)?
 _NEGATIONS: Final = ("not", "n't", "n’t", "never", "avoid", "refrain", "dont", "mustnt", "shouldnt", "neednt")
 
 
-class FactLine(NamedTuple):
-    cores: frozenset[str]
-    """A text that matches contains one of these cores."""
-    words: tuple[str, ...]
-    """And one of these words, if there are any: cores do not tell all of them apart."""
-    other_cores: frozenset[str]
-    others: tuple[str, ...]
-    """The same of other words that it contains."""
-    regex: "re.Pattern[str]"
+class FactLine:
+    """One way to state a fact. Its expression is compiled when a text may match: most never do."""
+
+    def __init__(self, pattern: str, words: tuple[str, ...], others: tuple[str, ...]) -> None:
+        self.pattern = pattern
+        self.cores, self.words = _split_words(words)
+        """A text that matches contains one of these cores, and one of these words, if there are any: cores do not tell
+        all of them apart."""
+        self.other_cores, self.others = _split_words(others)
+        """The same of other words that it contains."""
+        if any(len(core) < _MIN_CORE for core in self.other_cores):
+            self.other_cores, self.others = frozenset[str](), others
+        self._words_by_core = _group_by_core(self.words) if len(self.words) > _MANY else {}
+
+    @functools.cached_property
+    def regex(self) -> "re.Pattern[str]":
+        return re.compile(self.pattern, re.IGNORECASE)
 
     def may_match(self, cores: set[str], lower: str) -> bool:
         """Whether a text with these cores, one of which is of this line, has the words."""
         if self.other_cores and cores.isdisjoint(self.other_cores):
             return False
-        return (not self.words or _has_any(lower, self.words)) and (not self.others or _has_any(lower, self.others))
+        if self.others and not _has_any(lower, self.others):
+            return False
+        if by_core := self._words_by_core:
+            return any(_has_any(lower, by_core[core]) for core in cores & by_core.keys())
+        return not self.words or _has_any(lower, self.words)
 
 
-class ProseFact(msgspec.Struct, frozen=True, kw_only=True):
+class ProseFact(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     name: str
-    regex: "re.Pattern[str]"
-    lines: tuple["FactLine", ...]
+    lines: tuple[FactLine, ...]
     """Each way to say it, with words of its own: most texts contain those of few."""
     lines_by_core: dict[str, tuple[int, ...]]
     """For each core of a word, which of them a text with it may contain."""
+
+    @functools.cached_property
+    def regex(self) -> "re.Pattern[str]":
+        """All ways to say it."""
+        return re.compile("|".join(line.pattern for line in self.lines), re.IGNORECASE)
 
     def find_lines(self, lower: str, cores: set[str]) -> list[FactLine]:
         """The ways to say it that have their words in a text with these cores."""
@@ -85,7 +104,7 @@ def find_places(lines: list[FactLine], text: str, limit: int) -> list[int]:
     return sorted(match.start() for line in lines for match in itertools.islice(line.regex.finditer(text), limit))
 
 
-def _has_any(lower: str, words: tuple[str, ...]) -> bool:
+def _has_any(lower: str, words: Iterable[str]) -> bool:
     for word in words:  # noqa: SIM110 (a generator costs more than the search)
         if word in lower:
             return True
@@ -128,7 +147,6 @@ def _compile(name: str, lines: list[str]) -> ProseFact:
             by_core.setdefault(core, []).append(at)
     return ProseFact(
         name=name,
-        regex=re.compile("|".join(way.regex.pattern for way in ways), re.IGNORECASE),
         lines=ways,
         lines_by_core={core: tuple(lines) for core, lines in by_core.items()},
     )
@@ -139,19 +157,27 @@ def _compile_line(line: str) -> FactLine:
     words, others = required_words(pattern)
     if "NOT" in line and (not others or "do" in others):
         others = _NEGATIONS
-    cores, checked = _split_words(words)
-    other_cores, checked_others = _split_words(others)
-    if any(len(core) < _MIN_CORE for core in other_cores):
-        other_cores, checked_others = frozenset[str](), others
-    index_cores(cores | other_cores)  # texts are read later
-    return FactLine(cores, checked, other_cores, checked_others, re.compile(pattern, re.IGNORECASE))
+    compiled = FactLine(pattern, words, others)
+    index_cores(compiled.cores | compiled.other_cores)  # texts are read later
+    return compiled
 
 
 def _split_words(words: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
     """Their cores, and the words if a text can have one of the cores and none of the words."""
     # In a text, a line may end between two words.
-    cores = frozenset(word_core(max(word.split(), key=len)) for word in words)
+    cores = frozenset(map(_core, words))
     return cores, () if cores == frozenset(words) else words
+
+
+def _core(word: str) -> str:
+    return word_core(max(word.split(), key=len))
+
+
+def _group_by_core(words: tuple[str, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for word in words:
+        found.setdefault(_core(word), []).append(word)
+    return found
 
 
 def to_regex(line: str) -> str:

@@ -124,7 +124,8 @@ def apply_suppressions(
     for finding in findings:
         is_whole = finding.rule in _WHOLE_FILE
         covering = next(
-            (s for s in suppressions if s.rule == finding.rule and (is_whole or s.first <= finding.line <= s.last)), None
+            (s for s in suppressions if s.rule == finding.rule and (is_whole or s.first <= finding.line <= s.last)),
+            None,
         )
         if covering is None or finding.rule in NEVER_SUPPRESSED:
             marked.append(finding)
