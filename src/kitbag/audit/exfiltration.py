@@ -11,7 +11,7 @@ import msgspec
 
 from kitbag.audit.expressions import load_expression, load_word_table, load_words
 from kitbag.audit.file_types import file_extension
-from kitbag.audit.patterns import LineMatches, RuleHit, command_window, words_in
+from kitbag.audit.patterns import MAX_EXAMINED, LineMatches, RuleHit, command_window, words_in
 from kitbag.audit.regions import PROSE_ROLES, AuditedText, RegionRole
 from kitbag.audit.secret_places import secret_place_expression, secret_place_words
 from kitbag.audit.urls import MAIL_ADDRESS, FoundUrl, find_hosts, find_urls, is_local_host, is_ordinary_host
@@ -126,11 +126,10 @@ def find_secrets(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
 
 def _place_words(source: AuditedText) -> list[str]:
     """The words of places all parts of which are in the text: `hub` alone is no `.config/hub`."""
-    return [
-        word
-        for word in words_in(source, _PLACE_WORDS)
-        if any(all(map(source.has, parts)) for parts in _PLACE_PARTS[word])
-    ]
+    present = words_in(source, _PLACE_WORDS)
+    if 2 * len(source.text) + 64 * source.text.count("\n") >= MAX_EXAMINED:
+        return present  # it may be too much to examine, and then says so
+    return [word for word in present if any(all(map(source.has, parts)) for parts in _PLACE_PARTS[word])]
 
 
 def find_sends(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:

@@ -21,7 +21,8 @@ MIN_TOKENS: Final = 25
 """Fewer prove nothing."""
 MAX_TEXT: Final = 200_000
 _MAX_WORDS: Final = 4
-_MAX_CACHED: Final = 100_000
+_MAX_CACHED_TOKENS: Final = 100_000
+_MAX_CACHED_PIECES: Final = 200_000
 _MAX_CACHED_PIECE: Final = 40
 _NUMBER: Final = (1 << 32) - 1
 _LETTERS: Final = "A-Za-zÀ-ÖØ-öø-ÿ"
@@ -143,7 +144,7 @@ class _TokenNumbers(dict[str, int]):
 
     def __missing__(self, token: str) -> int:
         number = load_weights().words.get(_normalize(token), 0)
-        if len(self) < _MAX_CACHED:
+        if len(self) < _MAX_CACHED_TOKENS:
             self[token] = number
         return number
 
@@ -156,7 +157,7 @@ class _PieceNumbers(dict[str, tuple[int, ...]]):
 
     def __missing__(self, piece: str) -> tuple[int, ...]:
         numbers = tuple(map(self._tokens.__getitem__, _TOKEN.findall(piece)))
-        if len(piece) <= _MAX_CACHED_PIECE and len(self) < _MAX_CACHED:
+        if len(piece) <= _MAX_CACHED_PIECE and len(self) < _MAX_CACHED_PIECES:
             self[piece] = numbers
         return numbers
 
