@@ -82,21 +82,23 @@ class ProseFact(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Each way to say it, with words of its own: most texts contain those of few."""
     lines_by_core: dict[str, tuple[int, ...]]
     """For each core of a word, which of them a text with it may contain."""
+    plain_by_core: dict[str, tuple[int, ...]]
+    """The same for a text that negates nothing."""
 
     @functools.cached_property
     def regex(self) -> "re.Pattern[str]":
         """All ways to say it."""
         return re.compile("|".join(line.pattern for line in self.lines), re.IGNORECASE)
 
-    def find_lines(self, lower: str, cores: set[str]) -> list[FactLine]:
+    def find_lines(self, lower: str, cores: set[str], is_negated: bool) -> list[FactLine]:
         """The ways to say it that have their words in a text with these cores."""
-        by_core = self.lines_by_core
+        by_core = self.lines_by_core if is_negated else self.plain_by_core
         possible = {line for core in cores & by_core.keys() for line in by_core[core]}
         return [line for line in map(self.lines.__getitem__, possible) if line.may_match(cores, lower)]
 
     def find(self, text: str, lower: str, cores: set[str], limit: int) -> list[int]:
         """Where a text with these cores states it: the first places of each way to say it."""
-        return find_places(self.find_lines(lower, cores), text, limit)
+        return find_places(self.find_lines(lower, cores, has_negation(lower)), text, limit)
 
 
 def find_places(lines: list[FactLine], text: str, limit: int) -> list[int]:
@@ -109,6 +111,10 @@ def _has_any(lower: str, words: Iterable[str]) -> bool:
         if word in lower:
             return True
     return False
+
+
+def has_negation(lower: str) -> bool:
+    return _has_any(lower, _NEGATIONS)
 
 
 def mark_sentences(text: str) -> str:
@@ -142,13 +148,17 @@ def _secret_places() -> list[str]:
 def _compile(name: str, lines: list[str]) -> ProseFact:
     ways = tuple(_compile_line(line) for line in lines)
     by_core: dict[str, list[int]] = {}
+    plain: dict[str, list[int]] = {}
     for at, way in enumerate(ways):
         for core in way.cores:
             by_core.setdefault(core, []).append(at)
+            if way.others != _NEGATIONS:
+                plain.setdefault(core, []).append(at)
     return ProseFact(
         name=name,
         lines=ways,
         lines_by_core={core: tuple(lines) for core, lines in by_core.items()},
+        plain_by_core={core: tuple(lines) for core, lines in plain.items()},
     )
 
 
