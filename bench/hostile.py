@@ -26,7 +26,7 @@ from store import test_redaction as secrets
 from text import hostile_heads as heads
 from text import test_reference_syntax as references
 from text import test_sections as sections
-from tools import test_web_page as pages
+from tools.web import test_html_to_markdown as pages
 
 GOAL = 1.0
 ROUNDS = 3

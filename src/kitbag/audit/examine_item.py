@@ -421,8 +421,10 @@ class _Examination:
     def _check_hook_programs(self) -> None:
         """A program that a hook starts gets every prompt and every call of a tool, and may send it away."""
         commands = " ".join(self.collector.hooks)
+        if not commands:
+            return
         names = name_words(self.declared.name) | names_above(self.item.folder, self.root)
-        for source in self.sources if commands else ():
+        for source in self.sources:
             name = source.content.name
             if source.content.kind != "script" or name not in commands or not _READS_INPUT.search(source.text):
                 continue

@@ -11,11 +11,12 @@ import msgspec
 
 from kitbag.audit.expressions import load_expression, load_word_table, load_words
 from kitbag.audit.file_types import file_extension
-from kitbag.audit.patterns import LineMatches, RuleHit, command_window
+from kitbag.audit.patterns import MAX_EXAMINED, LineMatches, RuleHit, command_window, words_in
 from kitbag.audit.regions import PROSE_ROLES, AuditedText, RegionRole
 from kitbag.audit.secret_places import secret_place_expression, secret_place_words
 from kitbag.audit.urls import MAIL_ADDRESS, FoundUrl, find_hosts, find_urls, is_local_host, is_ordinary_host
 from kitbag.audit.warning_context import is_warned_about
+from kitbag.audit.word_index import index_words
 
 SignStrength = Literal["strong", "weak"]
 _PROGRAM_ROLES: Final[frozenset[RegionRole]] = frozenset(("script", "config"))
@@ -23,7 +24,9 @@ MAX_SIGNS: Final = 100
 _STRONG = load_expression("exfiltration.strong")
 _STRONG_WORDS: Final = load_words("exfiltration.strong_words")
 _PLACES = secret_place_expression()
-_PLACE_WORDS: Final = secret_place_words()
+_PLACE_PARTS: Final = secret_place_words()
+_PLACE_WORDS: Final = tuple(_PLACE_PARTS)
+index_words(tuple({part for places in _PLACE_PARTS.values() for parts in places for part in parts}))
 _PRINTING_COMMANDS: Final = frozenset(load_words("secret_places.commands"))
 _WEAK = load_expression("exfiltration.weak")
 _WEAK_WORDS: Final = (".env", ".npmrc", ".pypirc", ".kube/config", ".docker/config", ".pem")
@@ -111,7 +114,7 @@ def find_secrets(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
     for regex, needed, strength in _SECRETS:
         if regex is _DUMP_SHELL and is_program:
             continue
-        matches = LineMatches(source, regex, needed)
+        matches = LineMatches(source, regex, _place_words(source) if regex is _PLACES else needed)
         exhausted |= matches.exhausted
         for start, _, match in matches.found[:MAX_SIGNS]:
             if regex is _DUMP_SHELL and not _is_shell(source, start):
@@ -119,6 +122,14 @@ def find_secrets(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:
             if not _USES.search(source.text[max(0, start - 80) : start]):
                 signs += _make_sign(source, "secret", strength, start, match[0])
     return signs, exhausted
+
+
+def _place_words(source: AuditedText) -> list[str]:
+    """The words of places all parts of which are in the text: `hub` alone is no `.config/hub`."""
+    present = words_in(source, _PLACE_WORDS)
+    if 2 * len(source.text) + 64 * source.text.count("\n") >= MAX_EXAMINED:
+        return present  # it may be too much to examine, and then says so
+    return [word for word in present if any(all(map(source.has, parts)) for parts in _PLACE_PARTS[word])]
 
 
 def find_sends(source: AuditedText) -> tuple[list[ExfiltrationSign], bool]:

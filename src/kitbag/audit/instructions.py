@@ -19,7 +19,7 @@ from kitbag.audit.patterns import (
     ScanResult,
     is_instruction_role,
 )
-from kitbag.audit.prose_facts import SENTENCE_END, FactLine, load_facts, mark_sentences
+from kitbag.audit.prose_facts import SENTENCE_END, FactLine, find_places, has_negation, load_facts, mark_sentences
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
 from kitbag.audit.urls import MAIL_ADDRESS, find_hosts, foreign_hosts, is_ordinary_host
@@ -67,7 +67,7 @@ def find_dangerous_instructions(source: AuditedText) -> ScanResult:
             starts, anchors = anchors, set[str]()
         else:
             continue
-        facts = _possible_facts(cores)
+        facts = _possible_facts(cores, has_negation(flat[begin:end]))
         if not facts:
             continue
         names_host = source.text.find("://", begin, end) >= 0 or source.text.find("@", begin, end) >= 0
@@ -138,11 +138,11 @@ def _combinations_by_parts(
     return list(by_first.items())
 
 
-def _group_facts() -> dict[str, frozenset[str]]:
+def _group_facts(is_negated: bool) -> dict[str, frozenset[str]]:
     """For each core of a word, the facts that may be stated where it occurs."""
     names: dict[str, set[str]] = {}
     for fact in load_facts().values():
-        for core in fact.lines_by_core:
+        for core in fact.lines_by_core if is_negated else fact.plain_by_core:
             names.setdefault(core, set()).add(fact.name)
     return {core: frozenset(facts) for core, facts in names.items()}
 
@@ -157,7 +157,9 @@ def _group_anchors() -> dict[str, list[tuple[str, FactLine]]]:
     return found
 
 
-_FACTS_BY_CORE: Final = _group_facts()
+_FACTS_BY_CORE: Final = _group_facts(is_negated=True)
+_PLAIN_FACTS_BY_CORE: Final = _group_facts(is_negated=False)
+"""In a text that negates nothing."""
 _ANCHORS_BY_CORE: Final = _group_anchors()
 
 
@@ -173,8 +175,9 @@ def _possible_anchors(cores: set[str], lower: str) -> set[str]:
     return names
 
 
-def _possible_facts(cores: set[str]) -> set[str]:
-    return {name for core in cores & _FACTS_BY_CORE.keys() for name in _FACTS_BY_CORE[core]}
+def _possible_facts(cores: set[str], is_negated: bool) -> set[str]:
+    by_core = _FACTS_BY_CORE if is_negated else _PLAIN_FACTS_BY_CORE
+    return set[str]().union(*map(by_core.__getitem__, cores & by_core.keys()))
 
 
 def _describes_tools(source: AuditedText) -> bool:
@@ -189,7 +192,7 @@ def _describes_tools(source: AuditedText) -> bool:
 class _Paragraph:
     """Text between blank lines, and where it states which facts: several combinations ask for the same ones."""
 
-    __slots__ = ("_cores", "_is_foreign", "_lower", "_places", "begin", "end", "lacks", "text")
+    __slots__ = ("_cores", "_is_foreign", "_is_negated", "_lines", "_lower", "_places", "begin", "end", "lacks", "text")
 
     def __init__(self, text: str, begin: int = 0, cores: set[str] | None = None) -> None:
         # Bullets end a sentence, line breaks and emphasis do not; offsets stay the same.
@@ -198,6 +201,8 @@ class _Paragraph:
         self.end = begin + len(text)
         self._lower = " ".join(self.text.lower().split())
         self._cores = find_cores(without_punctuation(self._lower)) if cores is None else cores
+        self._is_negated = has_negation(self._lower)
+        self._lines: dict[str, list[FactLine]] = {}
         self._places: dict[str, list[int]] = {}
         self.lacks: set[str] = set()
         """Facts that it does not state, of those that were asked for."""
@@ -231,12 +236,22 @@ class _Paragraph:
         start = max((end.end() for end in _SENTENCE_END.finditer(self.text, 0, place)), default=0)
         return place - len(self.text[start:place].lstrip())
 
+    def may_state(self, name: str) -> bool:
+        """Whether it has the words of a fact."""
+        lines = self._lines.get(name)
+        if lines is None:
+            is_abroad = name in _OTHER_LANGUAGES and _is_english(self.text)
+            lines = [] if is_abroad else load_facts()[name].find_lines(self._lower, self._cores, self._is_negated)
+            self._lines[name] = lines
+            if not lines:
+                self.lacks.add(name)
+        return bool(lines)
+
     def places(self, name: str) -> list[int]:
         """Where it states a fact; the first ones."""
         known = self._places.get(name)
         if known is None:
-            is_abroad = name in _OTHER_LANGUAGES and _is_english(self.text)
-            known = [] if is_abroad else load_facts()[name].find(self.text, self._lower, self._cores, _MAX_PLACES)
+            known = find_places(self._lines[name], self.text, _MAX_PLACES) if self.may_state(name) else []
             self._places[name] = known
             if not known:
                 self.lacks.add(name)
@@ -283,6 +298,9 @@ def _matches(combination: RuleCombination, paragraph: _Paragraph) -> int | None:
     near = combination.near
     if combination.foreign and not paragraph.is_foreign:
         return None
+    for name in combination.parts:  # words cost less than expressions
+        if not paragraph.may_state(name):
+            return None
     found: list[list[int]] = []
     for name in combination.parts:
         places = paragraph.places(name)

@@ -6,6 +6,7 @@ amount of text and reports if it reached the limit. Used by examine_item; uses r
 
 import functools
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -146,11 +147,14 @@ class LineMatches:
 
     __slots__ = ("exhausted", "found")
 
-    def __init__(self, source: AuditedText, regex: "re.Pattern[str]", words: tuple[str, ...]) -> None:
+    def __init__(self, source: AuditedText, regex: "re.Pattern[str]", words: Iterable[str]) -> None:
+        """`words` are a tuple, or those of it that the text contains."""
         self.found: list[LineMatch] = []
         """In order."""
         self.exhausted = False
-        present = words_in(source, words)
+        present = words_in(source, words) if isinstance(words, tuple) else list(words)
+        if not present:
+            return
         examined, after, offset = 0, 0, -1
         search = WordSearch(source.lower, present)
         while (offset := search.find(max(after, offset + 1))) >= 0:

@@ -7,13 +7,14 @@ import functools
 import itertools
 import re
 import tomllib
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import Final, NamedTuple
 
 import msgspec
 
 from kitbag.audit.expressions import load_words
-from kitbag.audit.word_index import index_words, word_core
+from kitbag.audit.word_index import index_cores, word_core
 
 SENTENCE_END: Final = "\x01"
 """Stands for the period, question or exclamation mark at the end of a sentence: one character that a gap excludes."""
@@ -32,6 +33,8 @@ _SHORTHANDS: Final = {
 _PERIOD: Final = re.compile(r"[.!?](?!\S)")
 _MIN_WORD: Final = 2
 _MIN_CORE: Final = 3
+_MANY: Final = 6
+"""With more words, only those are searched for whose core a text has."""
 _SPACED: Final = "\u0530"
 _TOKEN: Final = re.compile(
     r"""(?P<look>\(\?<?[=!])|(?P<open>\((?:\?[a-z-]*:)?)|(?P<close>\))|(?P<or>\|)|(?P<edge>\\[bB]|[$^])|(?P<space>\\s)
@@ -44,47 +47,74 @@ _REPEAT: Final = re.compile(r"(?:(?P<optional>[?*]|\{0?,\d*\})|\+|\{\d+(?:,\d*)?
 _NEGATIONS: Final = ("not", "n't", "n’t", "never", "avoid", "refrain", "dont", "mustnt", "shouldnt", "neednt")
 
 
-class FactLine(NamedTuple):
-    cores: frozenset[str]
-    """A text that matches contains one of these cores."""
-    words: tuple[str, ...]
-    """And one of these words, if there are any: cores do not tell all of them apart."""
-    other_cores: frozenset[str]
-    others: tuple[str, ...]
-    """The same of other words that it contains."""
-    regex: "re.Pattern[str]"
+class FactLine:
+    """One way to state a fact. Its expression is compiled when a text may match: most never do."""
+
+    def __init__(self, pattern: str, words: tuple[str, ...], others: tuple[str, ...]) -> None:
+        self.pattern = pattern
+        self.cores, self.words = _split_words(words)
+        """A text that matches contains one of these cores, and one of these words, if there are any: cores do not tell
+        all of them apart."""
+        self.other_cores, self.others = _split_words(others)
+        """The same of other words that it contains."""
+        if any(len(core) < _MIN_CORE for core in self.other_cores):
+            self.other_cores, self.others = frozenset[str](), others
+        self._words_by_core = _group_by_core(self.words) if len(self.words) > _MANY else {}
+
+    @functools.cached_property
+    def regex(self) -> "re.Pattern[str]":
+        return re.compile(self.pattern, re.IGNORECASE)
 
     def may_match(self, cores: set[str], lower: str) -> bool:
         """Whether a text with these cores, one of which is of this line, has the words."""
         if self.other_cores and cores.isdisjoint(self.other_cores):
             return False
-        return (not self.words or _has_any(lower, self.words)) and (not self.others or _has_any(lower, self.others))
+        if self.others and not _has_any(lower, self.others):
+            return False
+        if by_core := self._words_by_core:
+            return any(_has_any(lower, by_core[core]) for core in cores & by_core.keys())
+        return not self.words or _has_any(lower, self.words)
 
 
-class ProseFact(msgspec.Struct, frozen=True, kw_only=True):
+class ProseFact(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     name: str
-    regex: "re.Pattern[str]"
-    lines: tuple["FactLine", ...]
+    lines: tuple[FactLine, ...]
     """Each way to say it, with words of its own: most texts contain those of few."""
     lines_by_core: dict[str, tuple[int, ...]]
     """For each core of a word, which of them a text with it may contain."""
+    plain_by_core: dict[str, tuple[int, ...]]
+    """The same for a text that negates nothing."""
+
+    @functools.cached_property
+    def regex(self) -> "re.Pattern[str]":
+        """All ways to say it."""
+        return re.compile("|".join(line.pattern for line in self.lines), re.IGNORECASE)
+
+    def find_lines(self, lower: str, cores: set[str], is_negated: bool) -> list[FactLine]:
+        """The ways to say it that have their words in a text with these cores."""
+        by_core = self.lines_by_core if is_negated else self.plain_by_core
+        possible = {line for core in cores & by_core.keys() for line in by_core[core]}
+        return [line for line in map(self.lines.__getitem__, possible) if line.may_match(cores, lower)]
 
     def find(self, text: str, lower: str, cores: set[str], limit: int) -> list[int]:
         """Where a text with these cores states it: the first places of each way to say it."""
-        places: list[int] = []
-        by_core = self.lines_by_core
-        for at in {line for core in cores & by_core.keys() for line in by_core[core]}:
-            line = self.lines[at]
-            if line.may_match(cores, lower):
-                places += [match.start() for match in itertools.islice(line.regex.finditer(text), limit)]
-        return sorted(places)
+        return find_places(self.find_lines(lower, cores, has_negation(lower)), text, limit)
 
 
-def _has_any(lower: str, words: tuple[str, ...]) -> bool:
+def find_places(lines: list[FactLine], text: str, limit: int) -> list[int]:
+    """The first places of each of these ways to say something."""
+    return sorted(match.start() for line in lines for match in itertools.islice(line.regex.finditer(text), limit))
+
+
+def _has_any(lower: str, words: Iterable[str]) -> bool:
     for word in words:  # noqa: SIM110 (a generator costs more than the search)
         if word in lower:
             return True
     return False
+
+
+def has_negation(lower: str) -> bool:
+    return _has_any(lower, _NEGATIONS)
 
 
 def mark_sentences(text: str) -> str:
@@ -118,14 +148,17 @@ def _secret_places() -> list[str]:
 def _compile(name: str, lines: list[str]) -> ProseFact:
     ways = tuple(_compile_line(line) for line in lines)
     by_core: dict[str, list[int]] = {}
+    plain: dict[str, list[int]] = {}
     for at, way in enumerate(ways):
         for core in way.cores:
             by_core.setdefault(core, []).append(at)
+            if way.others != _NEGATIONS:
+                plain.setdefault(core, []).append(at)
     return ProseFact(
         name=name,
-        regex=re.compile("|".join(way.regex.pattern for way in ways), re.IGNORECASE),
         lines=ways,
         lines_by_core={core: tuple(lines) for core, lines in by_core.items()},
+        plain_by_core={core: tuple(lines) for core, lines in plain.items()},
     )
 
 
@@ -134,19 +167,27 @@ def _compile_line(line: str) -> FactLine:
     words, others = required_words(pattern)
     if "NOT" in line and (not others or "do" in others):
         others = _NEGATIONS
-    cores, checked = _split_words(words)
-    other_cores, checked_others = _split_words(others)
-    if any(len(core) < _MIN_CORE for core in other_cores):
-        other_cores, checked_others = frozenset[str](), others
-    index_words(tuple(sorted(cores | other_cores)))  # texts are read later
-    return FactLine(cores, checked, other_cores, checked_others, re.compile(pattern, re.IGNORECASE))
+    compiled = FactLine(pattern, words, others)
+    index_cores(compiled.cores | compiled.other_cores)  # texts are read later
+    return compiled
 
 
 def _split_words(words: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
     """Their cores, and the words if a text can have one of the cores and none of the words."""
     # In a text, a line may end between two words.
-    cores = frozenset(word_core(max(word.split(), key=len)) for word in words)
+    cores = frozenset(map(_core, words))
     return cores, () if cores == frozenset(words) else words
+
+
+def _core(word: str) -> str:
+    return word_core(max(word.split(), key=len))
+
+
+def _group_by_core(words: tuple[str, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for word in words:
+        found.setdefault(_core(word), []).append(word)
+    return found
 
 
 def to_regex(line: str) -> str:

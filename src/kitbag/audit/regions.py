@@ -104,14 +104,14 @@ class AuditedText:
     def __init__(self, content: FileContent, text: str) -> None:
         self.content = content
         self.text = text
-        self.lower = text.lower() if len(text.lower()) == len(text) else text
         self.has_mixed_words = (
             not text.isascii() and _CYRILLIC_LETTER.search(text) is not None and MIXED_WORD.search(text) is not None
         )
         self.plain = text.translate(_LOOK_ALIKES) if self.has_mixed_words else text
         """The text with look-alike letters replaced; offsets are the same."""
-        if self.has_mixed_words:
-            self.lower = self.lower.translate(_LOOK_ALIKES)
+        lower = self.plain.lower()
+        self.lower = lower if len(lower) == len(text) else self.plain.replace("İ", "i").lower()
+        """The same in lower case; only the letter İ becomes longer."""
         self.words = TextWords(self.lower)
         self.tokens: list[ReferenceToken] = []
         self.frontmatter = ""

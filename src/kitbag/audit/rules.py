@@ -46,10 +46,10 @@ class AuditRule(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class RulePattern(msgspec.Struct, frozen=True, kw_only=True):
+class RulePattern(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     rule: str
     words: tuple[str, ...]
-    regex: "re.Pattern[str]"
+    expression: str
     where: str
     severity: Severity
     confidence: Confidence
@@ -57,6 +57,11 @@ class RulePattern(msgspec.Struct, frozen=True, kw_only=True):
     """The maximum severity in an example, which may never run."""
     also: tuple[str, ...]
     """Words of which one must be elsewhere in the file."""
+
+    @functools.cached_property
+    def regex(self) -> "re.Pattern[str]":
+        """Compiled for the first text that has the words."""
+        return re.compile(self.expression, re.IGNORECASE)
 
 
 class RuleCombination(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +114,7 @@ def load_patterns() -> tuple[RulePattern, ...]:
                 RulePattern(
                     rule=str(raw["id"]),
                     words=tuple(cast("list[str]", pattern["words"])),
-                    regex=re.compile(str(pattern["regex"]), re.IGNORECASE),
+                    expression=str(pattern["regex"]),
                     where=str(pattern["where"]),
                     severity=cast("Severity", pattern.get("severity", raw["severity"])),
                     confidence=cast("Confidence", pattern.get("confidence", raw["confidence"])),

@@ -25,11 +25,15 @@ def secret_place_expression() -> "re.Pattern[str]":
 
 
 @functools.cache
-def secret_place_words() -> tuple[str, ...]:
-    """For each place the part that a text with it always has."""
+def secret_place_words() -> dict[str, list[tuple[str, ...]]]:
+    """For each place the part to search for, and for each of these the other parts of each place that has it."""
     common = frozenset(load_words("secret_places.common"))
-    parts = (
-        max((part for part in path.split("/") if part not in common), key=len, default=path)
-        for path in load_words("secret_places.paths")
-    )
-    return tuple(dict.fromkeys((*parts, *load_words("secret_places.commands"))))
+    words: dict[str, list[tuple[str, ...]]] = {}
+    for path in load_words("secret_places.paths"):
+        parts = path.split("/")
+        word = max((part for part in parts if part not in common), key=len, default=path)
+        # A blank in a path may be escaped.
+        words.setdefault(word, []).append(tuple(part for part in parts if part not in (word, "") and " " not in part))
+    for command in load_words("secret_places.commands"):
+        words.setdefault(command, []).append(())
+    return words

@@ -215,7 +215,7 @@ def find_executed_downloads(source: AuditedText) -> ScanResult:
         if _runs_file(match["file"], source.text[end : end + _LOOKAHEAD]):
             note = f"decoded to {match['file']}, which runs below"
             hits.append(RuleHit(rule="decode-to-shell", start=start, end=end, note=note))
-    for start, end, match in LineMatches(source, _UNPACKED, ("tar",)).found[:_MAX_MATCHES]:
+    for start, end, match in LineMatches(source, _UNPACKED, ("curl", "wget")).found[:_MAX_MATCHES]:
         if foreign_hosts(match[0]) and _runs_from(match["folder"], source.text[end : end + _LOOKAHEAD]):
             hits.append(RuleHit(rule="download-and-run", start=start, end=end, severity="high"))
     exhausted = matches.exhausted or decoded.exhausted or len(matches.found) > _MAX_MATCHES

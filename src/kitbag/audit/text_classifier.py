@@ -9,7 +9,7 @@ import functools
 import math
 import re
 from importlib.resources import files
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from kitbag.audit.findings import SEVERITIES, Severity
@@ -22,11 +22,17 @@ MIN_TOKENS: Final = 25
 MAX_TEXT: Final = 200_000
 _MAX_WORDS: Final = 4
 _MAX_CACHED_TOKENS: Final = 100_000
+_MAX_CACHED_PIECES: Final = 200_000
+_MAX_CACHED_PIECE: Final = 40
+_NUMBER: Final = (1 << 32) - 1
 _LETTERS: Final = "A-Za-zÀ-ÖØ-öø-ÿ"
 _IDEOGRAPHS: Final = "\u3040-\u30ff\u3400-\u9fff"
+# Words come first: most tokens are one, and an alternative that begins with a set costs nothing where it can't match.
 _TOKEN = re.compile(
-    rf"https?://[\w.-]+|\d{{1,3}}(?:\.\d{{1,3}}){{3}}|\.(?:com|net|org|io|dev|app|xyz|site|ru|example|invalid|test)\b(?!\()"
-    rf"|[A-ZÀ-ÖØ-Þ]?[a-zß-öø-ÿ]+|[A-ZÀ-ÖØ-Þ]+|[{_IDEOGRAPHS}]|[^\W\d_{_LETTERS}{_IDEOGRAPHS}]+|\d+|[|<>$~&]+|\.\.?/"
+    r"[a-gi-zß-öø-ÿ][a-zß-öø-ÿ]*|(?!https?://[\w.-])h[a-zß-öø-ÿ]*|[A-ZÀ-ÖØ-Þ](?:[a-zß-öø-ÿ]+|[A-ZÀ-ÖØ-Þ]*)"
+    r"|[|<>$~&][|<>$~&]*|[.](?:(?:com|net|org|io|dev|app|xyz|site|ru|example|invalid|test)\b(?!\()|\.?/)"
+    r"|https?://[\w.-]+|\d(?:\d{0,2}(?:\.\d{1,3}){3}|\d*)"
+    rf"|[{_IDEOGRAPHS}]|[^\W\d_{_LETTERS}{_IDEOGRAPHS}][^\W\d_{_LETTERS}{_IDEOGRAPHS}]*"
 )
 
 
@@ -40,6 +46,18 @@ class Likeness(NamedTuple):
     """The number of the window with the highest score."""
 
 
+Followers = dict[int, tuple[int, float]]
+"""By the number of another word: the number of the pair and its weight."""
+
+
+class WordRow(NamedTuple):
+    """The weights of a word: alone, before another word, and before the word after that."""
+
+    alone: float
+    next: Followers
+    second: Followers
+
+
 class Weights(NamedTuple):
     bias: float
     thresholds: dict[str, float]
@@ -48,6 +66,8 @@ class Weights(NamedTuple):
     """The number of each word that has a weight, alone or in a pair."""
     values: dict[int, float]
     """By number of a word or `pair_number`."""
+    rows: list[WordRow]
+    """The same by number of the first word."""
 
 
 def list_tokens(text: str) -> list[str]:
@@ -99,13 +119,15 @@ def pair_number(first: int, second: int, distance: int) -> int:
 def classify(text: str) -> Likeness | None:
     """None for a text of few words."""
     weights = load_weights()
-    tokens = _TOKEN.findall(text, body_start(text), MAX_TEXT)
-    if len(tokens) < MIN_TOKENS:
+    # No token contains white space.
+    pieces = text[body_start(text) : MAX_TEXT].split()
+    numbers = list(chain.from_iterable(map(_piece_numbers().__getitem__, pieces)))
+    length = len(numbers)
+    if length < MIN_TOKENS:
         return None
-    numbers = [*map(_token_numbers().__getitem__, tokens), 0, 0]
-    length = len(tokens)
+    numbers += (0, 0)
     blocks = [
-        _features(numbers[start : min(start + HALF_WINDOW, length) + 2], weights.values)
+        _features(numbers[start : min(start + HALF_WINDOW, length) + 2], weights.rows)
         for start in range(0, length, HALF_WINDOW)
     ]
     best = Likeness(-math.inf, 0)
@@ -121,15 +143,28 @@ class _TokenNumbers(dict[str, int]):
     """The number of each token's word in the weights; 0 for words without one."""
 
     def __missing__(self, token: str) -> int:
-        if len(self) >= _MAX_CACHED_TOKENS:
-            self.clear()
-        number = self[token] = load_weights().words.get(_normalize(token), 0)
+        number = load_weights().words.get(_normalize(token), 0)
+        if len(self) < _MAX_CACHED_TOKENS:
+            self[token] = number
         return number
 
 
+class _PieceNumbers(dict[str, tuple[int, ...]]):
+    """The numbers of the tokens between white space; most pieces of a text occur often."""
+
+    def __init__(self) -> None:
+        self._tokens = _TokenNumbers()
+
+    def __missing__(self, piece: str) -> tuple[int, ...]:
+        numbers = tuple(map(self._tokens.__getitem__, _TOKEN.findall(piece)))
+        if len(piece) <= _MAX_CACHED_PIECE and len(self) < _MAX_CACHED_PIECES:
+            self[piece] = numbers
+        return numbers
+
+
 @functools.cache
-def _token_numbers() -> _TokenNumbers:
-    return _TokenNumbers()
+def _piece_numbers() -> _PieceNumbers:
+    return _PieceNumbers()
 
 
 def rate(score: float) -> Severity | None:
@@ -137,18 +172,19 @@ def rate(score: float) -> Severity | None:
     return next((severity for severity in SEVERITIES if score >= thresholds.get(severity, math.inf)), None)
 
 
-def _features(numbers: list[int], values: dict[int, float]) -> dict[int, float]:
+def _features(numbers: list[int], rows: list[WordRow]) -> dict[int, float]:
     """The features that begin at all but the last two of these tokens, with their weights."""
     found: dict[int, float] = {}
     for first, second, third in zip(numbers, numbers[1:], numbers[2:], strict=False):
         if not first:
             continue
-        if first in values:
-            found[first] = values[first]
-        if second and (key := (first << 34) + (second << 2) + 1) in values:
-            found[key] = values[key]
-        if third and (key := (first << 34) + (third << 2) + 2) in values:
-            found[key] = values[key]
+        found[first], following, after = rows[first]
+        if second in following:
+            pair, value = following[second]
+            found[pair] = value
+        if third in after:
+            pair, value = after[third]
+            found[pair] = value
     return found
 
 
@@ -198,4 +234,9 @@ def load_weights() -> Weights:
         key = first if len(parts) == 1 else pair_number(first, last, len(parts) - 1)
         values[key] = int(value) / 1000.0
     bias = settings.pop("bias")
-    return Weights(bias, settings, words, values)
+    rows = [WordRow(values.get(number, 0.0), {}, {}) for number in range(len(words) + 1)]
+    for key, value in values.items():
+        if distance := key & 3 if key >> 34 else 0:
+            followers = rows[key >> 34].next if distance == 1 else rows[key >> 34].second
+            followers[(key >> 2) & _NUMBER] = key, value
+    return Weights(bias, settings, words, values, rows)

@@ -2,14 +2,20 @@
 
 A detector searches for words such as `os.system(` before it applies an expression. The core of a word is its longest
 part without punctuation; only words whose core occurs are searched for. A part between punctuation, such as `tool` in
-`.tool(`, has to be a whole word of the text. A short word with a blank, such as `nc `, is never the end of a longer
-one. Used by regions and patterns.
+`.tool(`, has to be a whole word of the text; one beside punctuation has to begin or end a word. A short word with a
+blank, such as `nc `, is never the end of a longer one. Used by regions and patterns.
 """
 
+import functools
 import re
 from typing import Final, Generic, NamedTuple, TypeVar
 
 _PUNCTUATION: Final = str.maketrans({chr(code): " " for code in range(128) if not chr(code).isalnum()})
+_EDGE: Final = "\0"
+"""Stands for the start or end of a word of the text in a core; no text has it after `without_punctuation`."""
+_SIGNS: Final = "$\\~^{}[]@<>|\"'`(:=+*%!&;#/.-"
+"""A text without one of these has no word with it: one look saves searches for many words."""
+_MAX_SIGNS_CACHED: Final = 1000
 _START: Final = 3
 Key = TypeVar("Key")
 _MAX_TOKEN: Final = 200
@@ -17,7 +23,7 @@ _MAX_CACHED: Final = 200_000
 _numbers: dict[str, int] = {}
 """Each indexed word and its number."""
 _by_core: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
-"""For each core, the words that have it and their other parts."""
+"""For each core, the words that have it and their other parts. All parts may have edges."""
 _by_token: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
 """The same for words with a part that has to be a whole word."""
 _SHORT_WORD: Final = re.compile(r"([a-z]{2,4}) ")
@@ -25,6 +31,10 @@ _by_start: dict[str, list[str]] = {}
 """Cores by their first letters."""
 _short: list[str] = []
 """Cores with fewer letters."""
+_short_foreign: list[str] = []
+"""Those that no ASCII token contains."""
+_by_sign: dict[str, set[str]] = {sign: set() for sign in _SIGNS}
+"""For each sign, the words that have it."""
 _common: Final[set[str]] = set()
 """Cores of one letter or none: every text is taken to have them."""
 
@@ -40,6 +50,20 @@ class _TokenCores(dict[str, tuple[str, ...]]):
 
 
 _cores_in: Final = _TokenCores()
+_prose_cores: Final[set[str]] = set()
+
+
+class _TokenProseCores(dict[str, tuple[str, ...]]):
+    """Those of the cores that `find_cores` finds."""
+
+    def __missing__(self, token: str) -> tuple[str, ...]:
+        found = tuple(core for core in _cores_in[token] if core in _prose_cores)
+        if len(token) <= _MAX_TOKEN and len(self) < _MAX_CACHED:
+            self[token] = found
+        return found
+
+
+_prose_cores_in: Final = _TokenProseCores()
 
 
 class WordGroup(NamedTuple):
@@ -48,8 +72,6 @@ class WordGroup(NamedTuple):
     words: frozenset[str]
     last: int
     """The highest number of a word: texts that were indexed later know all of them."""
-    cores: frozenset[str]
-    """A text that contains one of the words contains one of these."""
 
 
 def index_words(words: tuple[str, ...]) -> WordGroup:
@@ -57,10 +79,12 @@ def index_words(words: tuple[str, ...]) -> WordGroup:
     for word in words:
         if word not in _numbers:
             _numbers[word] = len(_numbers)
+            for sign in _by_sign.keys() & set(word):
+                _by_sign[sign].add(word)
             if short := _SHORT_WORD.fullmatch(word):
                 _by_token.setdefault(short[1], []).append((word, ()))
                 continue
-            core, *others = _parts(word)
+            core, *others = _parts_with_edges(word)
             needed = tuple(part for part in others if len(part) >= _START)
             for part in (core, *needed):
                 _add_core(part)
@@ -68,13 +92,39 @@ def index_words(words: tuple[str, ...]) -> WordGroup:
                 _by_token.setdefault(max(whole, key=len), []).append((word, (core, *needed)))
             else:
                 _by_core[core].append((word, needed))
+    _words_with.cache_clear()
     last = max((_numbers[word] for word in words), default=-1)
-    return WordGroup(frozenset(words), last, frozenset(map(word_core, words)))
+    return WordGroup(frozenset(words), last)
+
+
+def index_cores(cores: frozenset[str]) -> None:
+    """`find_cores` finds them from now on."""
+    for core in cores:
+        _add_core(core)
+    _prose_cores.update(cores)
+    _prose_cores_in.clear()
 
 
 def _parts(word: str) -> list[str]:
     """Its parts without punctuation; the first is its core."""
     return sorted(without_punctuation(word).split() or [""], key=len, reverse=True)
+
+
+def _parts_with_edges(word: str) -> list[str]:
+    """The same, with an edge where punctuation begins or ends a part, so that no longer word of a text has it."""
+    spaced = without_punctuation(word)
+    parts = [f"{_EDGE}{part}{_EDGE}" for part in spaced.split()] or [""]
+    if parts[0] and not spaced[0].isspace():
+        parts[0] = parts[0].removeprefix(_EDGE)
+    if parts[-1] and not spaced[-1].isspace():
+        parts[-1] = parts[-1].removesuffix(_EDGE)
+    return sorted(parts, key=lambda part: len(part.strip(_EDGE)), reverse=True)
+
+
+@functools.lru_cache(_MAX_SIGNS_CACHED)
+def _words_with(signs: str) -> set[str]:
+    """The words with any of some signs."""
+    return set[str]().union(*map(_by_sign.__getitem__, signs))
 
 
 def _whole_parts(word: str) -> list[str]:
@@ -91,12 +141,12 @@ def _add_core(core: str) -> None:
         return
     _by_core[core] = []
     for token, cores in _cores_in.items():
-        if core in token:
+        if core in f"{_EDGE}{token}{_EDGE}":
             _cores_in[token] = (*cores, core)
-    if len(core) < 2 and core.isascii():
+    if len(core.strip(_EDGE)) < 2 and core.isascii():
         _common.add(core)
     elif len(core) < _START:
-        _short.append(core)
+        (_short if core.isascii() else _short_foreign).append(core)
     else:
         _by_start.setdefault(core[:_START], []).append(core)
 
@@ -124,6 +174,7 @@ class TextWords:
         self._maybe.update(
             word for token in tokens & _by_token.keys() for word, needed in _by_token[token] if cores.issuperset(needed)
         )
+        self._maybe -= _words_with("".join([sign for sign in _SIGNS if sign not in lower]))
         self.possible = frozenset(self._maybe)
         """All words that may occur; most detectors search for none of them."""
         self._sure = self._maybe & cores - _common
@@ -181,8 +232,8 @@ class WordTable(Generic[Key]):
 
 
 def find_cores(spaced: str) -> set[str]:
-    """The indexed cores that a part of `spaced` contains."""
-    return _cores_of(set(spaced.split()))
+    """The cores of `index_cores` that a part of `spaced` contains."""
+    return (_common & _prose_cores).union(*map(_prose_cores_in.__getitem__, set(spaced.split())))
 
 
 def _cores_of(tokens: set[str]) -> set[str]:
@@ -190,11 +241,12 @@ def _cores_of(tokens: set[str]) -> set[str]:
 
 
 def _find_in_token(token: str) -> tuple[str, ...]:
+    edged = f"{_EDGE}{token}{_EDGE}"
     if len(token) > _MAX_TOKEN:
-        return tuple(core for core in _by_core if core in token)
+        return tuple(core for core in _by_core if core in edged)
     return tuple(
         core
-        for at in range(len(token) - _START + 1)
-        for core in _by_start.get(token[at : at + _START], ())
-        if token.startswith(core, at)
-    ) + tuple(core for core in _short if core in token)
+        for at in range(len(edged) - _START + 1)
+        for core in _by_start.get(edged[at : at + _START], ())
+        if edged.startswith(core, at)
+    ) + tuple(core for core in (_short if token.isascii() else _short + _short_foreign) if core in edged)
