@@ -297,3 +297,22 @@ def test_a_file_in_the_message_finds_the_skill_for_such_files(world: World) -> N
     world.skill(".kitbag/skills", "docker", description="Images.", paths='"**/Dockerfile.prod"')
     hit = search_skills(world.registry(), "look at db/schema.sql please")[0]
     assert (hit.skill.name, hit.reason) == ("sql", "file matches its paths")
+
+
+@pytest.mark.parametrize("trigger", ["((((((a))))))*b", "a(b", "(x|a)-b$"])
+def test_a_trigger_that_is_a_pattern_is_no_phrase(world: World, trigger: str) -> None:
+    """Whether it can be used or not."""
+    world.skill(".kitbag/skills", "patterns", "Something else.", triggers=f"['{trigger}', 'plan c']")
+    world.skill(".kitbag/skills", "other", "About a-b and ab.")
+    found = {
+        hit.skill.name: hit for hit in search_skills(world.registry(), "is this an a-b or ab test", wait=TEST_TIMEOUT)
+    }
+    assert "patterns" not in found
+    assert search_skills(world.registry(), "plan c", wait=TEST_TIMEOUT)[0].features.trigger
+
+
+def test_a_word_is_shown_as_the_message_has_it(world: World) -> None:
+    world.skill(".kitbag/skills", "native", "Reviews C++ and C# code, and F# too.")
+    (hit,) = search_skills(world.registry(), "review this C++, c# or f# code", wait=TEST_TIMEOUT)
+    assert {"c++", "c#", "f#"} <= hit.words.keys()
+    assert "c++" in hit.reason

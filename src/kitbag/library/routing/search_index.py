@@ -117,19 +117,18 @@ class SkillKeywords:
                 for match in _GLOB_NAME.finditer(text.strip()):
                     self.suffixes.setdefault((match[1] or match[2]).lower(), []).append(position)
                 continue
+            if mark == "!" and is_regex_trigger(text):
+                pattern = compile_trigger(text)[0] if patterns < _MAX_PATTERNS else None
+                if pattern is not None:
+                    self.patterns.append((pattern, position))
+                patterns += 1
+                continue
             known = self.keys.setdefault(position, set())
             for key in term_keys(text):
                 if key not in known:
                     known.add(key)
                     self.words.setdefault(key, []).append(position)
-            if mark != "!":
-                continue
-            if is_regex_trigger(text) and patterns < _MAX_PATTERNS:
-                patterns += 1
-                pattern = compile_trigger(text)[0]
-                if pattern is not None:
-                    self.patterns.append((pattern, position))
-            if phrase := slugify(text):
+            if mark == "!" and (phrase := slugify(text)):
                 self.phrases.setdefault(phrase.split("-", 1)[0], []).append((phrase, position))
 
 

@@ -67,8 +67,8 @@ class Term(NamedTuple):
 
     @property
     def form(self) -> str:
-        """What tells words with the same key apart: `tests` from `testing`. The key, for an identifier."""
-        return self.key if " " in self.word else self.word
+        """What tells words with the same key apart: `tests` from `testing`. The key, for an identifier and `c++`."""
+        return self.word if self.word.isalnum() else self.key
 
 
 _cache: dict[bytes, tuple[Term, ...]] = {}
@@ -191,7 +191,7 @@ def _analyze_identifier(word: str) -> Iterator[Term]:
     """`snake_case`, `camelCase`, `file.name`, `3d`: the parts, and all parts in one, so that spellings match."""
     language = _LANGUAGES.get(word.lower())
     if language:
-        yield Term(language, language)
+        yield Term(language, word.lower())
         return
     parts = [part.lower() for part in _PART.findall(word)]
     if not parts or len(parts) > _MAX_PARTS:
