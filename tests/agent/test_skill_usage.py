@@ -68,7 +68,11 @@ def test_a_skill_that_was_suggested_for_a_file_is_explained_and_counted(library:
     library.ask("look at it", "and now?", steps=[read, load("wire-format"), "Done.", "Done."])
     with journal_of(library.world) as journal:
         [used] = [one for one in read_usage(journal, str(library.world.workspace)) if one.name == "wire-format"]
-        assert (used.loaded, used.loaded_after_suggestion) == (1, 1)
+        assert (used.suggested, used.loaded, used.loaded_after_suggestion) == (1, 1, 1)
+    library.ask("look at @a.proto", "and now?", steps=["Done.", "Done."])
+    with journal_of(library.world) as journal:
+        [used] = [one for one in read_usage(journal, str(library.world.workspace)) if one.name == "wire-format"]
+        assert (used.suggested, used.loaded) == (2, 1)
     library.ask("look at it", "and now?", steps=[read, "Done.", "Done."])
     with journal_of(library.world) as journal:
         message, state, _ = read_routing(journal, library.session, 1)

@@ -85,7 +85,7 @@ class UserMessages:
         parts.append(Text("\n\n".join(text_part for text_part in (reveal_hidden(text), *tail) if text_part)))
         parts += mentions.images
         switches = self.session.pending_switches
-        suggested = list_suggested(tail[-1]) if self.can_suggest else ()
+        suggested = [*mentions.suggested, *(list_suggested(tail[-1]) if self.can_suggest else ())]
         if not await self.session.add_user(parts, one_turn, suggested=suggested, is_steering=is_steering, write=write):
             return False
         for switch in switches:
