@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session, WriteUserRecord
 from kitbag.agent.skill_usage import learn_from_sessions
+from kitbag.agent.touched_files import list_touched_files
 from kitbag.agent.undo.plan import undo_notice
 from kitbag.assembly.environment import trust_lost_notices
 from kitbag.assembly.mentions import NO_MENTIONS, MentionedContent
@@ -20,7 +21,7 @@ from kitbag.errors import NotFoundError
 from kitbag.events import Notice, SkillLoaded, Switched
 from kitbag.messages import Image, Part, Text
 from kitbag.packing.session_skills import SessionSkills, SkillDelivery, SkillFork
-from kitbag.packing.suggestions import library_changes_notice, list_suggested, suggest_skills
+from kitbag.packing.suggestions import extract_suggestions, library_changes_notice, list_suggested, suggest_skills
 from kitbag.text.hidden_characters import reveal_hidden
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ class UserMessages:
         # The report of a fork replaces the request, and its mentions were for that agent.
         is_report = delivered is None and text != request and not request.startswith("/mcp__")
         mentions = await read_mentions(request, emit) if read_mentions is not None and not is_report else NO_MENTIONS
-        tail = [*mentions.blocks, *await asyncio.to_thread(self._build_tail, text, catalog, delivered)]
+        carried = [*mentions.suggested, *([delivered.name] if delivered is not None else [])]
+        tail = [*mentions.blocks, *await asyncio.to_thread(self._build_tail, text, catalog, carried)]
         for notice in trust_lost_notices(self.skills.library):
             emit(notice)
         parts: list[Part] = list(images)
@@ -119,8 +121,8 @@ class UserMessages:
                 emit(Notice(severity=problem.severity, text=f"{problem.place}: {problem.problem}", fix=problem.fix))
         return delivered, delivered.request_text(arguments)
 
-    def _build_tail(self, text: str, catalog: str, delivered: SkillDelivery | None) -> list[str]:
-        """Notices that only this message carries. `delivered`: the skill that it invokes."""
+    def _build_tail(self, text: str, catalog: str, carried: Sequence[str]) -> list[str]:
+        """Notices that only this message carries. `carried`: skills that it invokes or suggests already."""
         library = self.skills.library
         # The first message follows the prompt directly, unless the user has switched something in between.
         changes = (
@@ -132,20 +134,39 @@ class UserMessages:
         changes = "\n\n".join(notice for notice in (switches, changes) if notice)
         if not self.can_suggest:
             return [changes]
-        suggested = self.suggest(text, catalog, () if delivered is None else (delivered.name,))
+        suggested = self.suggest(text, catalog, carried)
         self._suggested += f"\n{suggested}"
         self.skills.note_found(list_suggested(suggested), "suggestion")
         return [changes, suggested]
 
-    def suggest(self, text: str, catalog: str, invoked: Sequence[str] = ()) -> str:
-        """The block of suggestions for a message, or an empty string. `invoked`: skills that it carries already."""
+    def suggest(self, text: str, catalog: str, carried: Sequence[str] = ()) -> str:
+        """The block of suggestions for a message, or an empty string. `carried`: skills that it has already."""
         learn_from_sessions(self.skills.library, self.session.journal)
-        loaded = [*invoked, *(skill.name for skill in self.skills.loaded())]
-        return suggest_skills(self.skills.library, text, catalog + self._suggested, loaded) if self.can_suggest else ""
+        loaded = [*carried, *(skill.name for skill in self.skills.loaded())]
+        if not self.can_suggest:
+            return ""
+        touched = list_touched_files(self.session)
+        return suggest_skills(self.skills.library, text, catalog + self._list_suggested(), loaded, touched)
+
+    def _list_suggested(self) -> str:
+        """What earlier messages and results of tools suggest."""
+        texts = (
+            part.text
+            for message in self.session.messages()
+            for result in message.results
+            for part in result.content
+            if isinstance(part, Text)
+        )
+        return "\n".join((self._suggested, *(line for text in texts for line in extract_suggestions(text))))
 
     def routing_state(self, catalog: str) -> "RoutingState":
         """What the model knows before the next message."""
         loaded = frozenset(skill.name for skill in self.skills.loaded())
         from kitbag.packing.routing_explanation import RoutingState
 
-        return RoutingState(catalog=catalog, known=loaded, suggested_before=self._suggested)
+        return RoutingState(
+            catalog=catalog,
+            known=loaded,
+            suggested_before=self._list_suggested(),
+            touched=list_touched_files(self.session),
+        )

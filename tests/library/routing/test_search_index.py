@@ -316,3 +316,38 @@ def test_a_word_is_shown_as_the_message_has_it(world: World) -> None:
     (hit,) = search_skills(world.registry(), "review this C++, c# or f# code", wait=TEST_TIMEOUT)
     assert {"c++", "c#", "f#"} <= hit.words.keys()
     assert "c++" in hit.reason
+
+
+@pytest.mark.parametrize(
+    ("paths", "message", "matches"),
+    [
+        ("src/**/*.{ts,tsx}", "why is src/ui/Button.tsx red", True),
+        ("src/**/*.{ts,tsx}", "why is lib/ui/Button.tsx red", False),
+        ("'*.sql, !seed.sql'", "run db/seed.sql", False),
+        ("'*.sql, !seed.sql'", "run db/users.sql", True),
+        ("docs/", "rewrite docs/guide.md", True),
+        ("docs/", "read the docs and mydocs/x.md", False),
+        ("'**/Dockerfile'", "make the Dockerfile smaller", True),
+        ("'**/Dockerfile'", "make the dockerfile smaller", False),
+        ("src/**", "what does src/api do", True),
+        ("'**'", "this and/or that", False),
+        ("'*.sql'", "look at /etc/a.sql", False),
+        ("'[ab]*.c'", "look at zebra.c", False),
+    ],
+)
+def test_a_mentioned_file_is_compared_with_the_whole_pattern(
+    world: World, paths: str, message: str, matches: bool
+) -> None:
+    world.skill(".kitbag/skills", "style", "Quiet.", paths=paths)
+    hits = [hit for hit in search_skills(world.registry(), message) if hit.skill.name == "style"]
+    assert any(hit.features.path for hit in hits) is matches
+
+
+def test_hostile_patterns_in_paths_cost_no_message_much(world: World) -> None:
+    for number in range(50):
+        world.skill(".kitbag/skills", f"s{number}", "Quiet.", paths=f"'{'*a' * 200}{number}, {'**/' * 200}x'")
+    message = " ".join(f"{'a' * 40}/{'a' * 40}/f{number}.c" for number in range(100))
+    registry = world.registry()
+    get_search_index(registry, TEST_TIMEOUT)
+    with processor_limit():
+        search_skills(registry, message)

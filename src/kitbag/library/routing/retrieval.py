@@ -6,7 +6,6 @@ the time. Never raises: an index that can't be read finds nothing.
 """
 
 import math
-import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
@@ -15,6 +14,7 @@ from typing import Final, NamedTuple
 from kitbag.library.names import slugify
 from kitbag.library.routing.common_words import common_share
 from kitbag.library.routing.features import BodyMatch, repeated_weight
+from kitbag.library.routing.mentioned_files import find_mentioned_files
 from kitbag.library.routing.message_terms import AnalyzedMessage, MessageTerm, analyze_message
 from kitbag.library.routing.postings import NO_POSTINGS, Postings, find_level
 from kitbag.library.routing.search_index import SearchIndex
@@ -39,7 +39,6 @@ _OTHER_FORM: Final = 0.5
 _PATTERN_SECONDS: Final = 0.1
 """CPU time, so that load on the machine does not change the result."""
 _MAX_COMPLETED, _MIN_PREFIX = 8, 3
-_FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w.-]{0,80}[\w-]\.[A-Za-z]\w{0,7}(?![\w/-]|\.\w)")
 
 
 class _FormPostings(NamedTuple):
@@ -63,7 +62,7 @@ class _SearchTerm(NamedTuple):
 class Candidate:
     """A skill that shares something with the message."""
 
-    __slots__ = ("bodies", "has_path", "position", "similarity", "trigger")
+    __slots__ = ("bodies", "has_path", "position", "similarity", "touched_file", "trigger")
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -72,6 +71,8 @@ class Candidate:
         self.trigger = 0.0
         self.similarity = 0.0
         self.has_path = False
+        self.touched_file = ""
+        """A file that was used before the message and matches the skill's `paths`."""
 
 
 class Retrieval(NamedTuple):
@@ -83,10 +84,11 @@ class Retrieval(NamedTuple):
     """Whether candidates have a similarity."""
 
 
-def retrieve_candidates(index: SearchIndex, text: str) -> Retrieval:
+def retrieve_candidates(index: SearchIndex, text: str, touched: Sequence[str] = ()) -> Retrieval:
+    """`touched`: files that were used before the message."""
     message = analyze_message(text)
     if not index.is_available:
-        return _retrieve_without_index(index, message)
+        return _retrieve_without_index(index, message, touched)
     terms = _look_up(index, message.terms)
     total = len(index.skills)
     weights = {one.key: term_weight(one.key, total, one.frequency) for one in terms}
@@ -96,6 +98,7 @@ def retrieve_candidates(index: SearchIndex, text: str) -> Retrieval:
     searched = _select_rarest(terms)
     candidates = {one: Candidate(one) for one in _find_best(index, searched, message.terms, weights)}
     _add_keyword_matches(index, message, candidates)
+    _add_touched(index, touched, candidates)
     has_vectors = _add_similar(index, message, weights, candidates)
     _add_bodies(index, searched, candidates)
     return Retrieval(message, weights, list(candidates.values()), has_vectors)
@@ -137,7 +140,7 @@ def _add_similar(
     return True
 
 
-def _retrieve_without_index(index: SearchIndex, message: AnalyzedMessage) -> Retrieval:
+def _retrieve_without_index(index: SearchIndex, message: AnalyzedMessage, touched: Sequence[str]) -> Retrieval:
     """Without SQLite: compares the name and description of every skill."""
     keys = [set(term_keys(f"{skill.full_name} {skill.summary}")) for skill in index.skills]
     counts = {key: sum(key in one for one in keys) for key in message.terms}
@@ -149,6 +152,7 @@ def _retrieve_without_index(index: SearchIndex, message: AnalyzedMessage) -> Ret
         for position in index.keywords.words.get(key, ()):
             candidates.setdefault(position, Candidate(position))
     _add_keyword_matches(index, message, candidates)
+    _add_touched(index, touched, candidates)
     return Retrieval(message, weights, list(candidates.values()))
 
 
@@ -296,9 +300,10 @@ def _add_keyword_matches(index: SearchIndex, message: AnalyzedMessage, candidate
         if pattern.search(text[:MAX_TRIGGER_TEXT]):
             candidate = candidates.setdefault(position, Candidate(position))
             candidate.trigger = max(candidate.trigger, 1.0)
-    if keywords.suffixes:
-        for file in dict.fromkeys(match[0].lower() for match in _FILE.finditer(text[:20_000])):
-            name = file.rpartition("/")[2]
-            for suffix in {name, *(f".{part}" for part in name.split(".")[1:])}:
-                for position in keywords.suffixes.get(suffix, ()):
-                    candidates.setdefault(position, Candidate(position)).has_path = True
+    for position in keywords.paths.find_mentioned(find_mentioned_files(text)):
+        candidates.setdefault(position, Candidate(position)).has_path = True
+
+
+def _add_touched(index: SearchIndex, touched: Sequence[str], candidates: dict[int, Candidate]) -> None:
+    for position, file in index.keywords.paths.find(touched).items():
+        candidates.setdefault(position, Candidate(position)).touched_file = file

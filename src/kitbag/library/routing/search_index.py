@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kitbag.library.index import MIN_INDEXED_SKILLS, index_path
 from kitbag.library.names import slugify
 from kitbag.library.registry import Registry
+from kitbag.library.routing.path_index import PathIndex, list_globs
 from kitbag.library.routing.postings import Postings, count_body, count_fields
 from kitbag.library.routing.skill_text import (
     SkillProfile,
@@ -37,7 +38,7 @@ from kitbag.library.routing.text_store import (
 )
 from kitbag.library.routing.triggers import compile_trigger, is_regex_trigger
 from kitbag.library.routing.vectors.find_encoder import find_encoder
-from kitbag.library.scopes import Root
+from kitbag.library.scopes import Places, Root
 from kitbag.library.skills import Skill
 
 if TYPE_CHECKING:
@@ -54,9 +55,10 @@ _MIN_FILE_AGE_NS: Final = 2_000_000_000
 """A younger file may change again without changing its stamp: it is indexed in memory only."""
 _MAX_DEAD_SHARE: Final = 0.3
 _MAX_PATTERNS: Final = 20
+_ESCAPE = re.compile(r"\\.")
+_PATTERN_WORD = re.compile(r"[^\W\d_]{3,}")
 _MAX_COMPLETIONS: Final = 8
 _MAX_PROFILES: Final = 1_000
-_GLOB_NAME = re.compile(r"(?:^|/)(?:\*?(\.[A-Za-z0-9.]{1,12})|([A-Za-z0-9_.-]{3,40}))$")
 
 
 class IndexedRoot(NamedTuple):
@@ -97,32 +99,32 @@ class IndexedRoot(NamedTuple):
 class SkillKeywords:
     """What triggers, tags and `paths` say, by position. Few skills have any."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Places) -> None:
+        self.paths = PathIndex(places)
         self.phrases: dict[str, list[tuple[str, int]]] = {}
-        """Triggers as slugs, by their first word."""
+        """Triggers that are no patterns, as slugs, by their first word."""
         self.patterns: list[tuple[re.Pattern[str], int]] = []
         self.words: dict[str, list[int]] = {}
         """Positions by the keys of the words of triggers and tags. Lists, as they grow while messages read them."""
         self.keys: dict[int, set[str]] = {}
         """The same, by position."""
-        self.suffixes: dict[str, list[int]] = {}
-        """Positions by file extension or file name, from `paths`."""
 
-    def add(self, position: int, lines: Iterable[str]) -> None:
+    def add(self, position: int, root: Root, lines: Sequence[str]) -> None:
         """Lines as in `text_store.keyword_lines`."""
         patterns = 0
+        if globs := list_globs(lines):
+            self.paths.add(position, root, globs)
         for line in lines:
             mark, text = line[:1], line[1:]
             if mark == "/":
-                for match in _GLOB_NAME.finditer(text.strip()):
-                    self.suffixes.setdefault((match[1] or match[2]).lower(), []).append(position)
                 continue
             if mark == "!" and is_regex_trigger(text):
                 pattern = compile_trigger(text)[0] if patterns < _MAX_PATTERNS else None
                 if pattern is not None:
                     self.patterns.append((pattern, position))
                 patterns += 1
-                continue
+                text = " ".join(_PATTERN_WORD.findall(_ESCAPE.sub(" ", text)))
+                mark = ""
             known = self.keys.setdefault(position, set())
             for key in term_keys(text):
                 if key not in known:
@@ -140,7 +142,7 @@ class SearchIndex:
         self._namespace = registry.skills
         self.skills = list(self._namespace)
         self.manifest: Mapping[str, ManifestEntry] = registry.manifest_entries
-        self.keywords = SkillKeywords()
+        self.keywords = SkillKeywords(registry.places)
         self._profiles: dict[int, SkillProfile] = {}
         self.is_available = True
         """False without SQLite: `stores` is empty."""
@@ -230,12 +232,12 @@ class SearchIndex:
         for position, skill in enumerate(self.skills):
             entry = self.manifest.get(skill.path)
             if entry is not None:
-                self.keywords.add(position, (f"!{trigger}" for trigger in entry.dispatch_triggers))
+                self.keywords.add(position, skill.root, [f"!{trigger}" for trigger in entry.dispatch_triggers])
 
     def _add_keywords_of(self, skills: Iterable[tuple[int, Skill]]) -> None:
         for position, skill in skills:
             text = read_skill_text(skill)
-            self.keywords.add(position, keyword_lines(text.tags, text.triggers, text.paths).splitlines())
+            self.keywords.add(position, skill.root, keyword_lines(text.tags, text.triggers, text.paths).splitlines())
 
     # -- bodies ----------------------------------------------------------------------------------
 
@@ -270,7 +272,7 @@ class SearchIndex:
             if not document.has_body:
                 missing.append((document.id, position, self.skills[position]))
             elif document.keywords:
-                self.keywords.add(position, document.keywords.splitlines())
+                self.keywords.add(position, self.skills[position].root, document.keywords.splitlines())
         return missing
 
     # -- searching -------------------------------------------------------------------------------
@@ -358,7 +360,7 @@ def _fill_bodies(
                         text = text._replace(headings="", body="")
                     texts.append(BodyTexts(row, count_body(counter, text.body, text.headings), lines))
                     if lines:
-                        keywords.add(position, lines.splitlines())
+                        keywords.add(position, skill.root, lines.splitlines())
                 one.store.add_bodies(texts)
 
 
