@@ -17,7 +17,7 @@ from kitbag.agent.undo.plan import undo_notice
 from kitbag.assembly.environment import trust_lost_notices
 from kitbag.assembly.mentions import NO_MENTIONS, MentionedContent
 from kitbag.assembly.switch_notices import render_switches
-from kitbag.errors import NotFoundError
+from kitbag.errors import Diagnostic, NotFoundError
 from kitbag.events import Notice, SkillLoaded, Switched
 from kitbag.messages import Image, Part, Text
 from kitbag.packing.session_skills import SessionSkills, SkillDelivery, SkillFork
@@ -53,6 +53,7 @@ class UserMessages:
         self.skills = skills
         self.can_suggest = can_suggest
         self._suggested = ""
+        self._reported_indexes: set[str] = set()
 
     async def add(
         self,
@@ -77,6 +78,8 @@ class UserMessages:
         mentions = await read_mentions(request, emit) if read_mentions is not None and not is_report else NO_MENTIONS
         carried = [*mentions.suggested, *([delivered.name] if delivered is not None else [])]
         tail = [*mentions.blocks, *await asyncio.to_thread(self._build_tail, text, catalog, carried)]
+        for problem in self._new_index_problems():
+            emit(Notice(severity="warning", text=f"{problem.problem} ({problem.file})", fix=problem.fix))
         for notice in trust_lost_notices(self.skills.library):
             emit(notice)
         parts: list[Part] = list(images)
@@ -147,6 +150,15 @@ class UserMessages:
             return ""
         touched = list_touched_files(self.session)
         return suggest_skills(self.skills.library, text, catalog + self._list_suggested(), loaded, touched)
+
+    def _new_index_problems(self) -> list[Diagnostic]:
+        """Each once in a conversation."""
+        from kitbag.library.routing.skill_search import list_index_problems
+
+        problems = list_index_problems(self.skills.library) if self.can_suggest else []
+        new = [one for one in problems if one.file not in self._reported_indexes]
+        self._reported_indexes.update(one.file for one in new)
+        return new
 
     def _list_suggested(self) -> str:
         """What earlier messages and results of tools suggest."""

@@ -1,6 +1,7 @@
 """The search index beside the library index: what it finds, and that nothing about it can fail a message."""
 
 import os
+import shutil
 import sqlite3
 import threading
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import World
+from kitbag.cli.progress_line import wait_for_index
 from kitbag.library.routing import search_index
 from kitbag.library.routing.postings import (
     MAX_ROW,
@@ -351,3 +353,60 @@ def test_hostile_patterns_in_paths_cost_no_message_much(world: World) -> None:
     get_search_index(registry, TEST_TIMEOUT)
     with processor_limit():
         search_skills(registry, message)
+
+
+@pytest.mark.parametrize(
+    ("place", "reason", "fix"),
+    [
+        ("folder", "there is a directory in its place", "move or remove the directory"),
+        ("link", "it is a symbolic link", "remove the link"),
+        ("parent", "is not a directory", "move or remove that file"),
+    ],
+)
+def test_an_index_that_can_not_be_saved_is_reported_with_its_fix(
+    library: World, capsys: pytest.CaptureFixture[str], place: str, reason: str, fix: str
+) -> None:
+    path = store_path(library)
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    if place == "folder":
+        (path / "x").mkdir(parents=True)
+    elif place == "link":
+        path.symlink_to(library.outside / "elsewhere")
+    else:
+        shutil.rmtree(path.parent)
+        path.parent.write_text("")
+    registry = library.registry()
+    wait_for_index(registry, TEST_TIMEOUT)
+    said = capsys.readouterr().err
+    assert said.count("the search index can't be saved, so each command builds it again") == 1
+    assert f"{reason}; to fix it, {fix}" in said
+    assert "run the command again" not in said
+    assert [hit.skill.name for hit in search_skills(registry, gizmo(5))] == ["part-5"]
+    [problem] = [one for one in library.json("doctor")["diagnostics"] if one["code"] == "search-index"]
+    assert (reason in problem["problem"], problem["fix"], problem["file"]) == (True, fix, str(path))
+
+
+def test_a_disk_that_is_full_is_reported(library: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite says so when it writes, also in the background."""
+
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(TextStore, "add_bodies", fail)
+    index = get_search_index(library.registry(), TEST_TIMEOUT)
+    [problem] = index.problems
+    assert (problem.problem.endswith(": the disk is full"), problem.fix) == (True, "free disk space")
+    assert not index.is_saved
+
+
+def test_a_lock_is_no_problem_to_report(library: World) -> None:
+    path = store_path(library)
+    library.skill(".kitbag/skills", "part-31", description="Handles yaks.")
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        assert get_search_index(library.registry(), TEST_TIMEOUT).problems == []
+    finally:
+        connection.close()
+    assert [one for one in library.json("doctor")["diagnostics"] if one["code"] == "search-index"] == []

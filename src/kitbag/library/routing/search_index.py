@@ -14,9 +14,11 @@ import weakref
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kitbag.library.index import MIN_INDEXED_SKILLS, index_path
+from kitbag.errors import Diagnostic
+from kitbag.library.index import MIN_INDEXED_SKILLS
 from kitbag.library.names import slugify
 from kitbag.library.registry import Registry
+from kitbag.library.routing.index_problems import describe_failure, store_path
 from kitbag.library.routing.path_index import PathIndex, list_globs
 from kitbag.library.routing.postings import Postings, count_body, count_fields
 from kitbag.library.routing.skill_text import (
@@ -146,6 +148,8 @@ class SearchIndex:
         self._profiles: dict[int, SkillProfile] = {}
         self.is_available = True
         """False without SQLite: `stores` is empty."""
+        self.problems: list[Diagnostic] = []
+        """Why indexes can't be saved. A lock is no problem: another process saves."""
         self.stores: list[IndexedRoot] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -207,7 +211,8 @@ class SearchIndex:
         """False if the store can't be used: a read-only home, a lock that is never released."""
         import sqlite3
 
-        path = f"{index_path(registry.places.kitbag_home, root).removesuffix('.index')}.routing"
+        path = store_path(registry, root)
+        failure: Exception | None = None
         for _ in range(2):
             try:
                 store = self._reused.pop(path, None) or TextStore(path, root.path)
@@ -220,10 +225,14 @@ class SearchIndex:
                 if _is_locked(error):
                     return False
                 delete_store(path)
-            except OSError:
-                return False
+                failure = error
+            except OSError as error:
+                failure = error
+                break
             else:
                 return True
+        if failure is not None:
+            self.problems.append(describe_failure(path, failure))
         return False
 
     def _add_manifest_keywords(self) -> None:
@@ -250,11 +259,11 @@ class SearchIndex:
             if missing:
                 pending.append((one, missing))
         if sum(len(missing) for _, missing in pending) <= MAX_IMMEDIATE_BODIES:
-            _fill_bodies(pending, self._stop, self.keywords)
+            _fill_bodies(pending, self._stop, self.keywords, self.problems)
             return
         self._filler = threading.Thread(
             target=_fill_in_background,
-            args=(pending, self._stop, self.keywords),
+            args=(pending, self._stop, self.keywords, self.problems),
             name="kitbag-search-index",
             daemon=True,
         )
@@ -302,6 +311,11 @@ class SearchIndex:
     def is_filled(self) -> bool:
         return self._filler is None or not self._filler.is_alive()
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether the next process can use what this one indexes."""
+        return not self.problems and all(one.store.path for one in self.stores if len(one.rows) > MAX_IMMEDIATE_BODIES)
+
     def wait_until_filled(self, seconds: float) -> bool:
         """For commands that run once, and tests. Messages in a session never wait."""
         deadline = time.monotonic() + seconds
@@ -334,20 +348,37 @@ def _ignoring_store_errors() -> "contextlib.suppress":
     return contextlib.suppress(sqlite3.Error, OSError, ForeignStoreError)
 
 
+@contextlib.contextmanager
+def _noting_store_errors(store: TextStore, problems: list[Diagnostic]) -> Generator[None, None, None]:
+    import sqlite3
+
+    try:
+        yield
+    except (sqlite3.Error, OSError, ForeignStoreError) as error:
+        if store.path and isinstance(error, sqlite3.OperationalError | OSError) and not _is_locked(error):
+            problems.append(describe_failure(store.path, error))
+
+
 def _fill_in_background(
-    pending: Sequence[tuple[IndexedRoot, list[tuple[int, int, Skill]]]], stop: threading.Event, keywords: SkillKeywords
+    pending: Sequence[tuple[IndexedRoot, list[tuple[int, int, Skill]]]],
+    stop: threading.Event,
+    keywords: SkillKeywords,
+    problems: list[Diagnostic],
 ) -> None:
     for one, missing in pending:
-        with _ignoring_store_errors():
-            _fill_bodies([(one._replace(store=one.store.open_writer()), missing)], stop, keywords)
+        with _noting_store_errors(one.store, problems):
+            _fill_bodies([(one._replace(store=one.store.open_writer()), missing)], stop, keywords, problems)
 
 
 def _fill_bodies(
-    pending: Sequence[tuple[IndexedRoot, list[tuple[int, int, Skill]]]], stop: threading.Event, keywords: SkillKeywords
+    pending: Sequence[tuple[IndexedRoot, list[tuple[int, int, Skill]]]],
+    stop: threading.Event,
+    keywords: SkillKeywords,
+    problems: list[Diagnostic],
 ) -> None:
     counter = BodyTermCounter()
     for one, missing in pending:
-        with _ignoring_store_errors():
+        with _noting_store_errors(one.store, problems):
             chunk = _CHUNK if one.store.path else _MEMORY_CHUNK
             for start in range(0, len(missing), chunk):
                 if stop.is_set():

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from kitbag.errors import Diagnostic
 from kitbag.library.registry import Registry
 from kitbag.library.routing.features import MatchDetails, SkillFeatures, compute_features, weigh_message
 from kitbag.library.routing.ranking_model import load_models
@@ -77,6 +78,12 @@ def get_search_index(registry: Registry, wait: float = 0.0) -> SearchIndex:
     if wait:
         index.wait_until_filled(wait)
     return index
+
+
+def list_index_problems(registry: Registry) -> list[Diagnostic]:
+    """Why the index that was built for this registry can't be saved. Builds none."""
+    index = _indexes.get(registry)
+    return list(index.problems) if index is not None else []
 
 
 def search_skills(
