@@ -11,6 +11,7 @@ import pytest
 from conftest import World
 from kitbag.cli.progress_line import wait_for_index
 from kitbag.library.routing import search_index
+from kitbag.library.routing.message_languages import is_foreign
 from kitbag.library.routing.postings import (
     MAX_ROW,
     CountedText,
@@ -410,3 +411,61 @@ def test_a_lock_is_no_problem_to_report(library: World) -> None:
     finally:
         connection.close()
     assert [one for one in library.json("doctor")["diagnostics"] if one["code"] == "search-index"] == []
+
+
+@pytest.fixture
+def translated(world: World) -> World:
+    """English skills, and two whose description is partly in Japanese."""
+    for number in range(60):
+        world.skill(".kitbag/skills", f"part-{number}", description=f"Handles {gizmo(number % 30)} and orders.")
+    world.skill(".kitbag/skills", "pdf", description="Read, fill in and merge PDF files.")
+    world.skill(".kitbag/skills", "flutter-review", description="Reviews Dart code. フォトのレビュー、チーム。")
+    world.skill(".kitbag/skills", "search-tools", description="検索ツール。Finds things in tools.")
+    return world
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "请帮我填写这个PDF表单",
+        "このPDFフォームに記入してください",
+        "PDFのフォームに入力するのを手伝ってください",
+        "이 PDF 양식을 작성해 주세요",
+        "Bitte füll dieses PDF-Formular aus",
+        "Remplis ce formulaire PDF pour moi s'il te plaît",
+        "Ayúdame a rellenar este PDF por favor, lo necesito para mi jefe",
+    ],
+)
+def test_an_english_word_tells_most_in_a_message_of_another_language(translated: World, message: str) -> None:
+    best = search_skills(translated.registry(), message, wait=TEST_TIMEOUT)[0]
+    assert (best.skill.name, best.is_confident) == ("pdf", True)
+
+
+@pytest.mark.parametrize("message", ["フォームが好きです", "このフォームを見てください", "Netflixのフォームはどこ？"])
+def test_fragments_of_one_word_make_no_skill_sure(translated: World, message: str) -> None:
+    hits = search_skills(translated.registry(), message, wait=TEST_TIMEOUT)
+    assert [hit.skill.name for hit in hits if hit.is_confident] == []
+
+
+def test_words_of_other_scripts_still_find_their_skills(translated: World) -> None:
+    assert search_skills(translated.registry(), "検索ツール", wait=TEST_TIMEOUT)[0].skill.name == "search-tools"
+    assert search_skills(translated.registry(), "フォトのレビュー", wait=TEST_TIMEOUT)[0].skill.name == "flutter-review"
+
+
+def test_the_plural_of_an_acronym_is_its_word(world: World) -> None:
+    world.skill(".kitbag/skills", "pdf", description="Read, fill in and merge PDF files.")
+    (hit,) = search_skills(world.registry(), "merge two PDFs", wait=TEST_TIMEOUT)
+    assert list(hit.words) == ["pdfs", "merge"]
+    assert term_keys("parse URLs, IDs and APIs") == term_keys("parse url id and api")
+    assert BodyTermCounter().count("URLs").keys() == BodyTermCounter().count("urls").keys()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "no, deploy com.acme.app to the host at acme.com, no matter what",
+        "The man in Los Angeles was on a son et lumiere tour; fix his invoice totals and send me a list of them",
+    ],
+)
+def test_an_english_message_with_foreign_names_is_english(message: str) -> None:
+    assert not is_foreign(message)

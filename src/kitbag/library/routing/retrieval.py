@@ -15,6 +15,7 @@ from kitbag.library.names import slugify
 from kitbag.library.routing.common_words import common_share
 from kitbag.library.routing.features import BodyMatch, repeated_weight
 from kitbag.library.routing.mentioned_files import find_mentioned_files
+from kitbag.library.routing.message_languages import is_foreign, lower_foreign_words
 from kitbag.library.routing.message_terms import AnalyzedMessage, MessageTerm, analyze_message
 from kitbag.library.routing.postings import NO_POSTINGS, Postings, find_level
 from kitbag.library.routing.search_index import SearchIndex
@@ -89,12 +90,13 @@ def retrieve_candidates(index: SearchIndex, text: str, touched: Sequence[str] = 
     message = analyze_message(text)
     if not index.is_available:
         return _retrieve_without_index(index, message, touched)
-    terms = _look_up(index, message.terms)
+    terms = _look_up(index, message)
     total = len(index.skills)
     weights = {one.key: term_weight(one.key, total, one.frequency) for one in terms}
     for key, term in message.terms.items():  # words that no skill has count too: they are what the message is about
         if key not in weights:
             weights[key] = 0.0 if " " in term.word else term_weight(key, total, 0)  # the parts of `budget.xlsx` count
+    lower_foreign_words(message, weights, {one.key for one in terms})
     searched = _select_rarest(terms)
     candidates = {one: Candidate(one) for one in _find_best(index, searched, message.terms, weights)}
     _add_keyword_matches(index, message, candidates)
@@ -145,6 +147,7 @@ def _retrieve_without_index(index: SearchIndex, message: AnalyzedMessage, touche
     keys = [set(term_keys(f"{skill.full_name} {skill.summary}")) for skill in index.skills]
     counts = {key: sum(key in one for one in keys) for key in message.terms}
     weights = {key: term_weight(key, len(keys), count) for key, count in counts.items()}
+    lower_foreign_words(message, weights, {key for key, count in counts.items() if count})
     candidates = {
         position: Candidate(position) for position, one in enumerate(keys) if not one.isdisjoint(message.terms)
     }
@@ -213,11 +216,12 @@ def _score(
     return scores
 
 
-def _look_up(index: SearchIndex, terms: dict[str, MessageTerm]) -> list[_SearchTerm]:
+def _look_up(index: SearchIndex, message: AnalyzedMessage) -> list[_SearchTerm]:
     """The terms that occur in the index. Of a short message, a word that occurs nowhere may be the start of one that
-    does: `kube`."""
+    does: `kube`. Not the German `mir` of `mirror`."""
+    terms = message.terms
     found = _find_terms(index, {key: terms[key] for key in sorted(terms)})
-    if len(terms) <= _MAX_COMPLETED:
+    if len(terms) <= _MAX_COMPLETED and not is_foreign(message.text):
         known = {one.key for one in found}
         for term in [term for key, term in terms.items() if key not in known]:
             if len(term.word) >= _MIN_PREFIX and term.word.isalnum():
