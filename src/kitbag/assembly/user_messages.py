@@ -6,6 +6,7 @@ Used by base_agent. Nothing before the message changes.
 
 import asyncio
 import re
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -153,6 +154,8 @@ class UserMessages:
 
     def _new_index_problems(self) -> list[Diagnostic]:
         """Each once in a conversation."""
+        if "kitbag.library.routing.skill_search" not in sys.modules:  # nothing was ranked, and importing it is slow
+            return []
         from kitbag.library.routing.skill_search import list_index_problems
 
         problems = list_index_problems(self.skills.library) if self.can_suggest else []
