@@ -1,6 +1,7 @@
 """What the journal has about the use of skills, and what the ranking and `explain` make of it."""
 
 import json
+import os
 
 import pytest
 
@@ -68,7 +69,11 @@ def test_a_skill_that_was_suggested_for_a_file_is_explained_and_counted(library:
     library.ask("look at it", "and now?", steps=[read, load("wire-format"), "Done.", "Done."])
     with journal_of(library.world) as journal:
         [used] = [one for one in read_usage(journal, str(library.world.workspace)) if one.name == "wire-format"]
-        assert (used.loaded, used.loaded_after_suggestion) == (1, 1)
+        assert (used.suggested, used.loaded, used.loaded_after_suggestion) == (1, 1, 1)
+    library.ask("look at @a.proto", "and now?", steps=["Done.", "Done."])
+    with journal_of(library.world) as journal:
+        [used] = [one for one in read_usage(journal, str(library.world.workspace)) if one.name == "wire-format"]
+        assert (used.suggested, used.loaded) == (2, 1)
     library.ask("look at it", "and now?", steps=[read, "Done.", "Done."])
     with journal_of(library.world) as journal:
         message, state, _ = read_routing(journal, library.session, 1)
@@ -77,6 +82,23 @@ def test_a_skill_that_was_suggested_for_a_file_is_explained_and_counted(library:
         ]
         assert (found.outcome, "matches its `paths`" in found.rule) == ("suggested", True)
         assert "wire-format" in read_routing(journal, library.session, 2)[1].suggested_before
+        assert read_routing(journal, library.session, 1)[1].touched == ()
+        assert [os.path.basename(one) for one in read_routing(journal, library.session, 2)[1].touched] == ["a.proto"]
+
+
+def test_a_skill_is_suggested_once_for_a_named_and_a_used_file(library: House) -> None:
+    library.world.skill("~/.kitbag/skills", "wire-format", "Reviews messages on the wire.", paths="'*.proto'")
+    library.world.write("a.proto", "message A {}\n")
+    read = Step(calls=(("r", "Read", '{"file_path": "a.proto"}'),))
+    library.ask("read a.proto", "and a.proto again", steps=[read, "Done.", "Done."])
+    with journal_of(library.world) as journal:
+        [used] = [one for one in read_usage(journal, str(library.world.workspace)) if one.name == "wire-format"]
+        assert used.suggested == 1
+        assert read_routing(journal, library.session, 1)[1].suggested == {"wire-format"}
+    library.ask("read it", "and now a.proto", steps=[read, "Done.", "Done."])
+    with journal_of(library.world) as journal:
+        [used] = [one for one in read_usage(journal, str(library.world.workspace)) if one.name == "wire-format"]
+        assert used.suggested == 2
 
 
 def test_past_use_breaks_ties_within_its_cap_and_changes_no_probability(world: World) -> None:

@@ -1,11 +1,14 @@
 """`kitbag skills explain`: every outcome has its rule, and agrees with what is suggested."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from conftest import World
 from kitbag.errors import NotFoundError
+from kitbag.library.routing.skill_search import TOUCHED_EXTENSION, TOUCHED_PATH, search_skills
+from kitbag.packing.catalog import render_skills
 from kitbag.packing.routing_explanation import RoutingState, explain_routing, new_session_state
 from kitbag.packing.suggestions import list_suggested, suggest_skills
 from support.routing_set import REQUESTS, SKILLS
@@ -39,7 +42,7 @@ def test_each_skill_has_its_outcome_and_rule(library: World) -> None:
     found = outcomes(library, MESSAGE, RoutingState(known=frozenset(("pdf",))))
     assert found["pdf"][0] == "loaded"
     assert found["pdf-secret"] == ("hidden", "disable-model-invocation is set in its file")
-    assert found["pdf-paths"] == ("not suggested", "it has `paths`: described when a matching file is used")
+    assert found["pdf-paths"] == ("not suggested", "it has `paths`: suggested when a matching file is named or used")
     state = new_session_state(library.registry())
     assert outcomes(library, MESSAGE, state)["pdf"] == (
         "described",
@@ -115,3 +118,46 @@ def test_a_recorded_session_is_explained_with_its_trust_and_its_directories(libr
     assert library.json("skills", "explain", "--session", "last") == shown
     done = library.run("skills", "explain", "--session", session["id"], "--skill", "pdf")
     assert (done.returncode, "not trusted" in done.stderr) == (13, True)
+
+
+def test_a_file_in_the_message_suggests_the_skill_for_such_files(library: World) -> None:
+    library.skill(".kitbag/skills", "wire-format", "Reviews messages on the wire.", paths="'api/**/*.proto'")
+    registry = library.registry()
+    block = suggest_skills(registry, "hm, what about api/v1/a.proto?", "")
+    assert "- wire-format: Reviews messages on the wire. [file matches its paths]" in block
+    found = outcomes(library, "hm, what about api/v1/a.proto?", RoutingState())["wire-format"]
+    assert (found[0], "names a file that matches its `paths`" in found[1]) == ("suggested", True)
+    catalog = render_skills([one for one in registry.visible_skills() if one[0].name != "wire-format"]).text
+    assert list_suggested(suggest_skills(registry, "what about api/v1/a.proto?", catalog)) == ["wire-format"]
+    assert suggest_skills(registry, "what about api/v1/a.proto?", f"{catalog}\n{block}") == ""
+    assert "wire-format" not in suggest_skills(registry, "what about lib/v1/a.proto?", "")
+
+
+def test_files_used_before_raise_their_skills_and_say_so(library: World) -> None:
+    for name, description in (("alpha", "Rotates certificates."), ("beta", "Rotates certificates.")):
+        library.skill(".kitbag/skills", name, description)
+    library.skill(".kitbag/skills", "gamma", "Rotates certificates.", paths="'certs/**'")
+    library.skill(".kitbag/skills", "delta", "Rotates certificates in .pem files.")
+    message, touched = "rotate the certificates now", (str(library.workspace / "certs/a.pem"),)
+    plain = {hit.skill.name: hit for hit in search_skills(library.registry(), message)}
+    hits = search_skills(library.registry(), message, touched=touched)
+    raised = {hit.skill.name: hit for hit in hits}
+    assert [hit.skill.name for hit in hits[:2]] == ["gamma", "delta"]
+    assert raised["gamma"].score == pytest.approx(plain["gamma"].score + TOUCHED_PATH)
+    assert raised["delta"].score == pytest.approx(plain["delta"].score + TOUCHED_EXTENSION)
+    assert {name: hit.probability for name, hit in raised.items()} == {
+        name: hit.probability for name, hit in plain.items()
+    }
+    found = outcomes(library, message, RoutingState(touched=touched))
+    assert found["gamma"][0] == "suggested"
+    assert "raised: a.pem, used before, matches its `paths`" in found["gamma"][1]
+    assert "raised: it is about files like a.pem, used before" in found["delta"][1]
+    assert "raised" not in found["alpha"][1]
+
+
+def test_used_files_alone_suggest_nothing(library: World) -> None:
+    library.skill(".kitbag/skills", "python-style", "How Python in .py files is written.", paths="'*.py'")
+    registry, touched = library.registry(), (str(library.workspace / "a.py"),)
+    everyday = Path(__file__, "../../../bench/data/routing/everyday.txt").resolve().read_text("utf-8").splitlines()[:60]
+    suggested = [bool(suggest_skills(registry, message, "", touched=touched)) for message in everyday]
+    assert suggested == [bool(suggest_skills(registry, message, "")) for message in everyday]

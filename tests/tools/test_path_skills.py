@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from conftest import World
+from kitbag.library.path_patterns import matches_path, parse_patterns, split_globs
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.tools.path_skills import PathSkills, matches_path, parse_patterns, split_globs
+from kitbag.tools.path_skills import PathSkills
 from support.cost import processor_limit
 
 

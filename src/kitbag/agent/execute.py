@@ -21,6 +21,7 @@ from kitbag.agent.turn_permissions import TurnPermissions
 from kitbag.errors import KitbagError
 from kitbag.events import Notice, SkillLoaded, SkillUnloaded, ToolFinished, ToolProgress, ToolStarted
 from kitbag.messages import Image, Text, ToolCall, ToolResult
+from kitbag.packing.suggestions import list_suggested
 from kitbag.permissions.approvals.approval import Approvals, Denial, Permit
 from kitbag.permissions.decisions.decide import Permissions
 from kitbag.text.hidden_characters import collapse_whitespace
@@ -127,7 +128,10 @@ class Executor:
         if outcome.is_error or self.path_skills is None or self.toolset.get("Skill") is None:
             return outcome
         notice = self.path_skills.notice_for(call.name, call.arguments, self.context.directory)
-        return msgspec.structs.replace(outcome, content=(*outcome.content, Text(notice))) if notice else outcome
+        if not notice:
+            return outcome
+        content = (*outcome.content, Text(notice))
+        return msgspec.structs.replace(outcome, content=content, suggested=tuple(list_suggested(notice)))
 
     def _prepare(self, call: ToolCall) -> Tool[Any] | ToolOutput:
         """The tool, or an error output that says why the call can't run."""
@@ -240,7 +244,9 @@ class Executor:
 
     async def _record_result(self, call: ToolCall, outcome: ToolOutput) -> None:
         result = ToolResult(call_id=call.id, content=outcome.content, is_error=outcome.is_error)
-        await self.session.record_result(result, outcome.summary, outcome.truncation, outcome.details)
+        await self.session.record_result(
+            result, outcome.summary, outcome.truncation, outcome.details, suggested=outcome.suggested
+        )
         if outcome.new_directory and outcome.new_directory != self.context.directory:
             await self.session.record_directory(outcome.new_directory)
             self.context = msgspec.structs.replace(self.context, directory=outcome.new_directory)

@@ -261,13 +261,17 @@ class Session:
         await self._write("intent", body, lambda _: self.started_calls.add(call.id))
         point("intent-written")
 
-    async def record_result(self, result: ToolResult, summary: str = "", cut: str = "", details: str = "") -> None:
+    async def record_result(
+        self, result: ToolResult, summary: str = "", cut: str = "", details: str = "", *, suggested: Sequence[str] = ()
+    ) -> None:
+        """`suggested`: names of the skills that the result suggests."""
         recorded = replace_part_surrogates(result)
         body = {
             "result": part_to_json(recorded),
             "summary": replace_surrogates(summary),
             "cut": cut,
             "details": replace_surrogates(details),
+            **({"suggested": list(suggested)} if suggested else {}),
         }
         point("tool-done")
         await self._write("result", body, lambda seq: self._apply_result(recorded, seq))

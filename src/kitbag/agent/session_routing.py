@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from kitbag.agent.resume import read_session_records
 from kitbag.agent.session import Session
 from kitbag.agent.session_records import SKILL_USE_FIELDS
+from kitbag.agent.touched_files import list_touched_files
 from kitbag.agent.user_text import split_user_text
 from kitbag.errors import NotFoundError
 from kitbag.messages import Text, ToolResult, message_from_json, part_from_json
@@ -51,6 +52,7 @@ def read_routing(journal: Journal, session_id: str, turn: int = 0) -> tuple[str,
         suggested_before="\n".join(before),
         suggested=frozenset(list_suggested(suggestions)),
         suggested_for_files=frozenset(list_suggested(for_files)),
+        touched=list_touched_files(session),
         loaded=_list_loaded(records[start:end]),
     )
     return text, state, number

@@ -29,16 +29,16 @@ _LOADED: Final = (
     "SELECT at, json_extract(body, '$.name'), json_extract(body, '$.by'), json_extract(body, '$.found') FROM records"
     " WHERE stream = ? AND seq > ? AND kind = 'skill' AND json_valid(body)"
 )
-_MESSAGES: Final = (
+_SUGGESTED_AND_INVOKED: Final = (
     "SELECT at, json_extract(body, '$.suggested'), json_extract(body, '$.one_turn') FROM records"
-    " WHERE stream = ? AND seq > ? AND kind = 'user' AND json_valid(body)"
+    " WHERE stream = ? AND seq > ? AND kind IN ('user', 'result') AND json_valid(body)"
 )
 
 
 class SkillUsage(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     suggested: int = 0
-    """Number of messages it was suggested for."""
+    """Number of messages and files it was suggested for."""
     loaded: int = 0
     """By the model."""
     loaded_after_suggestion: int = 0
@@ -87,7 +87,7 @@ def _read_events(journal: Journal, stream: str, since: int) -> Iterator[tuple[st
         if isinstance(name, str) and by == "model":
             how = {"suggestion": ("loaded_after_suggestion",), "search": ("loaded_after_search",)}
             yield name, str(at), ("loaded", *how.get(str(found), ()))
-    for at, suggested, one_turn in journal.select(_MESSAGES, stream, since):
+    for at, suggested, one_turn in journal.select(_SUGGESTED_AND_INVOKED, stream, since):
         for name in _decode(suggested, list[str]) or ():
             yield name, str(at), ("suggested",)
         for _, name in _decode(one_turn, list[tuple[int, str]]) or ():

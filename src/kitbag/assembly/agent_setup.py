@@ -126,6 +126,8 @@ def build_user_messages(
 def build_path_skills(session: Session, skills: SessionSkills) -> PathSkills:
     def list_shown_texts() -> "Iterator[str]":
         for message in session.messages():
+            if message.role == "user":
+                yield from (part.text for part in message.parts if isinstance(part, Text))
             for result in message.results:
                 yield from (part.text for part in result.content if isinstance(part, Text))
 

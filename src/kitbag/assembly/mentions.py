@@ -21,6 +21,7 @@ from kitbag.errors import InvalidError, KitbagError
 from kitbag.events import Notice
 from kitbag.library.registry import Registry
 from kitbag.messages import Image, Text
+from kitbag.packing.suggestions import list_suggested
 from kitbag.permissions.model import PermissionDecision, Workspace, is_inside
 from kitbag.permissions.paths import PathFacts, examine_path
 from kitbag.text.hidden_characters import collapse_whitespace
@@ -89,6 +90,8 @@ class MentionedContent(msgspec.Struct, frozen=True, kw_only=True):
     """Absolute paths of the files that were read."""
     agents: tuple[str, ...] = ()
     """Those that a short message mentions."""
+    suggested: tuple[str, ...] = ()
+    """Names of the skills that blocks suggest for files."""
 
 
 NO_MENTIONS: Final = MentionedContent()
@@ -110,7 +113,8 @@ async def read_mentions(
     if executor.path_skills is None or executor.toolset.get("Skill") is None:
         return content
     notices = [executor.path_skills.notice_for("Read", {"file_path": path}, base_directory) for path in content.files]
-    return msgspec.structs.replace(content, blocks=(*content.blocks, *filter(None, notices)))
+    suggested = tuple(name for notice in notices for name in list_suggested(notice))
+    return msgspec.structs.replace(content, blocks=(*content.blocks, *filter(None, notices)), suggested=suggested)
 
 
 async def gather_mentions(

@@ -6,21 +6,23 @@ Used by base_agent. Nothing before the message changes.
 
 import asyncio
 import re
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session, WriteUserRecord
 from kitbag.agent.skill_usage import learn_from_sessions
+from kitbag.agent.touched_files import list_touched_files
 from kitbag.agent.undo.plan import undo_notice
 from kitbag.assembly.environment import trust_lost_notices
 from kitbag.assembly.mentions import NO_MENTIONS, MentionedContent
 from kitbag.assembly.switch_notices import render_switches
-from kitbag.errors import NotFoundError
+from kitbag.errors import Diagnostic, NotFoundError
 from kitbag.events import Notice, SkillLoaded, Switched
 from kitbag.messages import Image, Part, Text
 from kitbag.packing.session_skills import SessionSkills, SkillDelivery, SkillFork
-from kitbag.packing.suggestions import library_changes_notice, list_suggested, suggest_skills
+from kitbag.packing.suggestions import extract_suggestions, library_changes_notice, list_suggested, suggest_skills
 from kitbag.text.hidden_characters import reveal_hidden
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class UserMessages:
         self.skills = skills
         self.can_suggest = can_suggest
         self._suggested = ""
+        self._reported_indexes: set[str] = set()
 
     async def add(
         self,
@@ -74,7 +77,10 @@ class UserMessages:
         # The report of a fork replaces the request, and its mentions were for that agent.
         is_report = delivered is None and text != request and not request.startswith("/mcp__")
         mentions = await read_mentions(request, emit) if read_mentions is not None and not is_report else NO_MENTIONS
-        tail = [*mentions.blocks, *await asyncio.to_thread(self._build_tail, text, catalog, delivered)]
+        carried = [*mentions.suggested, *([delivered.name] if delivered is not None else [])]
+        tail = [*mentions.blocks, *await asyncio.to_thread(self._build_tail, text, catalog, carried)]
+        for problem in self._new_index_problems():
+            emit(Notice(severity="warning", text=f"{problem.problem} ({problem.file})", fix=problem.fix))
         for notice in trust_lost_notices(self.skills.library):
             emit(notice)
         parts: list[Part] = list(images)
@@ -85,7 +91,7 @@ class UserMessages:
         parts.append(Text("\n\n".join(text_part for text_part in (reveal_hidden(text), *tail) if text_part)))
         parts += mentions.images
         switches = self.session.pending_switches
-        suggested = list_suggested(tail[-1]) if self.can_suggest else ()
+        suggested = [*mentions.suggested, *(list_suggested(tail[-1]) if self.can_suggest else ())]
         if not await self.session.add_user(parts, one_turn, suggested=suggested, is_steering=is_steering, write=write):
             return False
         for switch in switches:
@@ -119,8 +125,8 @@ class UserMessages:
                 emit(Notice(severity=problem.severity, text=f"{problem.place}: {problem.problem}", fix=problem.fix))
         return delivered, delivered.request_text(arguments)
 
-    def _build_tail(self, text: str, catalog: str, delivered: SkillDelivery | None) -> list[str]:
-        """Notices that only this message carries. `delivered`: the skill that it invokes."""
+    def _build_tail(self, text: str, catalog: str, carried: Sequence[str]) -> list[str]:
+        """Notices that only this message carries. `carried`: skills that it invokes or suggests already."""
         library = self.skills.library
         # The first message follows the prompt directly, unless the user has switched something in between.
         changes = (
@@ -132,20 +138,50 @@ class UserMessages:
         changes = "\n\n".join(notice for notice in (switches, changes) if notice)
         if not self.can_suggest:
             return [changes]
-        suggested = self.suggest(text, catalog, () if delivered is None else (delivered.name,))
+        suggested = self.suggest(text, catalog, carried)
         self._suggested += f"\n{suggested}"
         self.skills.note_found(list_suggested(suggested), "suggestion")
         return [changes, suggested]
 
-    def suggest(self, text: str, catalog: str, invoked: Sequence[str] = ()) -> str:
-        """The block of suggestions for a message, or an empty string. `invoked`: skills that it carries already."""
+    def suggest(self, text: str, catalog: str, carried: Sequence[str] = ()) -> str:
+        """The block of suggestions for a message, or an empty string. `carried`: skills that it has already."""
         learn_from_sessions(self.skills.library, self.session.journal)
-        loaded = [*invoked, *(skill.name for skill in self.skills.loaded())]
-        return suggest_skills(self.skills.library, text, catalog + self._suggested, loaded) if self.can_suggest else ""
+        loaded = [*carried, *(skill.name for skill in self.skills.loaded())]
+        if not self.can_suggest:
+            return ""
+        touched = list_touched_files(self.session)
+        return suggest_skills(self.skills.library, text, catalog + self._list_suggested(), loaded, touched)
+
+    def _new_index_problems(self) -> list[Diagnostic]:
+        """Each once in a conversation."""
+        if "kitbag.library.routing.skill_search" not in sys.modules:  # nothing was ranked, and importing it is slow
+            return []
+        from kitbag.library.routing.skill_search import list_index_problems
+
+        problems = list_index_problems(self.skills.library) if self.can_suggest else []
+        new = [one for one in problems if one.file not in self._reported_indexes]
+        self._reported_indexes.update(one.file for one in new)
+        return new
+
+    def _list_suggested(self) -> str:
+        """What earlier messages and results of tools suggest."""
+        texts = (
+            part.text
+            for message in self.session.messages()
+            for result in message.results
+            for part in result.content
+            if isinstance(part, Text)
+        )
+        return "\n".join((self._suggested, *(line for text in texts for line in extract_suggestions(text))))
 
     def routing_state(self, catalog: str) -> "RoutingState":
         """What the model knows before the next message."""
         loaded = frozenset(skill.name for skill in self.skills.loaded())
         from kitbag.packing.routing_explanation import RoutingState
 
-        return RoutingState(catalog=catalog, known=loaded, suggested_before=self._suggested)
+        return RoutingState(
+            catalog=catalog,
+            known=loaded,
+            suggested_before=self._list_suggested(),
+            touched=list_touched_files(self.session),
+        )

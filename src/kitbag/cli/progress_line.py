@@ -55,7 +55,7 @@ class ProgressLine:
 
 
 def wait_for_index(registry: "Registry", seconds: float) -> None:
-    """Until the instructions of all skills are indexed. Says so if that takes longer."""
+    """Until the instructions of all skills are indexed. Says so if that takes longer, and why an index is not saved."""
     from kitbag.library.routing.skill_search import get_search_index
 
     index = get_search_index(registry)
@@ -65,5 +65,8 @@ def wait_for_index(registry: "Registry", seconds: float) -> None:
             line.show("indexing the instructions of new skills")
             index.wait_until_filled(_POLL_SECONDS)
         index.wait_until_filled(max(deadline - time.monotonic(), 0.0))
+    for one in index.problems:
+        output.remark(f"{one.problem}; to fix it, {one.fix} ({one.file})")
     if not index.is_filled:
-        output.remark("not all skills are indexed yet, so the ranking may change; run the command again")
+        advice = "; run the command again" if index.is_saved else ""
+        output.remark(f"not all skills are indexed yet, so the ranking may change{advice}")

@@ -48,6 +48,7 @@ class SkillExplanation(msgspec.Struct, frozen=True, kw_only=True):
             found |= {
                 "reason": match.reason,
                 "usage": match.usage,
+                "touched": match.touched,
                 "words": match.words,
                 "body_words": match.body_words,
                 "passage": match.passage,
@@ -85,6 +86,8 @@ class RoutingState(msgspec.Struct, frozen=True, kw_only=True):
     """As recorded; None: decide now."""
     suggested_for_files: frozenset[str] = frozenset()
     """For files that were used after the message."""
+    touched: tuple[str, ...] = ()
+    """Files that tools used in the turns before the message, newest first."""
     loaded: Mapping[str, str] = {}
     """Skills that this message led to, with how."""
 
@@ -106,7 +109,7 @@ def explain_routing(
     turn: int = 0,
 ) -> RoutingExplanation:
     """`most`: number of matches to explain. `names`: explain these skills instead. `wait`: seconds for the index."""
-    matches = search_skills(library, message, _MAX_CONSIDERED, wait=wait, hidden=True)
+    matches = search_skills(library, message, _MAX_CONSIDERED, wait=wait, hidden=True, touched=state.touched)
     considered = [match for match in matches if match.visibility.searchable][:SEARCHED_MATCHES]
     catalog = f"{state.catalog}\n{state.suggested_before}"
     decisions = decide_suggestions(library, message, considered, catalog, state.known)
@@ -137,6 +140,8 @@ class _Explainer:
     def explain(self, skill: Skill, match: SkillMatch | None) -> SkillExplanation:
         listing = self._listing(skill)
         outcome, rule = self._decide(skill, match, listing)
+        if match is not None and match.touched_rule and outcome != "hidden":
+            rule = f"{rule}; raised: {match.touched_rule}"
         return SkillExplanation(name=skill.full_name, outcome=outcome, rule=rule, listing=listing, match=match)
 
     def _listing(self, skill: Skill) -> str:

@@ -138,6 +138,11 @@ class SessionSkills:
         with self._lock:
             self._found.update(dict.fromkeys(names, by))
 
+    def is_suggested(self, name: str) -> bool:
+        """Whether this run suggested the skill, with a message or for a file."""
+        with self._lock:
+            return self._found.get(name) == "suggestion"
+
     def begin_turn(self) -> None:
         """Called at each user message: permission changes by skills end."""
         with self._lock:

@@ -53,18 +53,36 @@ def check_skill(registry: Registry, path: str) -> list[Diagnostic]:
     known = registry.diagnostics(file)
     return list(
         dict.fromkeys(
-            [*diagnostics, *delivery.problems, *known, *check_triggers(skill), *_check_size(skill, delivery.body)]
+            [
+                *diagnostics,
+                *delivery.problems,
+                *known,
+                *check_triggers(registry, skill),
+                *_check_size(skill, delivery.body),
+            ]
         )
     )
 
 
-def check_triggers(skill: Skill) -> list[Diagnostic]:
-    """Triggers that are patterns and match nothing because they can't be used."""
-    return [
-        trigger_problem(skill, trigger, problem)
-        for trigger in read_skill_details(skill).triggers
-        if is_regex_trigger(trigger) and (problem := compile_trigger(trigger)[1])
-    ]
+def check_triggers(registry: Registry, skill: Skill) -> list[Diagnostic]:
+    """Triggers, of its file and of a manifest, that are patterns and match nothing because they can't be used."""
+    problems: list[Diagnostic] = []
+    if any(map(is_regex_trigger, skill.keywords.split("\n"))):  # else its file need not be read
+        problems += [
+            trigger_problem(skill, trigger, problem)
+            for trigger in read_skill_details(skill).triggers
+            if (problem := _pattern_problem(trigger))
+        ]
+    entry = registry.manifest_entry(skill)
+    for trigger in entry.dispatch_triggers if entry is not None else ():
+        if problem := _pattern_problem(trigger):
+            found = trigger_problem(skill, trigger, problem)
+            problems.append(found._replace(file=entry.file if entry else "", line=0))
+    return problems
+
+
+def _pattern_problem(trigger: str) -> str:
+    return compile_trigger(trigger)[1] if is_regex_trigger(trigger) else ""
 
 
 def trigger_problem(skill: Skill, trigger: str, problem: str) -> Diagnostic:

@@ -80,6 +80,7 @@ class TriggerIndex:
     def _add(self, trigger: str, skill: Skill) -> None:
         if is_regex_trigger(trigger):
             self._add_pattern(trigger, skill)
+            return
         key = slugify(trigger)
         if self._by_word is not None and key:
             self._by_word.setdefault(key, []).append(skill)

@@ -34,6 +34,8 @@ MIN_SCORE_SHARE, _MIN_SCORE_SHARE_OF_MANY = 0.45, 0.27
 _REPEATED_SHARE: Final = 0.8
 """What the score of a skill counts if skills before it match all that it matches."""
 _BODY_SHARE: Final = 0.4
+_MENTIONED_RULE: Final = "the message names a file that matches its `paths`, and the catalog does not describe it"
+_PROBABLE_RULE: Final = "probable enough, and the catalog does not describe it"
 _REASON = re.compile(r" \[[^\[\]]*\]$")
 _MAX_CHANGES = 20
 
@@ -48,14 +50,16 @@ class SuggestionDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Of the block, if it is suggested."""
 
 
-def suggest_skills(library: Registry, message: str, catalog: str, known: Collection[str] = ()) -> str:
+def suggest_skills(
+    library: Registry, message: str, catalog: str, known: Collection[str] = (), touched: Sequence[str] = ()
+) -> str:
     """The block, or an empty string. `message`: what the user typed; `catalog`: the one in the prompt and what was
-    suggested before; `known`: names of skills that are loaded."""
-    if _describes_all(library, _split_catalog(catalog), catalog_budget(library.settings).entry):
+    suggested before; `known`: names of skills that are loaded; `touched`: files that were used before the message."""
+    if _describes_all(library, _split_catalog(catalog), catalog_budget(library.settings).entry, message, touched):
         return ""
     from kitbag.library.routing.skill_search import search_skills
 
-    hits = search_skills(library, message, SEARCHED_MATCHES)
+    hits = search_skills(library, message, SEARCHED_MATCHES, touched=touched)
     decisions = decide_suggestions(library, message, hits, catalog, known)
     return _block("Keyword matches for this message:", [one.line for one in decisions if one.line])
 
@@ -72,7 +76,8 @@ def decide_suggestions(
     others: list[SuggestionDecision] = []
     is_long = any(hit.features.terms >= math.log(LONG_MESSAGE) for hit in hits[:1])
     share = _MIN_SCORE_SHARE_OF_MANY if is_long else MIN_SCORE_SHARE
-    covering = cover_needs(hits, share * best)
+    named = [hit for hit in hits if _is_named_by_file(hit)]
+    covering = [*named, *cover_needs([hit for hit in hits if not _is_named_by_file(hit)], share * best)]
     left = _MAX_CHARACTERS
     most, length = (_MAX_FOR_LONG_MESSAGE, _ENTRY_OF_MANY) if is_long else (MAX_SUGGESTIONS, _ENTRY)
     chosen = {hit.skill.full_name for hit in covering}
@@ -83,8 +88,8 @@ def decide_suggestions(
         elif not described.isdisjoint(entries):
             rule = "the catalog, or an earlier suggestion, describes it"
             others.append(SuggestionDecision(match=hit, outcome="described", rule=rule))
-        elif is_path_activated(hit.skill):
-            rule = "it has `paths`: described when a matching file is used"
+        elif is_path_activated(hit.skill) and not hit.features.path and "`paths`" not in hit.touched_rule:
+            rule = "it has `paths`: suggested when a matching file is named or used"
             others.append(SuggestionDecision(match=hit, outcome="not suggested", rule=rule))
         elif hit.skill.full_name not in chosen:
             others.append(SuggestionDecision(match=hit, outcome="not suggested", rule=_ranking_rule(hit, best, share)))
@@ -96,14 +101,19 @@ def decide_suggestions(
                 rule = f"at most {most} suggestions and {_MAX_CHARACTERS:,} characters per message"
                 others.append(SuggestionDecision(match=hit, outcome="not suggested", rule=rule))
             else:
-                rule = f"probable enough, and the catalog does not describe it: {hit.reason}"
+                rule = _MENTIONED_RULE if _is_named_by_file(hit) else f"{_PROBABLE_RULE}: {hit.reason}"
                 suggested.append(SuggestionDecision(match=hit, outcome="suggested", rule=rule, line=line))
     return [*suggested, *others]
 
 
+def _is_named_by_file(hit: "SkillMatch") -> bool:
+    return bool(hit.features.path) and is_path_activated(hit.skill)
+
+
 def best_score(hits: "Sequence[SkillMatch]") -> float:
-    """Infinite if the message seems to need no skill."""
-    return max(hit.score for hit in hits) if any(hit.is_confident for hit in hits) else math.inf
+    """Infinite if the message seems to need no skill, apart from those for the files that it names."""
+    others = [hit for hit in hits if not _is_named_by_file(hit)]
+    return max(hit.score for hit in others) if any(hit.is_confident for hit in others) else math.inf
 
 
 def _ranking_rule(hit: "SkillMatch", best: float, share: float) -> str:
@@ -166,11 +176,16 @@ def extract_suggestions(text: str) -> list[str]:
     return text[start:].splitlines() if start >= 0 and text.rstrip().endswith(_CLOSING) else []
 
 
-def _describes_all(library: Registry, described: frozenset[str], max_length: int) -> bool:
+def _describes_all(
+    library: Registry, described: frozenset[str], max_length: int, message: str, touched: Sequence[str]
+) -> bool:
     """True if there is nothing to suggest. With many skills, checking the last ones first finds a difference early."""
+    from kitbag.library.routing.mentioned_files import find_mentioned_files
+
     view = library.visibility_context()
+    has_files = bool(touched) or any(find_mentioned_files(message))
     for skill in reversed(list(library.skills)):
-        if is_path_activated(skill):
+        if is_path_activated(skill) and not has_files:
             continue
         if render_entry(skill, max_length) not in described and library.evaluate(skill, view).searchable:
             return False

@@ -14,7 +14,9 @@ from kitbag.errors import Diagnostic, KitbagError, worst_first
 from kitbag.library.foreign_config import check_foreign_config
 from kitbag.library.library_checks import check_skill_contents, find_nested_skills, find_unsearched_items
 from kitbag.library.registry import Registry
+from kitbag.library.routing.index_problems import check_search_indexes
 from kitbag.library.scopes import Places, project_boundary
+from kitbag.packing.skill_checks import check_triggers
 from kitbag.permissions.model import SandboxSupport
 from kitbag.permissions.trust.workspace_items import scan_workspace
 from kitbag.sandbox.confine import detect_sandbox
@@ -57,6 +59,8 @@ def diagnose(registry: Registry, more: Iterable[Diagnostic] = ()) -> DoctorRepor
             *registry.diagnostics(),
             *find_nested_skills(registry.skills),
             *check_skill_contents(registry.skills),
+            *(one for skill in registry.skills for one in check_triggers(registry, skill)),
+            *check_search_indexes(registry),
             *check_foreign_config(registry.places),
             *_unfollowed_links(registry.places),
             *_empty_directories(registry),

@@ -43,6 +43,8 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """The working directory from now on; empty: unchanged."""
     notices: tuple[str, ...] = ()
     """Warnings for the user, also where results are not shown."""
+    suggested: tuple[str, ...] = ()
+    """Names of the skills that the content suggests for the file of the call."""
 
 
 def text_output(text: str, summary: str, truncation: str = "") -> ToolOutput:

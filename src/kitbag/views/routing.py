@@ -19,7 +19,9 @@ def explanation_fields(one: SkillExplanation) -> list[tuple[str, str]]:
     pairs = [("outcome", f"{one.outcome}: {shorten_home(one.rule)}"), ("in catalog", one.listing)]
     if match is None:
         return pairs
-    usage = f" (past use adds {match.usage:.2f})" if match.usage else ""
+    parts = (("past use", match.usage), ("files used before", match.touched))
+    added = ", ".join(f"{what} add{'s' * (what == 'past use')} {value:.2f}" for what, value in parts if value)
+    usage = f" ({added})" if added else ""
     features = {name: value for name, value in msgspec.structs.asdict(match.features).items() if value}
     return [
         *pairs,

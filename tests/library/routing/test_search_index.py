@@ -1,6 +1,7 @@
 """The search index beside the library index: what it finds, and that nothing about it can fail a message."""
 
 import os
+import shutil
 import sqlite3
 import threading
 from pathlib import Path
@@ -8,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from conftest import World
+from kitbag.cli.progress_line import wait_for_index
 from kitbag.library.routing import search_index
+from kitbag.library.routing.message_languages import is_foreign
 from kitbag.library.routing.postings import (
     MAX_ROW,
     CountedText,
@@ -297,3 +300,172 @@ def test_a_file_in_the_message_finds_the_skill_for_such_files(world: World) -> N
     world.skill(".kitbag/skills", "docker", description="Images.", paths='"**/Dockerfile.prod"')
     hit = search_skills(world.registry(), "look at db/schema.sql please")[0]
     assert (hit.skill.name, hit.reason) == ("sql", "file matches its paths")
+
+
+@pytest.mark.parametrize("trigger", ["((((((a))))))*b", "a(b", "(x|a)-b$"])
+def test_a_trigger_that_is_a_pattern_is_no_phrase(world: World, trigger: str) -> None:
+    """Whether it can be used or not."""
+    world.skill(".kitbag/skills", "patterns", "Something else.", triggers=f"['{trigger}', 'plan c']")
+    world.skill(".kitbag/skills", "other", "About a-b and ab.")
+    found = {
+        hit.skill.name: hit for hit in search_skills(world.registry(), "is this an a-b or ab test", wait=TEST_TIMEOUT)
+    }
+    assert "patterns" not in found
+    assert search_skills(world.registry(), "plan c", wait=TEST_TIMEOUT)[0].features.trigger
+
+
+def test_a_word_is_shown_as_the_message_has_it(world: World) -> None:
+    world.skill(".kitbag/skills", "native", "Reviews C++ and C# code, and F# too.")
+    (hit,) = search_skills(world.registry(), "review this C++, c# or f# code", wait=TEST_TIMEOUT)
+    assert {"c++", "c#", "f#"} <= hit.words.keys()
+    assert "c++" in hit.reason
+
+
+@pytest.mark.parametrize(
+    ("paths", "message", "matches"),
+    [
+        ("src/**/*.{ts,tsx}", "why is src/ui/Button.tsx red", True),
+        ("src/**/*.{ts,tsx}", "why is lib/ui/Button.tsx red", False),
+        ("'*.sql, !seed.sql'", "run db/seed.sql", False),
+        ("'*.sql, !seed.sql'", "run db/users.sql", True),
+        ("docs/", "rewrite docs/guide.md", True),
+        ("docs/", "read the docs and mydocs/x.md", False),
+        ("'**/Dockerfile'", "make the Dockerfile smaller", True),
+        ("'**/Dockerfile'", "make the dockerfile smaller", False),
+        ("src/**", "what does src/api do", True),
+        ("'**'", "this and/or that", False),
+        ("'*.sql'", "look at /etc/a.sql", False),
+        ("'[ab]*.c'", "look at zebra.c", False),
+    ],
+)
+def test_a_mentioned_file_is_compared_with_the_whole_pattern(
+    world: World, paths: str, message: str, matches: bool
+) -> None:
+    world.skill(".kitbag/skills", "style", "Quiet.", paths=paths)
+    hits = [hit for hit in search_skills(world.registry(), message) if hit.skill.name == "style"]
+    assert any(hit.features.path for hit in hits) is matches
+
+
+def test_hostile_patterns_in_paths_cost_no_message_much(world: World) -> None:
+    for number in range(50):
+        world.skill(".kitbag/skills", f"s{number}", "Quiet.", paths=f"'{'*a' * 200}{number}, {'**/' * 200}x'")
+    message = " ".join(f"{'a' * 40}/{'a' * 40}/f{number}.c" for number in range(100))
+    registry = world.registry()
+    get_search_index(registry, TEST_TIMEOUT)
+    with processor_limit():
+        search_skills(registry, message)
+
+
+@pytest.mark.parametrize(
+    ("place", "reason", "fix"),
+    [
+        ("folder", "there is a directory in its place", "move or remove the directory"),
+        ("link", "it is a symbolic link", "remove the link"),
+        ("parent", "is not a directory", "move or remove that file"),
+    ],
+)
+def test_an_index_that_can_not_be_saved_is_reported_with_its_fix(
+    library: World, capsys: pytest.CaptureFixture[str], place: str, reason: str, fix: str
+) -> None:
+    path = store_path(library)
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    if place == "folder":
+        (path / "x").mkdir(parents=True)
+    elif place == "link":
+        path.symlink_to(library.outside / "elsewhere")
+    else:
+        shutil.rmtree(path.parent)
+        path.parent.write_text("")
+    registry = library.registry()
+    wait_for_index(registry, TEST_TIMEOUT)
+    said = capsys.readouterr().err
+    assert said.count("the search index can't be saved, so each command builds it again") == 1
+    assert f"{reason}; to fix it, {fix}" in said
+    assert "run the command again" not in said
+    assert [hit.skill.name for hit in search_skills(registry, gizmo(5))] == ["part-5"]
+    [problem] = [one for one in library.json("doctor")["diagnostics"] if one["code"] == "search-index"]
+    assert (reason in problem["problem"], problem["fix"], problem["file"]) == (True, fix, str(path))
+
+
+def test_a_disk_that_is_full_is_reported(library: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite says so when it writes, also in the background."""
+
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(TextStore, "add_bodies", fail)
+    index = get_search_index(library.registry(), TEST_TIMEOUT)
+    [problem] = index.problems
+    assert (problem.problem.endswith(": the disk is full"), problem.fix) == (True, "free disk space")
+    assert not index.is_saved
+
+
+def test_a_lock_is_no_problem_to_report(library: World) -> None:
+    path = store_path(library)
+    library.skill(".kitbag/skills", "part-31", description="Handles yaks.")
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        assert get_search_index(library.registry(), TEST_TIMEOUT).problems == []
+    finally:
+        connection.close()
+    assert [one for one in library.json("doctor")["diagnostics"] if one["code"] == "search-index"] == []
+
+
+@pytest.fixture
+def translated(world: World) -> World:
+    """English skills, and two whose description is partly in Japanese."""
+    for number in range(60):
+        world.skill(".kitbag/skills", f"part-{number}", description=f"Handles {gizmo(number % 30)} and orders.")
+    world.skill(".kitbag/skills", "pdf", description="Read, fill in and merge PDF files.")
+    world.skill(".kitbag/skills", "flutter-review", description="Reviews Dart code. フォトのレビュー、チーム。")
+    world.skill(".kitbag/skills", "search-tools", description="検索ツール。Finds things in tools.")
+    return world
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "请帮我填写这个PDF表单",
+        "このPDFフォームに記入してください",
+        "PDFのフォームに入力するのを手伝ってください",
+        "이 PDF 양식을 작성해 주세요",
+        "Bitte füll dieses PDF-Formular aus",
+        "Remplis ce formulaire PDF pour moi s'il te plaît",
+        "Ayúdame a rellenar este PDF por favor, lo necesito para mi jefe",
+    ],
+)
+def test_an_english_word_tells_most_in_a_message_of_another_language(translated: World, message: str) -> None:
+    best = search_skills(translated.registry(), message, wait=TEST_TIMEOUT)[0]
+    assert (best.skill.name, best.is_confident) == ("pdf", True)
+
+
+@pytest.mark.parametrize("message", ["フォームが好きです", "このフォームを見てください", "Netflixのフォームはどこ？"])
+def test_fragments_of_one_word_make_no_skill_sure(translated: World, message: str) -> None:
+    hits = search_skills(translated.registry(), message, wait=TEST_TIMEOUT)
+    assert [hit.skill.name for hit in hits if hit.is_confident] == []
+
+
+def test_words_of_other_scripts_still_find_their_skills(translated: World) -> None:
+    assert search_skills(translated.registry(), "検索ツール", wait=TEST_TIMEOUT)[0].skill.name == "search-tools"
+    assert search_skills(translated.registry(), "フォトのレビュー", wait=TEST_TIMEOUT)[0].skill.name == "flutter-review"
+
+
+def test_the_plural_of_an_acronym_is_its_word(world: World) -> None:
+    world.skill(".kitbag/skills", "pdf", description="Read, fill in and merge PDF files.")
+    (hit,) = search_skills(world.registry(), "merge two PDFs", wait=TEST_TIMEOUT)
+    assert list(hit.words) == ["pdfs", "merge"]
+    assert term_keys("parse URLs, IDs and APIs") == term_keys("parse url id and api")
+    assert BodyTermCounter().count("URLs").keys() == BodyTermCounter().count("urls").keys()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "no, deploy com.acme.app to the host at acme.com, no matter what",
+        "The man in Los Angeles was on a son et lumiere tour; fix his invoice totals and send me a list of them",
+    ],
+)
+def test_an_english_message_with_foreign_names_is_english(message: str) -> None:
+    assert not is_foreign(message)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kitbag.text.glob_patterns import GlobError
 from kitbag.tools.search.file_filter import FILE_TYPES, FileFilter
-from kitbag.tools.search.glob_patterns import GlobError
 
 
 @pytest.mark.parametrize(

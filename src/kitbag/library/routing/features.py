@@ -12,6 +12,7 @@ import msgspec
 
 from kitbag.library.names import slugify
 from kitbag.library.routing.common_words import technicality
+from kitbag.library.routing.message_languages import find_borrowed_words
 from kitbag.library.routing.message_terms import AnalyzedMessage, MessageTerm
 from kitbag.library.routing.skill_text import SkillProfile
 from kitbag.library.routing.terms import term_keys
@@ -107,6 +108,8 @@ class MessageWeights(NamedTuple):
     """The whole message as a slug, between hyphens."""
     extensions: frozenset[str]
     """The keys of the extensions of the files that the message names."""
+    borrowed: frozenset[str]
+    """The keys of the English words in a message of another language."""
 
 
 def weigh_message(message: AnalyzedMessage, weights: Mapping[str, float], limit: float) -> MessageWeights:
@@ -115,7 +118,8 @@ def weigh_message(message: AnalyzedMessage, weights: Mapping[str, float], limit:
     technical = sum(weights.get(key, 0.0) * technicality(key) for key in message.terms) / total
     slug = f"-{slugify(message.text[:_MAX_SLUG])}-"
     extensions = frozenset(key for file in message.files for key in term_keys(os.path.splitext(file)[1]))
-    return MessageWeights(message, weights, total, technical, limit, slug, extensions)
+    borrowed = find_borrowed_words(message)
+    return MessageWeights(message, weights, total, technical, limit, slug, extensions, borrowed)
 
 
 class _FieldMatch(NamedTuple):
@@ -159,7 +163,7 @@ def compute_features(
         body_rarest=max(body_weights.values(), default=0.0) / weighed.limit,
         name_share=fields.matched_names / max(len(profile.name_keys), 1),
         passage=best / total,
-        is_called=_is_called(profile, weighed.slug),
+        is_called=_is_called(profile, weighed),
         trigger=trigger * min(1.0, _SHORT_MESSAGE / max(len(terms), 1)),
         path=float(has_path),
         technical=weighed.technical,
@@ -221,15 +225,17 @@ def repeated_weight(count: int) -> float:
     return 1.0 + _REPEATED_SHARE * math.log(count) if count > 1 else 1.0
 
 
-def _is_called(profile: SkillProfile, slug: str) -> float:
-    """A name of one word is called only if it is marked as a name: it may be an ordinary word."""
+def _is_called(profile: SkillProfile, weighed: MessageWeights) -> float:
+    """A name of one word is called only if it is marked as a name, as it may be an ordinary word, or if a message in
+    another language has it from English."""
+    slug = weighed.slug
     for form in profile.slugs:
         if f"-{form}-" in slug:
             if slug == f"-{form}-":
                 return 3.0
             if "-" in form or f"-{form}-skill-" in slug or f"-skill-{form}-" in slug:
                 return 1.0
-    return 0.0
+    return float(len(profile.name_keys) == 1 and profile.name_keys[0] in weighed.borrowed)
 
 
 def _words(terms: Mapping[str, MessageTerm], weights: Mapping[str, float]) -> dict[str, float]:

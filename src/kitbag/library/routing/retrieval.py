@@ -6,7 +6,6 @@ the time. Never raises: an index that can't be read finds nothing.
 """
 
 import math
-import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
@@ -15,6 +14,8 @@ from typing import Final, NamedTuple
 from kitbag.library.names import slugify
 from kitbag.library.routing.common_words import common_share
 from kitbag.library.routing.features import BodyMatch, repeated_weight
+from kitbag.library.routing.mentioned_files import find_mentioned_files
+from kitbag.library.routing.message_languages import is_foreign, lower_foreign_words
 from kitbag.library.routing.message_terms import AnalyzedMessage, MessageTerm, analyze_message
 from kitbag.library.routing.postings import NO_POSTINGS, Postings, find_level
 from kitbag.library.routing.search_index import SearchIndex
@@ -39,7 +40,6 @@ _OTHER_FORM: Final = 0.5
 _PATTERN_SECONDS: Final = 0.1
 """CPU time, so that load on the machine does not change the result."""
 _MAX_COMPLETED, _MIN_PREFIX = 8, 3
-_FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w.-]{0,80}[\w-]\.[A-Za-z]\w{0,7}(?![\w/-]|\.\w)")
 
 
 class _FormPostings(NamedTuple):
@@ -63,7 +63,7 @@ class _SearchTerm(NamedTuple):
 class Candidate:
     """A skill that shares something with the message."""
 
-    __slots__ = ("bodies", "has_path", "position", "similarity", "trigger")
+    __slots__ = ("bodies", "has_path", "position", "similarity", "touched_file", "trigger")
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -72,6 +72,8 @@ class Candidate:
         self.trigger = 0.0
         self.similarity = 0.0
         self.has_path = False
+        self.touched_file = ""
+        """A file that was used before the message and matches the skill's `paths`."""
 
 
 class Retrieval(NamedTuple):
@@ -83,19 +85,22 @@ class Retrieval(NamedTuple):
     """Whether candidates have a similarity."""
 
 
-def retrieve_candidates(index: SearchIndex, text: str) -> Retrieval:
+def retrieve_candidates(index: SearchIndex, text: str, touched: Sequence[str] = ()) -> Retrieval:
+    """`touched`: files that were used before the message."""
     message = analyze_message(text)
     if not index.is_available:
-        return _retrieve_without_index(index, message)
-    terms = _look_up(index, message.terms)
+        return _retrieve_without_index(index, message, touched)
+    terms = _look_up(index, message)
     total = len(index.skills)
     weights = {one.key: term_weight(one.key, total, one.frequency) for one in terms}
     for key, term in message.terms.items():  # words that no skill has count too: they are what the message is about
         if key not in weights:
             weights[key] = 0.0 if " " in term.word else term_weight(key, total, 0)  # the parts of `budget.xlsx` count
+    lower_foreign_words(message, weights, {one.key for one in terms})
     searched = _select_rarest(terms)
     candidates = {one: Candidate(one) for one in _find_best(index, searched, message.terms, weights)}
     _add_keyword_matches(index, message, candidates)
+    _add_touched(index, touched, candidates)
     has_vectors = _add_similar(index, message, weights, candidates)
     _add_bodies(index, searched, candidates)
     return Retrieval(message, weights, list(candidates.values()), has_vectors)
@@ -137,11 +142,12 @@ def _add_similar(
     return True
 
 
-def _retrieve_without_index(index: SearchIndex, message: AnalyzedMessage) -> Retrieval:
+def _retrieve_without_index(index: SearchIndex, message: AnalyzedMessage, touched: Sequence[str]) -> Retrieval:
     """Without SQLite: compares the name and description of every skill."""
     keys = [set(term_keys(f"{skill.full_name} {skill.summary}")) for skill in index.skills]
     counts = {key: sum(key in one for one in keys) for key in message.terms}
     weights = {key: term_weight(key, len(keys), count) for key, count in counts.items()}
+    lower_foreign_words(message, weights, {key for key, count in counts.items() if count})
     candidates = {
         position: Candidate(position) for position, one in enumerate(keys) if not one.isdisjoint(message.terms)
     }
@@ -149,6 +155,7 @@ def _retrieve_without_index(index: SearchIndex, message: AnalyzedMessage) -> Ret
         for position in index.keywords.words.get(key, ()):
             candidates.setdefault(position, Candidate(position))
     _add_keyword_matches(index, message, candidates)
+    _add_touched(index, touched, candidates)
     return Retrieval(message, weights, list(candidates.values()))
 
 
@@ -209,11 +216,12 @@ def _score(
     return scores
 
 
-def _look_up(index: SearchIndex, terms: dict[str, MessageTerm]) -> list[_SearchTerm]:
+def _look_up(index: SearchIndex, message: AnalyzedMessage) -> list[_SearchTerm]:
     """The terms that occur in the index. Of a short message, a word that occurs nowhere may be the start of one that
-    does: `kube`."""
+    does: `kube`. Not the German `mir` of `mirror`."""
+    terms = message.terms
     found = _find_terms(index, {key: terms[key] for key in sorted(terms)})
-    if len(terms) <= _MAX_COMPLETED:
+    if len(terms) <= _MAX_COMPLETED and not is_foreign(message.text):
         known = {one.key for one in found}
         for term in [term for key, term in terms.items() if key not in known]:
             if len(term.word) >= _MIN_PREFIX and term.word.isalnum():
@@ -296,9 +304,10 @@ def _add_keyword_matches(index: SearchIndex, message: AnalyzedMessage, candidate
         if pattern.search(text[:MAX_TRIGGER_TEXT]):
             candidate = candidates.setdefault(position, Candidate(position))
             candidate.trigger = max(candidate.trigger, 1.0)
-    if keywords.suffixes:
-        for file in dict.fromkeys(match[0].lower() for match in _FILE.finditer(text[:20_000])):
-            name = file.rpartition("/")[2]
-            for suffix in {name, *(f".{part}" for part in name.split(".")[1:])}:
-                for position in keywords.suffixes.get(suffix, ()):
-                    candidates.setdefault(position, Candidate(position)).has_path = True
+    for position in keywords.paths.find_mentioned(find_mentioned_files(text)):
+        candidates.setdefault(position, Candidate(position)).has_path = True
+
+
+def _add_touched(index: SearchIndex, touched: Sequence[str], candidates: dict[int, Candidate]) -> None:
+    for position, file in index.keywords.paths.find(touched).items():
+        candidates.setdefault(position, Candidate(position)).touched_file = file

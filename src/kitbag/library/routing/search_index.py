@@ -14,9 +14,12 @@ import weakref
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kitbag.library.index import MIN_INDEXED_SKILLS, index_path
+from kitbag.errors import Diagnostic
+from kitbag.library.index import MIN_INDEXED_SKILLS
 from kitbag.library.names import slugify
 from kitbag.library.registry import Registry
+from kitbag.library.routing.index_problems import describe_failure, store_path
+from kitbag.library.routing.path_index import PathIndex, list_globs
 from kitbag.library.routing.postings import Postings, count_body, count_fields
 from kitbag.library.routing.skill_text import (
     SkillProfile,
@@ -37,7 +40,7 @@ from kitbag.library.routing.text_store import (
 )
 from kitbag.library.routing.triggers import compile_trigger, is_regex_trigger
 from kitbag.library.routing.vectors.find_encoder import find_encoder
-from kitbag.library.scopes import Root
+from kitbag.library.scopes import Places, Root
 from kitbag.library.skills import Skill
 
 if TYPE_CHECKING:
@@ -54,9 +57,10 @@ _MIN_FILE_AGE_NS: Final = 2_000_000_000
 """A younger file may change again without changing its stamp: it is indexed in memory only."""
 _MAX_DEAD_SHARE: Final = 0.3
 _MAX_PATTERNS: Final = 20
+_ESCAPE = re.compile(r"\\.")
+_PATTERN_WORD = re.compile(r"[^\W\d_]{3,}")
 _MAX_COMPLETIONS: Final = 8
 _MAX_PROFILES: Final = 1_000
-_GLOB_NAME = re.compile(r"(?:^|/)(?:\*?(\.[A-Za-z0-9.]{1,12})|([A-Za-z0-9_.-]{3,40}))$")
 
 
 class IndexedRoot(NamedTuple):
@@ -97,39 +101,38 @@ class IndexedRoot(NamedTuple):
 class SkillKeywords:
     """What triggers, tags and `paths` say, by position. Few skills have any."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Places) -> None:
+        self.paths = PathIndex(places)
         self.phrases: dict[str, list[tuple[str, int]]] = {}
-        """Triggers as slugs, by their first word."""
+        """Triggers that are no patterns, as slugs, by their first word."""
         self.patterns: list[tuple[re.Pattern[str], int]] = []
         self.words: dict[str, list[int]] = {}
         """Positions by the keys of the words of triggers and tags. Lists, as they grow while messages read them."""
         self.keys: dict[int, set[str]] = {}
         """The same, by position."""
-        self.suffixes: dict[str, list[int]] = {}
-        """Positions by file extension or file name, from `paths`."""
 
-    def add(self, position: int, lines: Iterable[str]) -> None:
+    def add(self, position: int, root: Root, lines: Sequence[str]) -> None:
         """Lines as in `text_store.keyword_lines`."""
         patterns = 0
+        if globs := list_globs(lines):
+            self.paths.add(position, root, globs)
         for line in lines:
             mark, text = line[:1], line[1:]
             if mark == "/":
-                for match in _GLOB_NAME.finditer(text.strip()):
-                    self.suffixes.setdefault((match[1] or match[2]).lower(), []).append(position)
                 continue
+            if mark == "!" and is_regex_trigger(text):
+                pattern = compile_trigger(text)[0] if patterns < _MAX_PATTERNS else None
+                if pattern is not None:
+                    self.patterns.append((pattern, position))
+                patterns += 1
+                text = " ".join(_PATTERN_WORD.findall(_ESCAPE.sub(" ", text)))
+                mark = ""
             known = self.keys.setdefault(position, set())
             for key in term_keys(text):
                 if key not in known:
                     known.add(key)
                     self.words.setdefault(key, []).append(position)
-            if mark != "!":
-                continue
-            if is_regex_trigger(text) and patterns < _MAX_PATTERNS:
-                patterns += 1
-                pattern = compile_trigger(text)[0]
-                if pattern is not None:
-                    self.patterns.append((pattern, position))
-            if phrase := slugify(text):
+            if mark == "!" and (phrase := slugify(text)):
                 self.phrases.setdefault(phrase.split("-", 1)[0], []).append((phrase, position))
 
 
@@ -141,10 +144,12 @@ class SearchIndex:
         self._namespace = registry.skills
         self.skills = list(self._namespace)
         self.manifest: Mapping[str, ManifestEntry] = registry.manifest_entries
-        self.keywords = SkillKeywords()
+        self.keywords = SkillKeywords(registry.places)
         self._profiles: dict[int, SkillProfile] = {}
         self.is_available = True
         """False without SQLite: `stores` is empty."""
+        self.problems: list[Diagnostic] = []
+        """Why indexes can't be saved. A lock is no problem: another process saves."""
         self.stores: list[IndexedRoot] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -206,7 +211,8 @@ class SearchIndex:
         """False if the store can't be used: a read-only home, a lock that is never released."""
         import sqlite3
 
-        path = f"{index_path(registry.places.kitbag_home, root).removesuffix('.index')}.routing"
+        path = store_path(registry, root)
+        failure: Exception | None = None
         for _ in range(2):
             try:
                 store = self._reused.pop(path, None) or TextStore(path, root.path)
@@ -219,10 +225,14 @@ class SearchIndex:
                 if _is_locked(error):
                     return False
                 delete_store(path)
-            except OSError:
-                return False
+                failure = error
+            except OSError as error:
+                failure = error
+                break
             else:
                 return True
+        if failure is not None:
+            self.problems.append(describe_failure(path, failure))
         return False
 
     def _add_manifest_keywords(self) -> None:
@@ -231,12 +241,12 @@ class SearchIndex:
         for position, skill in enumerate(self.skills):
             entry = self.manifest.get(skill.path)
             if entry is not None:
-                self.keywords.add(position, (f"!{trigger}" for trigger in entry.dispatch_triggers))
+                self.keywords.add(position, skill.root, [f"!{trigger}" for trigger in entry.dispatch_triggers])
 
     def _add_keywords_of(self, skills: Iterable[tuple[int, Skill]]) -> None:
         for position, skill in skills:
             text = read_skill_text(skill)
-            self.keywords.add(position, keyword_lines(text.tags, text.triggers, text.paths).splitlines())
+            self.keywords.add(position, skill.root, keyword_lines(text.tags, text.triggers, text.paths).splitlines())
 
     # -- bodies ----------------------------------------------------------------------------------
 
@@ -249,11 +259,11 @@ class SearchIndex:
             if missing:
                 pending.append((one, missing))
         if sum(len(missing) for _, missing in pending) <= MAX_IMMEDIATE_BODIES:
-            _fill_bodies(pending, self._stop, self.keywords)
+            _fill_bodies(pending, self._stop, self.keywords, self.problems)
             return
         self._filler = threading.Thread(
             target=_fill_in_background,
-            args=(pending, self._stop, self.keywords),
+            args=(pending, self._stop, self.keywords, self.problems),
             name="kitbag-search-index",
             daemon=True,
         )
@@ -271,7 +281,7 @@ class SearchIndex:
             if not document.has_body:
                 missing.append((document.id, position, self.skills[position]))
             elif document.keywords:
-                self.keywords.add(position, document.keywords.splitlines())
+                self.keywords.add(position, self.skills[position].root, document.keywords.splitlines())
         return missing
 
     # -- searching -------------------------------------------------------------------------------
@@ -300,6 +310,11 @@ class SearchIndex:
     @property
     def is_filled(self) -> bool:
         return self._filler is None or not self._filler.is_alive()
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the next process can use what this one indexes."""
+        return not self.problems and all(one.store.path for one in self.stores if len(one.rows) > MAX_IMMEDIATE_BODIES)
 
     def wait_until_filled(self, seconds: float) -> bool:
         """For commands that run once, and tests. Messages in a session never wait."""
@@ -333,20 +348,37 @@ def _ignoring_store_errors() -> "contextlib.suppress":
     return contextlib.suppress(sqlite3.Error, OSError, ForeignStoreError)
 
 
+@contextlib.contextmanager
+def _noting_store_errors(store: TextStore, problems: list[Diagnostic]) -> Generator[None, None, None]:
+    import sqlite3
+
+    try:
+        yield
+    except (sqlite3.Error, OSError, ForeignStoreError) as error:
+        if store.path and isinstance(error, sqlite3.OperationalError | OSError) and not _is_locked(error):
+            problems.append(describe_failure(store.path, error))
+
+
 def _fill_in_background(
-    pending: Sequence[tuple[IndexedRoot, list[tuple[int, int, Skill]]]], stop: threading.Event, keywords: SkillKeywords
+    pending: Sequence[tuple[IndexedRoot, list[tuple[int, int, Skill]]]],
+    stop: threading.Event,
+    keywords: SkillKeywords,
+    problems: list[Diagnostic],
 ) -> None:
     for one, missing in pending:
-        with _ignoring_store_errors():
-            _fill_bodies([(one._replace(store=one.store.open_writer()), missing)], stop, keywords)
+        with _noting_store_errors(one.store, problems):
+            _fill_bodies([(one._replace(store=one.store.open_writer()), missing)], stop, keywords, problems)
 
 
 def _fill_bodies(
-    pending: Sequence[tuple[IndexedRoot, list[tuple[int, int, Skill]]]], stop: threading.Event, keywords: SkillKeywords
+    pending: Sequence[tuple[IndexedRoot, list[tuple[int, int, Skill]]]],
+    stop: threading.Event,
+    keywords: SkillKeywords,
+    problems: list[Diagnostic],
 ) -> None:
     counter = BodyTermCounter()
     for one, missing in pending:
-        with _ignoring_store_errors():
+        with _noting_store_errors(one.store, problems):
             chunk = _CHUNK if one.store.path else _MEMORY_CHUNK
             for start in range(0, len(missing), chunk):
                 if stop.is_set():
@@ -359,7 +391,7 @@ def _fill_bodies(
                         text = text._replace(headings="", body="")
                     texts.append(BodyTexts(row, count_body(counter, text.body, text.headings), lines))
                     if lines:
-                        keywords.add(position, lines.splitlines())
+                        keywords.add(position, skill.root, lines.splitlines())
                 one.store.add_bodies(texts)
 
 

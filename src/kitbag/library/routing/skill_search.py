@@ -4,22 +4,28 @@ Returns only skills that a model may find (visibility), each with the probabilit
 features and a reason. Uses retrieval, features and ranking_model; the search index is built at the first call.
 """
 
+import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from kitbag.errors import Diagnostic
 from kitbag.library.registry import Registry
 from kitbag.library.routing.features import MatchDetails, SkillFeatures, compute_features, weigh_message
 from kitbag.library.routing.ranking_model import load_models
-from kitbag.library.routing.retrieval import Retrieval, retrieve_candidates, term_weight
+from kitbag.library.routing.retrieval import Candidate, Retrieval, retrieve_candidates, term_weight
 from kitbag.library.routing.search_index import SearchIndex
+from kitbag.library.routing.terms import term_keys
 from kitbag.library.routing.usage_prior import get_usage_prior
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import Verdict
 
 _REASON_WORDS: Final = 4
+TOUCHED_PATH, TOUCHED_EXTENSION = 2.0, 1.0
+"""What files that were used before the message add to the score of a skill for such files: a good match scores 10 to
+20."""
 
 
 class SkillMatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +46,10 @@ class SkillMatch(msgspec.Struct, frozen=True, kw_only=True):
     """The passage of the message that matches best."""
     usage: float = 0.0
     """What past use in this workspace adds to the score."""
+    touched: float = 0.0
+    """What files that were used before the message add to the score."""
+    touched_rule: str = ""
+    """Why they do."""
 
     @property
     def reason(self) -> str:
@@ -70,20 +80,65 @@ def get_search_index(registry: Registry, wait: float = 0.0) -> SearchIndex:
     return index
 
 
+def list_index_problems(registry: Registry) -> list[Diagnostic]:
+    """Why the index that was built for this registry can't be saved. Builds none."""
+    index = _indexes.get(registry)
+    return list(index.problems) if index is not None else []
+
+
 def search_skills(
-    registry: Registry, message: str, limit: int = 10, *, wait: float = 0.0, hidden: bool = False
+    registry: Registry,
+    message: str,
+    limit: int = 10,
+    *,
+    wait: float = 0.0,
+    hidden: bool = False,
+    touched: Sequence[str] = (),
 ) -> list[SkillMatch]:
     """Best first, then by name. Bodies of many new skills are indexed in the background: `wait` for them at most so
-    many seconds. `hidden`: also skills that a model may not find."""
+    many seconds. `hidden`: also skills that a model may not find. `touched`: files that were used before the message;
+    they change the order and no probability."""
     if limit <= 0 or not message.strip():
         return []
     index = get_search_index(registry, wait)
-    retrieval = retrieve_candidates(index, message)
+    retrieval = retrieve_candidates(index, message, touched)
     if index.is_damaged:
         index = get_search_index(registry, wait)
-        retrieval = retrieve_candidates(index, message)
-    ranked = _add_prior(rank_candidates(index, retrieval), get_usage_prior(registry))
+        retrieval = retrieve_candidates(index, message, touched)
+    ranked = _raise_touched(index, rank_candidates(index, retrieval), touched)
+    ranked = _add_prior(ranked, get_usage_prior(registry))
     return list(_visible_matches(registry, ranked, limit, hidden=hidden))
+
+
+def _raise_touched(
+    index: SearchIndex, ranked: list["RankedCandidate"], touched: Sequence[str]
+) -> list["RankedCandidate"]:
+    """Raises skills whose `paths` match a file that was used, or whose name or description has its extension. A skill
+    that has nothing else of the message is no match."""
+    if not touched:
+        return ranked
+    by_extension: dict[str, str] = {}
+    for file in touched:
+        for key in term_keys(os.path.splitext(file)[1]):
+            by_extension.setdefault(key, file)
+    raised: list[RankedCandidate] = []
+    for one in ranked:
+        if one.score <= 0.0:
+            continue
+        touched_by, rules = 0.0, list[str]()
+        if file := one.touched_file:
+            touched_by += TOUCHED_PATH
+            rules.append(f"{os.path.basename(file)}, used before, matches its `paths`")
+        profile = index.profile(one.position)
+        if key := next((key for key in by_extension if key in profile.summary or key in profile.name_keys), ""):
+            touched_by += TOUCHED_EXTENSION
+            rules.append(f"it is about files like {os.path.basename(by_extension[key])}, used before")
+        if rules:
+            one = msgspec.structs.replace(
+                one, score=one.score + touched_by, touched=touched_by, touched_rule="; ".join(rules)
+            )
+        raised.append(one)
+    return sorted(raised, key=lambda one: (-one.score, one.skill.full_name.lower()))
 
 
 def _add_prior(ranked: list["RankedCandidate"], prior: Mapping[str, float]) -> list["RankedCandidate"]:
@@ -105,14 +160,18 @@ class RankedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     is_confident: bool
     features: SkillFeatures
     details: MatchDetails
+    position: int
+    touched_file: str
     usage: float = 0.0
+    touched: float = 0.0
+    touched_rule: str = ""
 
 
 def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCandidate]:
     models = load_models()
     model = (models.semantic if retrieval.has_vectors else models.lexical).choose(len(retrieval.message.terms))
     weighed = weigh_message(retrieval.message, retrieval.weights, term_weight("", len(index.skills), 0))
-    found: list[tuple[Skill, float, SkillFeatures, MatchDetails]] = []
+    found: list[tuple[Skill, float, SkillFeatures, MatchDetails, Candidate]] = []
     for candidate in retrieval.candidates:
         skill = index.skills[candidate.position]
         features, details = compute_features(
@@ -124,11 +183,12 @@ def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCand
             has_path=candidate.has_path,
             similarity=candidate.similarity,
         )
-        found.append((skill, model.rank(features), features, details))
+        found.append((skill, model.rank(features), features, details, candidate))
     found.sort(key=lambda one: (-one[1], one[0].full_name.lower()))
     ranked: list[RankedCandidate] = []
-    for number, (skill, score, features, details) in enumerate(found):
-        probability = model.estimate(features, score, is_best=not number)
+    best = next((at for at, one in enumerate(found) if not one[2].path), 0)  # a file says nothing about the words
+    for number, (skill, score, features, details, candidate) in enumerate(found):
+        probability = model.estimate(features, score, is_best=number in (0, best))
         ranked.append(
             RankedCandidate(
                 skill=skill,
@@ -137,6 +197,8 @@ def rank_candidates(index: SearchIndex, retrieval: Retrieval) -> list[RankedCand
                 is_confident=probability >= model.confident,
                 features=features,
                 details=details,
+                position=candidate.position,
+                touched_file=candidate.touched_file,
             )
         )
     return ranked
@@ -163,4 +225,6 @@ def _visible_matches(
                 body_words=one.details.body_words,
                 passage=one.details.passage,
                 usage=one.usage,
+                touched=one.touched,
+                touched_rule=one.touched_rule,
             )

@@ -7,6 +7,7 @@ import re
 from typing import Final, NamedTuple
 
 from kitbag.library.names import slugify
+from kitbag.library.path_patterns import split_globs
 from kitbag.library.routing.terms import term_keys
 from kitbag.library.skill_files import read_skill_details
 from kitbag.library.skills import Skill, to_string_list
@@ -56,8 +57,8 @@ def _split(text: str) -> tuple[str, str]:
 def _read_keywords(skill: Skill) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     details = read_skill_details(skill)
     tags = (*details.tags, *to_string_list(details.metadata.get("keywords")))
-    paths = to_string_list(details.metadata.get("paths", details.metadata.get("globs")))
-    return tags, details.triggers, paths
+    paths = split_globs(details.fields.get("paths", details.metadata.get("globs")))
+    return tags, details.triggers, tuple(paths)
 
 
 def summary_without_exclusions(skill: Skill) -> str:

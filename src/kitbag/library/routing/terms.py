@@ -18,7 +18,7 @@ _UNSPACED_RUN = re.compile(f"({UNSPACED_LETTERS}+)")
 _RAW_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-+#") | set(range(128, 256))
 _SEPARATE = bytes(byte if byte in _RAW_BYTES else 32 for byte in range(256))
 _LETTERS = bytes(byte if byte > 127 or chr(byte).isalnum() else 32 for byte in range(256))
-_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_PART = re.compile(r"[A-Z]{2,}s(?![A-Za-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _RAW_PART = re.compile(_PART.pattern.encode())
 _LETTERS_AND_DIGITS = re.compile(r"[A-Za-z0-9]+")
 _LANGUAGES: Final = {"c++": "cplusplus", "c#": "csharp", "f#": "fsharp"}
@@ -67,8 +67,8 @@ class Term(NamedTuple):
 
     @property
     def form(self) -> str:
-        """What tells words with the same key apart: `tests` from `testing`. The key, for an identifier."""
-        return self.key if " " in self.word else self.word
+        """What tells words with the same key apart: `tests` from `testing`. The key, for an identifier and `c++`."""
+        return self.word if self.word.isalnum() else self.key
 
 
 _cache: dict[bytes, tuple[Term, ...]] = {}
@@ -191,7 +191,7 @@ def _analyze_identifier(word: str) -> Iterator[Term]:
     """`snake_case`, `camelCase`, `file.name`, `3d`: the parts, and all parts in one, so that spellings match."""
     language = _LANGUAGES.get(word.lower())
     if language:
-        yield Term(language, language)
+        yield Term(language, word.lower())
         return
     parts = [part.lower() for part in _PART.findall(word)]
     if not parts or len(parts) > _MAX_PARTS:

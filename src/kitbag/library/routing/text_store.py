@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from kitbag.library.routing.postings import MAX_ROW, CountedText, Postings, PostingsBuilder, unpack_postings
 
-STORE_FORMAT: Final = 5
+STORE_FORMAT: Final = 6
 _APPLICATION_ID: Final = 0x6B726F75
 _BUSY_MILLISECONDS: Final = 200
 _WRITER_BUSY_MILLISECONDS: Final = 30_000

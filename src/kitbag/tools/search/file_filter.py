@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from kitbag.tools.search.glob_patterns import GlobError, expand_braces, glob_regex
+from kitbag.text.glob_patterns import GlobError, expand_braces, glob_regex
 
 FILE_TYPES: Final[dict[str, str]] = {
     "c": "*.c *.h",

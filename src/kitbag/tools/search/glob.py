@@ -16,6 +16,16 @@ from msgspec import Meta
 
 from kitbag.errors import InvalidError
 from kitbag.processes.run_process import OpenDirectory, run_in_thread
+from kitbag.text.glob_patterns import (
+    MAX_PATTERN_CHARS,
+    GlobError,
+    expand_braces,
+    glob_regex,
+    has_wildcard,
+    matches_hidden,
+    max_depth,
+    split_fixed_prefix,
+)
 from kitbag.text.human_format import format_count
 from kitbag.text.no_follow import open_directory
 from kitbag.tools.base import (
@@ -37,16 +47,6 @@ from kitbag.tools.files.paths import (
     visible_line,
 )
 from kitbag.tools.search.file_filter import simple_name_patterns
-from kitbag.tools.search.glob_patterns import (
-    MAX_PATTERN_CHARS,
-    GlobError,
-    expand_braces,
-    glob_regex,
-    has_wildcard,
-    matches_hidden,
-    max_depth,
-    split_fixed_prefix,
-)
 from kitbag.tools.search.list_files import TIMEOUT_SECONDS, ListingStatus, ListOptions, list_files
 from kitbag.tools.search.readable import ReadFilter
 from kitbag.tools.search.ripgrep import find_ripgrep

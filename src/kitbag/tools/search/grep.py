@@ -18,6 +18,7 @@ from msgspec import Meta, field
 from kitbag.errors import InvalidError
 from kitbag.permissions.safe_open import open_for_reading
 from kitbag.processes.run_process import OpenDirectory, ProcessResult, StdinFeed, run_in_thread, run_process
+from kitbag.text.glob_patterns import GlobError
 from kitbag.text.no_follow import open_directory
 from kitbag.tools.base import Arguments, Tool, ToolContext, ToolOutput, error_output, load_description
 from kitbag.tools.files.lines import SNIFF_BYTES, is_binary, read_chunks, truncate_lines
@@ -31,7 +32,6 @@ from kitbag.tools.files.paths import (
 )
 from kitbag.tools.search.file_filter import FileFilter, ripgrep_type_options
 from kitbag.tools.search.glob import DEFAULT_TIMEOUT_MS, SearchTimeout, open_search_folder, timeout_notices
-from kitbag.tools.search.glob_patterns import GlobError
 from kitbag.tools.search.grep_results import GrepMode, GrepRequest, GrepResults
 from kitbag.tools.search.list_files import ListingStatus, ListOptions, list_files
 from kitbag.tools.search.ripgrep import find_ripgrep, walk_options

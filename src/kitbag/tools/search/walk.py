@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from kitbag.text.glob_patterns import GlobError, path_regex
 from kitbag.text.no_follow import DIRECTORY_FLAGS, open_directory, open_file
-from kitbag.tools.search.glob_patterns import GlobError, path_regex
 
 VCS_DIRECTORIES: Final = (".git", ".hg", ".svn", ".jj", ".bzr")
 """Data of version control systems; searched only if named."""

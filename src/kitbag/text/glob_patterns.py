@@ -1,7 +1,7 @@
 """Translates path patterns such as `src/**/*.{ts,tsx}` into regular expressions that match in linear time.
 
-Used by Glob, Grep's file_filter, path_skills and, for .gitignore, walk. Imports nothing of Kitbag. `*` matches within
-one part of a path; a name that starts with a dot needs a part that does, unless `hidden` is set.
+Used by Glob, Grep's file_filter, library/path_patterns and, for .gitignore, walk. Imports nothing of Kitbag. `*`
+matches within one part of a path; a name that starts with a dot needs a part that does, unless `hidden` is set.
 """
 
 import re

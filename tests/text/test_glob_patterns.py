@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kitbag.tools.search.glob_patterns import (
+from kitbag.text.glob_patterns import (
     GlobError,
     expand_braces,
     glob_regex,
