@@ -347,7 +347,11 @@ class _Examination:
         file = self._location(source.content.entry.relative)
         rated = [finding for hit in [*hits, *suppressions.hits] if (finding := rate_hit(source, hit, file)) is not None]
         findings = _distinct([self._adjust_for_example(finding) for finding in rated])
-        findings, unused = apply_suppressions([*findings, *self._find_likeness(source, file)], suppressions.valid)
+        likeness = text_classifier.classify(source.text)
+        if likeness is not None:
+            findings = [_adjust_for_ordinary_text(one, likeness) for one in findings]
+            findings += self._find_likeness(source, likeness, file)
+        findings, unused = apply_suppressions(findings, suppressions.valid)
         self.findings += findings
         for suppression in unused:
             hit = patterns.RuleHit(
@@ -362,18 +366,15 @@ class _Examination:
             finding = rate_hit(source, hit, file)
             self.findings += [finding.finding] if finding else []
 
-    def _find_likeness(self, source: AuditedText, file: str) -> list[AuditFinding]:
-        if self._is_inert(source.content.entry.relative):
-            return []
-        likeness = text_classifier.classify(source.text)
-        severity = text_classifier.rate(likeness.score) if likeness else None
-        if likeness is None or severity is None:
+    def _find_likeness(self, source: AuditedText, likeness: text_classifier.Likeness, file: str) -> list[AuditFinding]:
+        severity = text_classifier.rate(likeness.score)
+        if severity is None or self._is_inert(source.content.entry.relative):
             return []
         if self.is_about_security:  # it may quote them
             severity = cap_severity(severity, "low")
         explanation = text_classifier.explain(source.text, likeness.window)
         row = source.line_text_at(explanation.offset)[1]
-        note = f"resembles known attacks: {', '.join(explanation.words)}"
+        note = f"words that count most: {', '.join(explanation.words)}"
         remark = FileRemark(rule=LIKENESS, severity=severity, excerpt=row[:MAX_EXCERPT], note=note)
         return [self._remark_finding(file, source.line_at(explanation.offset), remark)]
 
@@ -563,6 +564,14 @@ class _Examination:
             confidence="low",
             note=finding.note or "in a test, a fixture or documentation that nothing runs",
         )
+
+
+def _adjust_for_ordinary_text(finding: AuditFinding, likeness: text_classifier.Likeness) -> AuditFinding:
+    """Words that a rule for prose looks for also occur by accident, in texts that otherwise resemble no attack."""
+    if finding.severity != "high" or finding.rule not in TEXT_RULES or not text_classifier.is_ordinary(likeness):
+        return finding
+    note = finding.note or "in a text that resembles no attack otherwise"
+    return msgspec.structs.replace(finding, severity="medium", confidence="low", note=note)
 
 
 def _without_weaker_likeness(findings: list[AuditFinding]) -> list[AuditFinding]:

@@ -20,6 +20,7 @@ HALF_WINDOW: Final = 25
 MIN_TOKENS: Final = 25
 """Fewer prove nothing."""
 MAX_TEXT: Final = 200_000
+_MIN_ORDINARY: Final = 100
 _MAX_WORDS: Final = 4
 _MAX_CACHED_TOKENS: Final = 100_000
 _MAX_CACHED_PIECES: Final = 200_000
@@ -44,6 +45,8 @@ class Likeness(NamedTuple):
     """The higher, the more like an attack. `rate` says what it means."""
     window: int
     """The number of the window with the highest score."""
+    length: int
+    """How many tokens the text has."""
 
 
 Followers = dict[int, tuple[int, float]]
@@ -61,7 +64,7 @@ class WordRow(NamedTuple):
 class Weights(NamedTuple):
     bias: float
     thresholds: dict[str, float]
-    """The least score for each severity."""
+    """The least score for each severity, and below which score a text is `ordinary`."""
     words: dict[str, int]
     """The number of each word that has a weight, alone or in a pair."""
     values: dict[int, float]
@@ -130,12 +133,12 @@ def classify(text: str) -> Likeness | None:
         _features(numbers[start : min(start + HALF_WINDOW, length) + 2], weights.rows)
         for start in range(0, length, HALF_WINDOW)
     ]
-    best = Likeness(-math.inf, 0)
+    best = Likeness(-math.inf, 0, length)
     for number, (start, end) in enumerate(windows(length)):
         found = blocks[number] | blocks[number + 1] if number + 1 < len(blocks) else blocks[number]
         score = weights.bias + sum(found.values()) * scale(end - start)
         if score > best.score:
-            best = Likeness(score, number)
+            best = Likeness(score, number, length)
     return best
 
 
@@ -167,6 +170,11 @@ def _piece_numbers() -> _PieceNumbers:
     return _PieceNumbers()
 
 
+def is_ordinary(likeness: Likeness) -> bool:
+    """Whether hardly any attack resembles the others so little, though there is enough text to compare."""
+    return likeness.length >= _MIN_ORDINARY and likeness.score < load_weights().thresholds["ordinary"]
+
+
 def rate(score: float) -> Severity | None:
     thresholds = load_weights().thresholds
     return next((severity for severity in SEVERITIES if score >= thresholds.get(severity, math.inf)), None)
@@ -190,7 +198,7 @@ def _features(numbers: list[int], rows: list[WordRow]) -> dict[int, float]:
 
 class Explanation(NamedTuple):
     offset: int
-    """Where the word is that counts most."""
+    """The start of the line that counts most."""
     words: tuple[str, ...]
     """What counts most for an attack."""
 
@@ -201,7 +209,8 @@ def explain(text: str, window: int) -> Explanation:
     matches = list(islice(_TOKEN.finditer(text, body_start(text), MAX_TEXT), start, start + 2 * HALF_WINDOW))
     tokens = [_normalize(match[0]) for match in matches]
     numbers = [*map(weights.words.get, tokens), None, None]
-    best: dict[str, tuple[float, int]] = {}
+    best: dict[str, float] = {}
+    lines: dict[int, float] = {}
     for at, first in enumerate(numbers[:-2]):
         if first is None:
             continue
@@ -211,10 +220,12 @@ def explain(text: str, window: int) -> Explanation:
                 continue
             value = weights.values.get(pair_number(first, other, distance) if distance else first, 0.0)
             name = f"{tokens[at]}{' … ' if distance == 2 else ' '}{tokens[at + distance]}" if distance else tokens[at]
+            line = text.rfind("\n", 0, matches[at].start()) + 1
+            lines[line] = lines.get(line, 0.0) + value
             if value > 0:
-                best[name] = (value, matches[at].start())
-    ordered = sorted(best, key=lambda name: (-best[name][0], name))
-    return Explanation(best[ordered[0]][1] if ordered else 0, tuple(ordered[:_MAX_WORDS]))
+                best[name] = value
+    ordered = sorted(best, key=lambda name: (-best[name], name))
+    return Explanation(max(lines, key=lines.__getitem__, default=0), tuple(ordered[:_MAX_WORDS]))
 
 
 @functools.cache
