@@ -50,7 +50,7 @@ def test_an_attack_in_the_middle_of_a_long_text_counts_as_much_as_alone() -> Non
     alone, inside = classify(attack), classify(ORDINARY * 40 + attack + ORDINARY * 40)
     assert alone
     assert inside
-    assert rate(inside.score) == rate(alone.score) == "high"
+    assert rate(inside) == rate(alone) == "high"
     assert classify(ORDINARY * 40).score < 0  # type: ignore[union-attr]
 
 

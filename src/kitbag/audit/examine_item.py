@@ -367,7 +367,7 @@ class _Examination:
             self.findings += [finding.finding] if finding else []
 
     def _find_likeness(self, source: AuditedText, likeness: text_classifier.Likeness, file: str) -> list[AuditFinding]:
-        severity = text_classifier.rate(likeness.score)
+        severity = text_classifier.rate(likeness)
         if severity is None or self._is_inert(source.content.entry.relative):
             return []
         if self.is_about_security:  # it may quote them

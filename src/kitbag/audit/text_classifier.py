@@ -175,9 +175,11 @@ def is_ordinary(likeness: Likeness) -> bool:
     return likeness.length >= _MIN_ORDINARY and likeness.score < load_weights().thresholds["ordinary"]
 
 
-def rate(score: float) -> Severity | None:
+def rate(likeness: Likeness) -> Severity | None:
+    """A text shorter than a window is medium at most."""
     thresholds = load_weights().thresholds
-    return next((severity for severity in SEVERITIES if score >= thresholds.get(severity, math.inf)), None)
+    severities = SEVERITIES if likeness.length >= 2 * HALF_WINDOW else SEVERITIES[1:]
+    return next((one for one in severities if likeness.score >= thresholds.get(one, math.inf)), None)
 
 
 def _features(numbers: list[int], rows: list[WordRow]) -> dict[int, float]:
