@@ -20,7 +20,7 @@ sys.path.pop(0)  # this file is named like a folder of tests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from kitbag.audit.run import run_audit
-from support.audit_set import MALICIOUS_PARTS, EvaluationItem, read_evaluation_set
+from support.audit_set import MALICIOUS_PARTS, EvaluationItem, read_evaluation_set, read_held_out_set
 
 Findings = dict[str, list[tuple[str, str, str]]]
 
@@ -40,10 +40,12 @@ def audit(folder: Path) -> Findings:
 def rates(items: list[EvaluationItem], findings: Findings) -> dict[str, dict[str, float]]:
     """For each part, how many items it has and the share of them with a finding of at least a severity."""
     result: dict[str, dict[str, float]] = {}
-    for label, part in (("benign", "benign"), ("benign", "blind"), *(("malicious", part) for part in MALICIOUS_PARTS)):
+    malicious = [("malicious", part) for part in (*MALICIOUS_PARTS, "held out")]
+    for label, part in (("benign", "benign"), ("benign", "blind"), ("benign", "held out"), *malicious):
         own = [item for item in items if (item.label, item.part) == (label, part)]
         found = [{severity for severity, _, _ in findings[item.name]} for item in own]
-        part = "benign, blind" if (label, part) == ("benign", "blind") else part
+        if label == "benign" and part != "benign":
+            part = f"benign, {part}"
         result[part] = {"items": len(found)}
         for worst, severities in {
             "high": {"high"},
@@ -123,20 +125,20 @@ def main() -> None:
     parser.add_argument("--realistic", type=int, default=300, metavar="COUNT", help="items to make; 0: none")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
-    items = read_evaluation_set()
+    items, held_out = read_evaluation_set(), read_held_out_set()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        lay_out(items, folder)
+        lay_out(items + held_out, folder)
         findings = audit(folder)
-        results = rates(items, findings)
-        cost, floor = cpu_per_100(folder, len(items))
+        results = rates(items + held_out, findings)
+        cost, floor = cpu_per_100(folder, len(items + held_out))
     realistic = measure_realistic(options.realistic) if options.realistic else {}
     print("Share of items with such a finding or a worse one:")
-    print(f"{'part':<16}{'items':>8}{'high':>9}{'medium':>9}{'low':>9}")
+    print(f"{'part':<18}{'items':>8}{'high':>9}{'medium':>9}{'low':>9}")
     for part, values in results.items():
         shares = "".join(f"{values[severity]:>8.1f}%" for severity in ("high", "medium", "low"))
-        print(f"{part:<16}{values['items']:>8.0f}{shares}")
-    print(f"precision of high: {precision(items, findings):.1f}%")
+        print(f"{part:<18}{values['items']:>8.0f}{shares}")
+    print(f"precision of high: {precision(items, findings):.1f}%, held out {precision(held_out, findings):.1f}%")
     print(f"\nmissed malicious items by kind (all/missed): {by_kind(items, findings)}")
     print(f"CPU per 100 items: {cost:.2f} s; reading the files only: {floor:.3f} s")
     if realistic:

@@ -7,7 +7,7 @@ import pytest
 
 from kitbag.audit.findings import AuditFinding
 from kitbag.audit.run import run_audit
-from support.audit_set import MALICIOUS_PARTS, EvaluationItem, Part, read_evaluation_set
+from support.audit_set import MALICIOUS_PARTS, EvaluationItem, Part, read_evaluation_set, read_held_out_set
 
 Findings = dict[str, list[AuditFinding]]
 
@@ -52,6 +52,20 @@ def test_little_is_missed(audited: tuple[list[EvaluationItem], Findings], part: 
     assert sum(is_high(findings[item.name]) for item in malicious) >= 0.9 * len(malicious)
     unseen = {f"{item.kind}/{item.name}" for item in malicious if not findings[item.name]}
     assert unseen == (MISSED_KINDS if part == "new" else set())
+
+
+def test_a_batch_that_nothing_was_tuned_on_is_told_from_honest_skills(tmp_path: Path) -> None:
+    items = read_held_out_set()
+    for item in items:
+        item.write(tmp_path / item.label)
+    findings: Findings = {}
+    for finding in run_audit((str(tmp_path),)).findings:
+        findings.setdefault(os.path.basename(finding.item), []).append(finding)
+    attacks = [findings.get(item.name, []) for item in items if item.label == "malicious"]
+    honest = [findings.get(item.name, []) for item in items if item.label == "benign"]
+    assert sum(map(is_high, attacks)) >= 0.7 * len(attacks)
+    assert sum(map(bool, attacks)) >= 0.88 * len(attacks)
+    assert sum(map(is_high, honest)) <= 0.06 * len(honest)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 FOLDER: Final = Path(__file__).parents[1] / "audit" / "evaluation"
 Label = Literal["benign", "malicious"]
-Part = Literal["benign", "known", "incidents", "new", "blind"]
+Part = Literal["benign", "known", "incidents", "new", "blind", "held out"]
 MALICIOUS_PARTS: Final[tuple[Part, ...]] = ("known", "incidents", "new", "blind")
 _PNG: Final = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -46,6 +46,13 @@ def read_evaluation_set() -> list[EvaluationItem]:
     for part in MALICIOUS_PARTS:
         items += read_items(FOLDER / f"malicious-{part}.txt", "malicious", part)
     return items
+
+
+def read_held_out_set() -> list[EvaluationItem]:
+    """One batch from which nothing is learned and for which nothing is tuned: only its rates are looked at."""
+    return read_items(FOLDER / "malicious-held-out.txt", "malicious", "held out") + read_items(
+        FOLDER / "benign-held-out.txt", "benign", "held out"
+    )
 
 
 def read_items(file: Path, label: Label, part: Part) -> list[EvaluationItem]:
