@@ -65,6 +65,13 @@ def test_the_explanation_names_words_that_stand_in_the_text() -> None:
     assert explanation.offset >= len(ORDINARY) * 4
 
 
+def test_texts_have_the_tokens_that_the_weights_were_learned_with() -> None:
+    texts = [data.decode("utf-8", "replace") for item in ATTACKS for data in item.files.values()]
+    lengths = [(likeness.length, len(list_tokens(text))) for text in texts if (likeness := classify(text))]
+    assert len(lengths) > len(ATTACKS) / 2
+    assert all(read == learned for read, learned in lengths)
+
+
 def test_names_and_descriptions_do_not_count() -> None:
     attack = " ".join(likest_text().split())
     body = ORDINARY.lstrip()
