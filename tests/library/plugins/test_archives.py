@@ -218,7 +218,11 @@ def test_writing_through_a_link_of_the_same_archive_is_impossible(place: Place) 
 
 COLLISIONS = {
     "duplicate": (("a/b", "a/b"), "duplicate"),
-    "case": (("Read.md", "README.md", "readme.MD"), "case-insensitive"),
+    "case of a skill": (("skills/a/SKILL.md", "skills/a/skill.md"), "case-insensitive"),
+    "case of a skill at the top": (("SKILL.md", "Skill.md"), "case-insensitive"),
+    "case of a script": (("tool.py", "Tool.py"), "case-insensitive"),
+    "case of an agent": (("agents/a.md", "Agents/a.md"), "case-insensitive"),
+    "case of a text and a directory": (("README.md", "readme.md/a"), "case-insensitive"),
     "case of a directory": (("Skills/a", "skills/b"), "case-insensitive"),
     "sharp s": (("STRASSE", "straße"), "case-insensitive"),
     "unicode form": (
@@ -244,6 +248,22 @@ def test_names_that_collide_are_refused(place: Place, case: str, pack: Callable[
     entries = [(name, b"") for name in names]
     place.archive.write_bytes(pack(*entries) if pack is zip_of else pack(*entries, change=change))
     place.refused(word)
+
+
+@pytest.mark.parametrize("pack", [zip_of, tar_of])
+def test_of_texts_that_differ_only_in_case_the_first_is_installed(place: Place, pack: Callable[..., bytes]) -> None:
+    names = ("README.md", "readme.MD", "Docs/a.md", "docs/b.md", "docs/A.md", "docs/x.PNG", "DOCS/X.png")
+    place.archive.write_bytes(pack(*((name, name.encode()) for name in names)))
+    skipped = unpack_archive(str(place.archive), str(place.destination))
+    assert skipped == [
+        ("readme.MD", "named like README.md except for case"),
+        ("docs/A.md", "named like Docs/a.md except for case"),
+        ("DOCS/X.png", "named like docs/x.PNG except for case"),
+    ]
+    files = {path: path.read_text() for path in place.destination.rglob("*") if path.is_file()}
+    assert {str(path.relative_to(place.destination)): text for path, text in files.items()} == {
+        name: name for name in ("README.md", "Docs/a.md", "docs/b.md", "docs/x.PNG")
+    }
 
 
 def deflated_zeros(size: int) -> bytes:

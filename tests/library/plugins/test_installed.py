@@ -661,6 +661,34 @@ def test_a_link_that_differs_from_a_file_in_case_only_is_skipped(home: str, sour
     }
 
 
+@pytest.mark.parametrize("kind", ["zip", "tar.gz", "directory"])
+def test_links_in_a_linked_directory_are_installed_or_reported(home: str, source: Path, kind: str) -> None:
+    plugin_at(source, **{"shared/text.md": "text", "src/one.md": "one", "links/x": ""})
+    (source / "links/x").unlink()
+    (source / "links/one.md").symlink_to("../src/one.md")
+    (source / "skills/greet/text.md").symlink_to("../../shared/text.md")
+    (source / "skills/greet/shared").symlink_to("../../shared")
+    (source / "skills/second").symlink_to("greet")
+    (source / "more").symlink_to("links")
+    found = install_plugin(str(source if kind == "directory" else git_archive(source, kind)), home)
+    path = Path(found.plugin.path)
+    assert (path / "skills/second/text.md").read_text() == "text"
+    assert (path / "more/one.md").read_text() == "one"
+    assert [note.file.partition("/")[2].removeprefix("repo-main/") for note in found.diagnostics] == [
+        "skills/second/shared"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz", "directory"])
+def test_a_text_that_differs_from_another_in_case_only_is_skipped(home: str, source: Path, kind: str) -> None:
+    plugin_at(source, **{"README.md": "text", "Readme.md": "other", "Docs/a.md": "a", "docs/b.md": "b"})
+    found = install_plugin(str(source if kind == "directory" else git_archive(source, kind)), home)
+    assert [(os.path.basename(note.file), note.code) for note in found.diagnostics] == [("Readme.md", "file-skipped")]
+    path = Path(found.plugin.path)
+    assert [(path / name).read_text() for name in ("README.md", "Docs/a.md", "docs/b.md")] == ["text", "a", "b"]
+    assert not (path / "Readme.md").exists()
+
+
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../../etc/passwd", "../../outside", "skills/../../../x"])
 def test_an_archive_with_a_link_that_escapes_is_refused(home: str, source: Path, kind: str, target: str) -> None:

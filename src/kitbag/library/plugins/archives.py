@@ -44,7 +44,7 @@ _ZIP, _GZIP, _BZIP2, _XZ = (b"PK\3\4", b"PK\5\6"), b"\x1f\x8b", b"BZh", b"\xfd7z
 
 def unpack_archive(archive: str, destination: str) -> list[tuple[str, str]]:
     """`destination` must not exist, or be an empty directory; on failure it stays unchanged. Links become copies of
-    their targets; returns those without a copy, and why.
+    their targets; returns files and links without a copy, and why.
 
     Detects the format by content. Raises InvalidError with the entry and the reason.
     """
@@ -166,6 +166,8 @@ def _unpack_zip(file: IO[bytes], intake: PackageWriter) -> None:
     with zipfile.ZipFile(_BoundedZip(file, intake)) as archive:
         members = [(info, *_check_zip_entry(info, intake)) for info in archive.infolist()]
         for info, relative, is_directory in members:
+            if relative is None:
+                continue
             if is_directory:
                 intake.make_directory(relative)
                 continue
@@ -179,8 +181,8 @@ def _unpack_zip(file: IO[bytes], intake: PackageWriter) -> None:
                 raise intake.refusal(relative, f"damaged: {error}") from error
 
 
-def _check_zip_entry(info: "ZipInfo", intake: PackageWriter) -> tuple[str, bool]:
-    """The checked path, and whether it is a directory."""
+def _check_zip_entry(info: "ZipInfo", intake: PackageWriter) -> tuple[str | None, bool]:
+    """The checked path, None if it must be skipped, and whether it is a directory."""
     # zipfile truncates `filename` at a NUL; check the name as stored.
     name = info.orig_filename
     if not info.flag_bits & _UTF8_NAME:
@@ -296,6 +298,8 @@ def _unpack_tar(source: _ByteSource, intake: PackageWriter) -> None:
                 intake.add_link(member.name, member.linkname, "hard link" if member.islnk() else "symbolic link")
                 continue
             relative = intake.check_path(member.name, member.isdir())
+            if relative is None:
+                continue
             if member.isdir():
                 intake.make_directory(relative)
                 continue

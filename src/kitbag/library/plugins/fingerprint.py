@@ -11,16 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from kitbag.errors import InvalidError
-from kitbag.library.plugins.safe_copy import MAX_ENTRIES
+from kitbag.library.plugins.safe_copy import IMAGE_SUFFIXES, INERT_NAMES, MAX_ENTRIES, PROSE_SUFFIXES
 from kitbag.text.frontmatter_fences import split_frontmatter
 from kitbag.text.source_files import BODY_LIMIT, SourceError, decode_text
 
 _CHUNK = 1 << 20
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _ACTIVE_FOLDERS = frozenset((".claude-plugin", "hooks", "bin", "monitors", "scripts", "workflows"))
-_PROSE_SUFFIXES = (".md", ".markdown", ".mdx", ".txt", ".rst")
-_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".pdf", ".ttf", ".otf", ".woff", ".woff2")
-_INERT_NAMES = frozenset(("license", "licence", "notice", "authors", "readme", "changelog", "copying", ".gitignore"))
 _COMMAND = re.compile(r"!`|(?:`{3,}|~{3,})[ \t]*!")
 # Any mention counts: a key can be quoted or escaped in too many ways to parse.
 _CAPABILITY = re.compile(r"tools|hooks|permission|servers|command|\\", re.IGNORECASE)
@@ -114,11 +111,11 @@ def _hash_file(path: str, relative: str, mode: int) -> tuple[str, str | None]:
 def active_content(relative: str, data: bytes) -> bytes | None:
     """The active bytes of a file without the executable bit; None if it has none."""
     *folders, name = relative.lower().split("/")
-    is_prose = name.endswith(_PROSE_SUFFIXES) or name in _INERT_NAMES
+    is_prose = name.endswith(PROSE_SUFFIXES) or name in INERT_NAMES
     if data.startswith(b"#!") or not _ACTIVE_FOLDERS.isdisjoint(folders):
         return data
     if not is_prose:
-        return None if name.endswith(_IMAGE_SUFFIXES) else data
+        return None if name.endswith(IMAGE_SUFFIXES) else data
     try:
         parts = split_frontmatter(decode_text(data)[0])
     except SourceError:

@@ -2,7 +2,7 @@
 
 Used by archives (zip and tar entries) and store (directories). A refusal is an InvalidError with the entry
 and the reason. Never executes anything. A link inside the package becomes a copy of its target; one that leads out
-is refused.
+is refused. Of two texts whose names differ only in case, the second is skipped.
 """
 
 import os
@@ -23,6 +23,12 @@ MAX_DEPTH = 20
 MAX_NAME = 400
 DIRECTORY_MODE, FILE_MODE = 0o755, 0o644
 SKIPPED_NAMES = frozenset((".git", "node_modules", "__pycache__"))
+PROSE_SUFFIXES = (".md", ".markdown", ".mdx", ".txt", ".rst")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".pdf", ".ttf", ".otf", ".woff", ".woff2")
+INERT_NAMES = frozenset(("license", "licence", "notice", "authors", "readme", "changelog", "copying", ".gitignore"))
+_COMPONENT_FOLDERS = frozenset(
+    "skills agents commands prompts personas hooks bin monitors scripts workflows outputstyles output-styles".split()
+)
 _MAX_PART = 255
 _MAX_LINKS = 40
 _CHUNK = 1 << 18
@@ -46,7 +52,7 @@ class PackageWriter:
         self._links: dict[str, str] = {}
         """Targets of links, both relative to the package."""
         self.skipped: list[tuple[str, str]] = []
-        """Links without a copy, and why."""
+        """Files and links without a copy, and why."""
 
     def refusal(self, name: str, reason: str) -> InvalidError:
         """The error to raise, with the name shortened and safe to print."""
@@ -61,8 +67,8 @@ class PackageWriter:
         if self.entries > MAX_ENTRIES:
             raise self.refusal(name, f"more than {MAX_ENTRIES:,} entries")
 
-    def check_path(self, name: str, is_directory: bool) -> str:
-        """The checked relative path; empty for the root itself. Call once per entry."""
+    def check_path(self, name: str, is_directory: bool) -> str | None:
+        """The checked relative path; empty for the root itself, None if it must be skipped. Call once per entry."""
         relative = name.removesuffix("/") if is_directory else name
         if relative == "." and is_directory:
             return ""
@@ -71,10 +77,11 @@ class PackageWriter:
         reason = path_problem(relative)
         if reason:
             raise self.refusal(name, reason)
-        self._reserve(name, relative, is_directory)
-        return relative
+        return relative if self._reserve(name, relative, is_directory) else None
 
-    def _reserve(self, name: str, relative: str, is_directory: bool) -> None:
+    def _reserve(self, name: str, relative: str, is_directory: bool) -> bool:
+        """False for a text whose name another file has on a case-insensitive file system. Components are refused there:
+        which of two was installed would depend on the machine. Directories of texts may share a name."""
         if relative in self._named:
             raise self.refusal(name, "duplicate entry")
         self._named.add(relative)
@@ -83,16 +90,21 @@ class PackageWriter:
             end = relative.find("/", end + 1)
             end = len(relative) if end < 0 else end
             path = relative[:end]
+            must_be_directory = is_directory or path != relative
             existing = self._spelling.setdefault(_fold(path), path)
             if existing != path and existing in self._links:  # the link would be a copy of something anyway
                 del self._links[existing]
                 self.skipped.append((existing, f"a symbolic link named like {path} except for case"))
                 self._spelling[_fold(path)] = path
             elif existing != path:
-                raise self.refusal(name, f"conflicts with {existing!r} on case-insensitive file systems")
-            must_be_directory = is_directory or path != relative
+                if self._directory[existing] != must_be_directory or not _is_text(path, must_be_directory):
+                    raise self.refusal(name, f"conflicts with {existing!r} on case-insensitive file systems")
+                if not must_be_directory:
+                    self.skipped.append((path, f"named like {existing} except for case"))
+                    return False
             if self._directory.setdefault(path, must_be_directory) != must_be_directory:
                 raise self.refusal(name, f"{path!r} is both a file and a directory")
+        return True
 
     def make_directory(self, relative: str) -> None:
         """Also creates its parents."""
@@ -112,13 +124,13 @@ class PackageWriter:
         """Adds a link, resolved by `resolve_links`. The target of a hard link is not relative to the link."""
         existing = self._spelling.get(_fold(name.removeprefix("./")), "")
         if existing not in ("", name.removeprefix("./")) and not path_problem(name.removeprefix("./")):
-            self.skipped.append((name, f"a symbolic link named like {existing} except for case"))
+            self.skipped.append((name, f"a {kind} named like {existing} except for case"))
             return
         relative = self.check_path(name, False)
+        if relative is None or is_omitted(relative):
+            return
         base = "" if kind == "hard link" else os.path.dirname(relative)
         path = os.path.normpath(os.path.join(base, target)) if target else "."
-        if is_omitted(relative):
-            return
         if leads_out(path) or "\0" in target or "\\" in target:
             raise self.refusal(name, f"{kind} to a path outside the package")
         self._links[relative] = path
@@ -127,26 +139,46 @@ class PackageWriter:
         """Copies the targets of the links, once everything else is written."""
         if not self.root or not self._links:
             return
-        files = sorted(
+        files = {
             os.path.relpath(os.path.join(folder, name), self.root)
             for folder, _, names in os.walk(self.root)
             for name in names
-        )
-        known = set(files)
+        }
+        entries = sorted(files.union(self._links))
         for relative in self._links:
             target = self._follow_link(relative)
-            if reason := _skip_reason(relative, target):
+            if reason := self._skip_reason(relative, target, files):
                 self.skipped.append((relative, reason))
-                continue
-            below = files[bisect_left(files, f"{target}/") : bisect_left(files, f"{target}0")]  # `0` follows `/`
-            if not below and target not in known:
-                self.skipped.append((relative, "a symbolic link without a target"))
-            for path in below or ([target] if target in known else []):
-                copied = relative + path[len(target) :]
-                if reason := path_problem(copied):
-                    raise self.refusal(copied, reason)
-                self.count_entry(copied)
-                self._copy_within(path, copied)
+            elif target in files:
+                self._copy_within(target, relative)
+            else:
+                self.make_directory(relative)
+                start, end = (bisect_left(entries, f"{target}{after}") for after in ("/", "0"))  # `0` follows `/`
+                for path in entries[start:end]:
+                    self._copy_linked(path, relative + path[len(target) :], files)
+
+    def _copy_linked(self, path: str, copied: str, files: set[str]) -> None:
+        """Copies a file below a linked directory. A link to a file is copied too; one to a directory could lead to the
+        next without end."""
+        if problem := path_problem(copied):
+            raise self.refusal(copied, problem)
+        self.count_entry(copied)
+        target = self._follow_link(path) if path in self._links else path
+        if target in files:
+            self._copy_within(target, copied)
+        else:
+            reason = self._skip_reason(path, target, files) or "a symbolic link to a directory, inside another link"
+            self.skipped.append((copied, reason))
+
+    def _skip_reason(self, link: str, target: str, files: set[str]) -> str:
+        """Why a link inside the package has no copy; empty if it may have one."""
+        if is_omitted(target):
+            return "a symbolic link into a directory that is not installed"
+        if link == target:
+            return "a symbolic link that leads back to itself"
+        if target == "." or f"{link}/".startswith(f"{target}/"):
+            return "a symbolic link to a directory that contains it"
+        return "" if target in files or self._directory.get(target) else "a link without a target"
 
     def _follow_link(self, relative: str) -> str:
         """The path that a link leads to, through other links; the link itself for a loop."""
@@ -209,6 +241,14 @@ def _fold(path: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
 
 
+def _is_text(path: str, is_directory: bool) -> bool:
+    """Whether a file is prose or an image outside the folders of components, or a directory may have such files."""
+    *folders, name = path.casefold().split("/")
+    if not _COMPONENT_FOLDERS.isdisjoint((*folders, name)) or name == "skill.md":
+        return False
+    return is_directory or name.endswith((*PROSE_SUFFIXES, *IMAGE_SUFFIXES)) or name in INERT_NAMES
+
+
 def leads_out(path: str) -> bool:
     """Whether a normalized relative path leads out of the package."""
     return path.startswith("/") or path.split("/")[0] == ".."
@@ -217,17 +257,6 @@ def leads_out(path: str) -> bool:
 def is_omitted(path: str) -> bool:
     """Whether a relative path is in a folder that is never copied."""
     return any(part.casefold() in SKIPPED_NAMES for part in path.split("/"))
-
-
-def _skip_reason(link: str, target: str) -> str:
-    """Why a link inside the package has no copy; both are relative paths. Empty if it may have one."""
-    if is_omitted(target):
-        return "a symbolic link into a directory that is not installed"
-    if link == target:
-        return "a symbolic link that leads back to itself"
-    if target == "." or f"{link}/".startswith(f"{target}/"):
-        return "a symbolic link to a directory that contains it"
-    return ""
 
 
 def path_problem(relative: str) -> str:
@@ -315,11 +344,11 @@ def copy_tree(source: str, writer: PackageWriter, boundary: str = "", prefix: st
                 if not os.path.islink(target) and os.path.lexists(target):
                     _copy_file(target, name, inside, writer)
                 else:
-                    writer.skipped.append((name, "a symbolic link without a target"))
+                    writer.skipped.append((name, "a link without a target"))
             elif entry.is_symlink() and (is_linked or f"{entry.path}/".startswith(f"{target}/")):
                 writer.skipped.append((name, "a symbolic link to a directory that contains it or another link"))
-            else:
-                writer.make_directory(writer.check_path(name, True))
+            elif (relative := writer.check_path(name, True)) is not None:
+                writer.make_directory(relative)
                 pending.append((name, target, is_linked or entry.is_symlink()))
 
 
@@ -332,6 +361,8 @@ def _link_target(entry: "os.DirEntry[str]", name: str, inside: str, writer: Pack
 
 def _copy_file(path: str, name: str, inside: str, intake: PackageWriter) -> None:
     relative = intake.check_path(name, False)
+    if relative is None:
+        return
     try:
         kind = os.lstat(path).st_mode
         if not stat.S_ISREG(kind):

@@ -80,14 +80,14 @@ def install_plugin(source: str, home: str, *, plugin: str | None = None, update:
             plugin=_with_record(final or new, record),
             updated=existed,
             changed=tuple(changed),
-            diagnostics=(*(_skipped_link(origin, *link) for link in dict.fromkeys(skipped)), *diagnostics),
+            diagnostics=(*(_skipped_file(origin, *file) for file in dict.fromkeys(skipped)), *diagnostics),
         )
 
 
-def _skipped_link(origin: str, name: str, reason: str) -> Diagnostic:
+def _skipped_file(origin: str, name: str, reason: str) -> Diagnostic:
     return Diagnostic(
         severity="warning",
-        code="link-skipped",
+        code="file-skipped" if reason.startswith("named like") else "link-skipped",
         file=f"{origin}/{name}",
         line=0,
         problem=f"not installed: {reason}",
@@ -167,7 +167,7 @@ def _create_staging(lock: PluginLock) -> str:
 
 
 def _unpack_source(source: str, staging: str) -> tuple[str, str, list[tuple[str, str]]]:
-    """The directory to read, its name for error messages, and links that were not unpacked, with the reason."""
+    """The directory to read, its name for error messages, and files and links that were not unpacked, with the reason."""
     real = os.path.realpath(source)
     origin = os.path.basename(real)
     if os.path.isdir(real):
@@ -213,7 +213,7 @@ def _check_plugin(source: PluginSource) -> Plugin:
 
 
 def _stage_copy(source: PluginSource, staging: str, origin: str, tree: str, skipped: list[tuple[str, str]]) -> str:
-    """Adds links without a copy to `skipped`."""
+    """Adds files and links without a copy to `skipped`."""
     staged = os.path.join(staging, _NEW_FOLDER)
     try:
         os.mkdir(staged)
