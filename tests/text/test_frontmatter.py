@@ -761,3 +761,38 @@ def test_an_unknown_field_without_a_space_is_no_part_of_the_field_above_it(tmp_p
 def test_an_unknown_mapping_behind_a_broken_description_is_not_part_of_it(tmp_path: Path) -> None:
     head = head_of(tmp_path, fenced("description: Use: always", "compat:", "  from: a", "  to: b", "domain: c"))
     assert head.metadata == {"description": "Use: always", "compat": {"from": "a", "to": "b"}, "domain": "c"}
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["model: sonnet", "tools: Read, Bash(git:*)", "disable-model-invocation: true", "tools:\n  - Read\n  - Grep"],
+)
+@pytest.mark.parametrize("after", ["\n---\n\nMore.\n", "---\nMore.\n"])
+def test_a_sentence_right_after_a_name_or_a_list_is_body(field: str, after: str) -> None:
+    parts = split_frontmatter(f"---\nname: a\ndescription: Does a.\n{field}\nYou are a helper.\n{after}")
+    assert parts.frontmatter == f"name: a\ndescription: Does a.\n{field}"
+    assert parts.body == f"You are a helper.\n{after}"
+    assert [problem.code for problem in parts.problems] == ["head-unclosed"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "name: a\ndescription: Does\na thing or two.",
+        "name: a\ndescription: Does a.\ntools: Read,\nGrep, Glob, Bash",
+        "name: a\ndescription: Does a.\ntools: Read\nGrep\nGlob",
+        "name: a\nmodel: sonnet\nGarbage in the middle.\ndescription: Does a.",
+    ],
+)
+def test_lines_that_may_continue_a_field_are_no_body(fields: str) -> None:
+    parts = split_frontmatter(f"---\n{fields}\n---\nBody.\n")
+    assert (parts.frontmatter, parts.body, parts.problems) == (fields, "Body.\n", [])
+
+
+@pytest.mark.parametrize("opening", ["---", "--- ", "----  "])
+def test_a_field_on_the_line_of_the_opening_fence_is_read_and_reported(opening: str) -> None:
+    parts = split_frontmatter(f"{opening}name: a\ndescription: Does a.\n---\nBody.\n")
+    assert (parts.frontmatter, parts.frontmatter_line) == ("name: a\ndescription: Does a.", 1)
+    assert (parts.body, parts.body_line) == ("Body.\n", 4)
+    assert [(problem.code, problem.line) for problem in parts.problems] == [("head-unopened", 1)]
+    assert split_frontmatter(f"{opening}name: a\n\nText.\n").frontmatter is None

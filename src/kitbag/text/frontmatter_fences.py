@@ -27,6 +27,10 @@ _PREAMBLE = (
 _PREAMBLE_STARTS = ("#", "/", "%", "<", "`", "~")
 _INVISIBLE = "\ufeff\u200b\u2060"
 _CODE_FENCE = r"(?m)^ {0,3}(`{3,}|~{3,})"
+_LISTED = r"[\w./:@*-]+(?:\([^()]*\))?"
+_SHORT_VALUE = re.compile(rf"name:.*[^,\s]\s*|(?!desc|when|prompt|system)\S+:\s+{_LISTED}(?:\s*,\s*{_LISTED})*\s*")
+"""A field whose value is a name or a list of names: no text goes on after it without indentation."""
+_JOINED_OPENING = re.compile(r"-{3,}[ \t]*((?:name|description):\s.*)")
 _ODD_OPENING = r"\+{3,}|-{3,}[ \t]*(?:#.*|ya?ml)|[-\u2013\u2014\u2212]*[\u2013\u2014\u2212][-\u2013\u2014\u2212]*"
 
 
@@ -71,11 +75,16 @@ def _find_opening(text: str, problems: list[FileProblem]) -> tuple[list[str], in
         lines = [lines[0], *(line.removeprefix(indent) for line in lines[1:])]
     first = lines[0].strip()
     if first.strip("-") or len(first) < 3:
+        joined = _JOINED_OPENING.fullmatch(first)
+        if joined:
+            lines[0] = first = joined[1]
         is_field = re.match(r"[a-z][\w-]*:(?:\s|$)", first)
         fields = lines[: _find_unclosed_end(["", *lines])] if is_field else lines[1 : _find_odd_end(lines)]
         is_closed = len(fields) > 1 and _is_fence(fields[-1]) and any(line[:12] == "description:" for line in fields)
         if is_field and (_count_names(fields) == 2 or is_closed):
             problem, fix = "the opening `---` is missing; the fields are read anyway", "add a line `---` before it"
+            if joined:
+                problem, fix = "a field follows the opening `---` on its line", "put `---` on a line of its own"
             problems.append(FileProblem("warning", "head-unopened", skipped + 1, problem, fix))
             lines.insert(0, "---")
             skipped -= 1
@@ -236,8 +245,8 @@ def _find_body_heading(lines: list[str], close: int | None) -> int | None:
 def _find_body_prose(lines: list[str], close: int | None) -> int | None:
     """The prose that starts the body where the first `---` is a rule inside the body, not the closing fence.
 
-    Only after a blank line, with no further field after it. `Note: text` may start it, prose without a colon must be
-    part of it. A list may start it where the field above is complete.
+    Only after a blank line or a name or list of names, with no further field after it. `Note: text` may start it, prose
+    without a colon must be part of it. A list may start it where the field above is complete.
     """
     above = ""
     for at in range(2, close or 0):
@@ -245,7 +254,7 @@ def _find_body_prose(lines: list[str], close: int | None) -> int | None:
         above = lines[at - 1] if lines[at - 1].strip() else above
         is_list = line.startswith("- ") and _is_complete_field(above)
         if (
-            lines[at - 1].strip()
+            (lines[at - 1].strip() and not _follows_short_value(lines, at))
             or (line[:1] in ("", " ", "\t", "#", "-") and not is_list)
             or (line[0].islower() and _is_field_line(line))
         ):
@@ -255,6 +264,20 @@ def _find_body_prose(lines: list[str], close: int | None) -> int | None:
         )
         return at if has_prose and _last_field(lines[:at]) and not _do_fields_go_on(lines, at, close or 0) else None
     return None
+
+
+def _follows_short_value(lines: list[str], at: int) -> bool:
+    """Whether this is a sentence that can't continue the field above it: a name, a list of names or an indented list."""
+    if len(lines[at].split()) < 3 or _is_field_line(lines[at]):
+        return False
+    above = lines[at - 1]
+    return bool(_SHORT_VALUE.fullmatch(above)) or bool(re.match(r"\s+- \S", above) and _is_list(lines, at))
+
+
+def _is_list(lines: list[str], end: int) -> bool:
+    """Whether the field before `end` is a list of one line per item."""
+    start = next((at for at in range(end - 1, 0, -1) if lines[at][:1] not in (" ", "\t")), 0)
+    return lines[start].rstrip()[-1:] == ":" and all(line.lstrip()[:2] == "- " for line in lines[start + 1 : end])
 
 
 def _is_complete_field(line: str) -> bool:
