@@ -724,6 +724,15 @@ def test_any_bytes_are_read_without_an_exception(tmp_path: Path, data: bytes, su
         ("permitted_tools", "tools"),
         ("enabled", "`disable`"),
         ("isolate", "isolation"),
+        ("permissoin", "permission"),
+        ("sandobx_mode", "sandbox_mode"),
+        ("raedonly", "readonly"),
+        ("max-truns", "max-turns"),
+        ("toosl", "tools"),
+        ("disabel", "`disable`"),
+        ("disallow", "disallowedTools"),
+        ("allow", "tools"),
+        ("allow-model-invocation", "disable-model-invocation"),
     ],
 )
 def test_a_near_miss_of_a_field_that_limits_an_agent_is_reported(tmp_path: Path, key: str, meant: str) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -293,6 +294,12 @@ def test_every_spelling_of_a_field_counts_in_every_kind_of_file(tmp_path: Path, 
         ("permitted-tools", "allowed-tools"),
         ("disabled", "disable-model-invocation"),
         ("enabled", "disable-model-invocation"),
+        ("allow-model-invocation", "disable-model-invocation"),
+        ("user-callable", "user-invocable"),
+        ("alloewd-tools", "allowed-tools"),
+        ("deny", "disallowed-tools"),
+        ("disallow", "disallowed-tools"),
+        ("allow", "allowed-tools"),
     ],
 )
 def test_a_near_miss_of_a_field_that_limits_or_grants_is_reported(tmp_path: Path, key: str, meant: str) -> None:
@@ -302,8 +309,31 @@ def test_a_near_miss_of_a_field_that_limits_or_grants_is_reported(tmp_path: Path
     assert meant in notes[0].fix
 
 
+@pytest.mark.parametrize(
+    "key", ["permission-mode", "permisionMode", "readonly", "read_onyl", "sandbox_mode", "permission"]
+)
+@pytest.mark.parametrize("flags", [0, COMMAND])
+def test_a_field_that_limits_agents_only_is_reported(tmp_path: Path, key: str, flags: int) -> None:
+    _, notes = read(tmp_path, f"---\ndescription: b\n{key}: plan\n---\nText.\n", flags=flags)
+    assert [(note.severity, note.code, note.line) for note in notes] == [("warning", "field-ignored", 3)]
+    assert f"`{key}` has no effect" in notes[0].problem
+
+
+@pytest.mark.parametrize(("dialect", "severity"), [("claude", "warning"), ("opencode", "warning"), ("copilot", "info")])
+def test_tools_of_a_command_limit_nothing_and_are_reported(tmp_path: Path, dialect: Any, severity: str) -> None:
+    path = tmp_path / "x.md"
+    root = root_of(tmp_path)._replace(dialect=dialect, kind="commands")
+    for tools in ("[search]", "\n  bash: false"):
+        path.write_text(f"---\ndescription: b\ntools: {tools}\n---\nText.\n")
+        notes = read_skill(root, "x.md", str(path), "x", flags=COMMAND)[1]
+        assert [(note.severity, note.code, note.line) for note in notes] == [(severity, "field-ignored", 3)]
+        assert "restrict-tools" in notes[0].fix
+    path.write_text("---\ndescription: b\ntools: [Read]\nrestrict_tools: [Read]\n---\nText.\n")
+    assert read_skill(root, "x.md", str(path), "x", flags=COMMAND)[1] == []
+
+
 def test_fields_of_other_tools_are_no_near_misses(tmp_path: Path) -> None:
-    keys = "toolkit allowed-paths model-version user modes tags invocations permission-mode x-tools y" + "z" * 900
+    keys = "toolkit allowed-paths model-version user modes tags invocations steps max-turns x-tools y" + "z" * 900
     lines = [f"{key}: x" for key in [*keys.split(), *sorted(IGNORED_SKILL_FIELDS)]]
     assert notes_of(tmp_path, "name: a", "description: b", *lines) == []
 

@@ -23,7 +23,7 @@ from kitbag.library.scopes import Root
 from kitbag.library.skills import Skill, read_skill
 from kitbag.text.source_files import file_stamp
 
-INDEX_FORMAT = 6
+INDEX_FORMAT = 7
 MIN_INDEXED_SKILLS = 24
 """Smaller roots are read directly, which is as fast as opening an index."""
 MIN_FILE_AGE_NS = 2_000_000_000

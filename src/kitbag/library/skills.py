@@ -7,7 +7,13 @@ the registry; uses text/frontmatter. skill_files reads the rest on demand.
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, Severity
-from kitbag.library.dialects.field_names import IGNORED_SKILL_FIELDS, KNOWN_FIELDS, SKILL_SPELLINGS
+from kitbag.library.dialects.field_names import (
+    AGENT_LIMITS,
+    AGENT_SPELLINGS,
+    IGNORED_SKILL_FIELDS,
+    KNOWN_FIELDS,
+    SKILL_SPELLINGS,
+)
 from kitbag.library.dialects.field_spelling import FieldSpelling
 from kitbag.library.names import MAX_NAME, sanitize_name
 from kitbag.library.scopes import Root
@@ -22,7 +28,7 @@ _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))
 _OPTIONAL_FIELDS = frozenset(("when_to_use", "argument-hint"))
 _KEYWORD_FIELDS = frozenset(("tags", "triggers"))
-_AGENT_FIELDS = frozenset(("agent", "mode"))
+_AGENT_FIELDS = frozenset(("agent", "mode", "tools"))
 _READ_ONLY_AGENTS = frozenset(("plan", "ask"))
 _EMPTY_VALUES = ("", "null", "~", "Null", "NULL")
 
@@ -31,6 +37,7 @@ SKILL_SPELLING = FieldSpelling(
     SKILL_SPELLINGS,
     IGNORED_SKILL_FIELDS,
     ("disable_model_invocation", "user_invocable", "allowed_tools", "restrict_tools", "disallowed_tools"),
+    {field: AGENT_SPELLINGS[field] for field in AGENT_LIMITS},
 )
 
 
@@ -139,10 +146,15 @@ def read_skill(
 
 
 def _check_agent(root: Root, metadata: Metadata, problems: list[FileProblem]) -> None:
-    """OpenCode and Copilot run a command in the agent that it names, which may limit it; Kitbag only does so with
-    `context: fork`."""
+    """OpenCode and Copilot limit a command to `tools` and run it in the agent that it names, which may limit it; Kitbag
+    only does the latter, with `context: fork`."""
     key = "agent" if "agent" in metadata else "mode"
     name = get_text(metadata, key)
+    if metadata.get("tools") and "restrict-tools" not in metadata:
+        problem = "`tools` limits nothing: the command runs in your session"
+        fix = "write `restrict-tools` with these tools, or remove it"
+        severity = "info" if root.dialect == "copilot" else "warning"  # in VS Code, most prompts name their tools
+        problems.append(FileProblem(severity, "field-ignored", 2, problem, fix, field="tools"))
     if root.dialect not in ("opencode", "copilot") or not name or metadata.get("context") == "fork":
         return
     is_limit = name.lower() in _READ_ONLY_AGENTS

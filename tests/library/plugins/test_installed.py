@@ -547,6 +547,19 @@ def test_a_manifest_key_is_read_in_every_spelling_and_a_similar_one_is_reported(
     assert [(d.code, d.line, d.fix) for d in diagnostics] == [("field-misspelled", 2, "did you mean `defaultEnabled`?")]
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("defaultEnable", "defaultEnabled"), ("enabledByDefault", "defaultEnabled"), ("skill", "skills"),
+        ("comands", "commands"), ("mcpServer", "mcpServers"), ("hook", "hooks"),
+    ],
+)  # fmt: skip
+def test_a_near_miss_of_a_manifest_key_is_reported(source: Path, key: str, meant: str) -> None:
+    text = f'{{"name": "a",\n "{key}": false, "category": "x", "interface": {{}}}}'
+    _, diagnostics = read(tree(source, {".claude-plugin/plugin.json": text, "skills/a/SKILL.md": SKILL}))
+    assert [(d.code, d.line, d.fix) for d in diagnostics] == [("field-misspelled", 2, f"did you mean `{meant}`?")]
+
+
 @pytest.mark.parametrize("as_archive", [False, True])
 def test_links_to_themselves_or_into_folders_that_are_not_installed_are_skipped(
     home: str, source: Path, tmp_path: Path, as_archive: bool

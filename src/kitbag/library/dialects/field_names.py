@@ -113,20 +113,27 @@ SKILL_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {
 _DENIED = (
     "deny-tools", "deny-tool", "blocked-tools", "block-tools", "forbidden-tools", "forbid-tools", "banned-tools",
     "excluded-tools", "disabled-tools", "disable-tools", "denied-tools", "exclude-tools", "without-tools",
-    "denylist", "blocklist", "blacklist",
+    "denylist", "blocklist", "blacklist", "deny", "denied", "disallow", "disallowed", "forbid", "forbidden",
 )  # fmt: skip
+_ALLOWED = ("enabled-tools", "permitted-tools", "allowlist", "whitelist", "allow", "allowed", "only-tools")
+_INVOCATION = ("model-invocable", "allow-model-invocation", "disable-model", "auto-invoke")
 MISTAKEN: Final[dict[str, tuple[str, ...]]] = {
     "denied": _DENIED,
     "disallowed_tools": _DENIED,
     "disabled": ("enabled", "enable", "is-disabled", "is-enabled"),
-    "disable_model_invocation": ("model-invocable", "disabled", "disable", "enabled"),
-    "tools": ("enabled-tools", "permitted-tools", "allowlist", "whitelist"),
-    "allowed_tools": ("enabled-tools", "permitted-tools", "allowlist", "whitelist"),
+    "disable_model_invocation": (*_INVOCATION, "disabled", "disable", "enabled"),
+    "user_invocable": ("user-callable", "user-visible"),
+    "tools": _ALLOWED,
+    "allowed_tools": _ALLOWED,
     "isolation": ("isolate", "isolated"),
     "max_turns": ("turns", "turn-limit", "max-iterations"),
     "mcp_servers": ("mcp", "mcps", "servers"),
+    "defaultEnabled": ("enabled", "disabled", "default-disabled", "enabled-by-default", "disabled-by-default"),
 }
 """Names that are no spelling of a field, but are used for it; reported like misspellings."""
+
+AGENT_LIMITS: Final = ("permission_mode", "permission", "readonly", "sandbox_mode")
+"""Fields that limit an agent, and nothing in a skill or command; reported there."""
 
 _AGENT_IGNORED = (
     "activation_triggers agent_card_json agent_card_url approval_policy auth capabilities category context "

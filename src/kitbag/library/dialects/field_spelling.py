@@ -13,6 +13,7 @@ from kitbag.text.plain_frontmatter import Metadata
 from kitbag.text.source_files import FileProblem
 
 _SIMILAR: Final = 0.75
+_MIN_SLIP: Final = 5
 _MAX_DEPTH: Final = 3
 _MAX_NAME: Final = 40
 _MIN_NESTED_NAME: Final = 8
@@ -25,18 +26,25 @@ class FieldSpelling:
     """The spellings of one kind of file."""
 
     def __init__(
-        self, spellings: Mapping[str, tuple[str, ...]], ignored: Iterable[str], protective: Iterable[str]
+        self,
+        spellings: Mapping[str, tuple[str, ...]],
+        ignored: Iterable[str],
+        protective: Iterable[str],
+        elsewhere: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """`protective`: the fields, by key of `spellings`, whose near misses are reported."""
+        """`protective`: the fields, by key of `spellings`, whose near misses are reported; `elsewhere`: fields that limit
+        something in other files only, and their spellings."""
         first = {normalize_key(name): names[0] for names in spellings.values() for name in names}
         self._first = first
         self.exact: Final = frozenset(first.values()).union(ignored) - {
             name for names in spellings.values() for name in names[1:]
         }
         """Names that need no lookup."""
+        meant = {spellings[field][0]: (*spellings[field], *MISTAKEN.get(field, ())) for field in protective}
+        self._elsewhere = {names[0]: names for names in (elsewhere or {}).values()}
         self._protective = {
-            spellings[field][0]: [_pairs(normalize_key(name)) for name in (*spellings[field], *MISTAKEN.get(field, ()))]
-            for field in protective
+            name: [(word := normalize_key(spelled), _pairs(word)) for spelled in names]
+            for name, names in (meant | self._elsewhere).items()
         }
         self._similar: dict[str, str] = {}
         self._spelled = {
@@ -65,14 +73,22 @@ class FieldSpelling:
             return None
         similar = self._similar.get(key)
         if similar is None:
-            pairs = _pairs(normalize_key(key))
+            word = normalize_key(key)
+            pairs = _pairs(word)
             rated = [
-                (max(_similarity(pairs, own) for own in spelled), name) for name, spelled in self._protective.items()
+                (max(_similarity(pairs, other) if word != own else 1.5 for own, other in spelled), name)
+                for name, spelled in self._protective.items()
             ]
             rating, name = max(rated, key=lambda rating: rating[0], default=(0.0, ""))
-            similar = self._similar[key] = name if rating >= _SIMILAR else ""
+            if rating < _SIMILAR:
+                name = next((name for name, spelled in self._protective.items() if _is_slip(word, spelled)), "")
+            similar = self._similar[key] = name
         if not similar:
             return None
+        if similar in self._elsewhere:
+            problem = f"`{key}` has no effect in skills and commands"
+            fix = f"they have no `{similar}`; write `restrict-tools`, or `context: fork` and an `agent` that has it"
+            return FileProblem("warning", "field-ignored", 1, problem, fix, field=key)
         problem = f"unknown field `{key}`; ignored"
         return FileProblem("warning", "field-misspelled", 1, problem, f"did you mean `{similar}`?", field=key)
 
@@ -103,6 +119,21 @@ class FieldSpelling:
 
 def _pairs(text: str) -> frozenset[str]:
     return frozenset(text[at : at + 2] for at in range(len(text) - 1))
+
+
+def _is_slip(word: str, names: list[tuple[str, frozenset[str]]]) -> bool:
+    """Whether one letter of a name was omitted, added or replaced, or two were swapped."""
+    return any(_is_one_edit(word, name) for name, _ in names if len(name) >= _MIN_SLIP)
+
+
+def _is_one_edit(one: str, other: str) -> bool:
+    if abs(len(one) - len(other)) > 1:
+        return False
+    at = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    left, right = one[at:], other[at:]
+    if len(one) == len(other):
+        return left[1:] == right[1:] or (left[1::-1] == right[:2] and left[2:] == right[2:])
+    return left[1:] == right or left == right[1:]
 
 
 def _similarity(one: frozenset[str], other: frozenset[str]) -> float:

@@ -9,6 +9,7 @@ import re
 from typing import NamedTuple, cast
 
 from kitbag.errors import Diagnostic, Severity
+from kitbag.library.dialects.field_spelling import FieldSpelling
 from kitbag.text.frontmatter import normalize_key
 from kitbag.text.hidden_characters import (
     collapse_whitespace,
@@ -46,6 +47,11 @@ MANIFEST_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("commands", "hooks", "mcpServers", "lspServers", "monitors"), (str, list, dict)),
 }
 _MANIFEST_SPELLINGS = {normalize_key(key): key for key in MANIFEST_TYPES}
+_KEYS = FieldSpelling(
+    {key: (key,) for key in MANIFEST_TYPES},
+    (),
+    ("defaultEnabled", "skills", "agents", "commands", "hooks", "mcpServers", "lspServers"),
+)
 _TYPE_NAMES = {str: "a text", bool: "true or false", list: "a list", dict: "an object"}
 _EXECUTABLE_PARTS: dict[str, tuple[str, ...]] = {
     "hooks": ("hooks",),
@@ -254,9 +260,8 @@ class _PluginReader:
         for spelling, content in sorted(fields.items(), key=lambda field: field[0] not in MANIFEST_TYPES):
             key = _MANIFEST_SPELLINGS.get(normalize_key(spelling), spelling)
             allowed = MANIFEST_TYPES.get(key)
-            if key in ("enabled", "disabled"):
-                fix = "did you mean `defaultEnabled`?"
-                self._report("warning", "field-misspelled", key, f"unknown field `{key}`; ignored", fix)
+            if key not in MANIFEST_TYPES and (slip := _KEYS.near_miss(key)):
+                self._report("warning", slip.code, spelling, slip.problem, slip.fix)
             if content is None or (allowed and not isinstance(content, allowed)):
                 if allowed:
                     kinds = " or ".join(_TYPE_NAMES[kind] for kind in allowed)
