@@ -267,7 +267,7 @@ def _find_body_prose(lines: list[str], close: int | None) -> int | None:
 
 
 def _follows_short_value(lines: list[str], at: int) -> bool:
-    """Whether this is a sentence that can't continue the field above it: a name, a list of names or an indented list."""
+    """Whether this is a sentence after a name, a list of names or an indented list, which it can't continue."""
     if len(lines[at].split()) < 3 or _is_field_line(lines[at]):
         return False
     above = lines[at - 1]

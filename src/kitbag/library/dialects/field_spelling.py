@@ -32,8 +32,8 @@ class FieldSpelling:
         protective: Iterable[str],
         elsewhere: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """`protective`: the fields, by key of `spellings`, whose near misses are reported; `elsewhere`: fields that limit
-        something in other files only, and their spellings."""
+        """`protective`: the fields, by key of `spellings`, whose near misses are reported; `elsewhere`: spellings of
+        fields that limit something in other files only."""
         first = {normalize_key(name): names[0] for names in spellings.values() for name in names}
         self._first = first
         self.exact: Final = frozenset(first.values()).union(ignored) - {

@@ -27,7 +27,7 @@ PROSE_SUFFIXES = (".md", ".markdown", ".mdx", ".txt", ".rst")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".pdf", ".ttf", ".otf", ".woff", ".woff2")
 INERT_NAMES = frozenset(("license", "licence", "notice", "authors", "readme", "changelog", "copying", ".gitignore"))
 _COMPONENT_FOLDERS = frozenset(
-    "skills agents commands prompts personas hooks bin monitors scripts workflows outputstyles output-styles".split()
+    ("skills", "agents", "commands", "prompts", "personas", "hooks", "bin", "monitors", "scripts", "workflows")
 )
 _MAX_PART = 255
 _MAX_LINKS = 40

@@ -167,7 +167,7 @@ def _create_staging(lock: PluginLock) -> str:
 
 
 def _unpack_source(source: str, staging: str) -> tuple[str, str, list[tuple[str, str]]]:
-    """The directory to read, its name for error messages, and files and links that were not unpacked, with the reason."""
+    """The directory to read, its name for error messages, and what was not unpacked, with the reason."""
     real = os.path.realpath(source)
     origin = os.path.basename(real)
     if os.path.isdir(real):
