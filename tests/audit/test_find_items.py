@@ -161,3 +161,28 @@ def test_commands_and_agents_have_the_kind_that_the_listings_give_them(world: Wo
         "2 agents not loaded from plugin/agents",
         "3 commands not loaded from plugin/commands, plugin/agents/team/commands",
     ]
+
+
+def test_flat_skills_of_a_team_are_audited(world: World) -> None:
+    for path in ("core/basics.md", "shop/core/tickets.md", "shop/developer/review.md"):
+        world.write(f"lib/{path}", HEAD.replace("x", Path(path).stem, 1))
+    world.write("lib/shop/_persona_developer.yaml", "name: developer\n")
+    listed = world.json("skills", "list", "--dir", "lib", "--all")
+    listed = {item["path"] for item in listed if item["scope"] == "extra"}
+    assert len(listed) == 3
+    found = [item for item in find_items((str(world.workspace / "lib"),)).items if item.kind == "skill"]
+    assert {str(world.workspace / item.path) for item in found} == listed
+
+
+@pytest.mark.parametrize(("folder", "kind"), [("commands", "command"), ("prompts", "command"), ("agents", "agent")])
+def test_a_folder_of_commands_or_agents_is_listed_and_audited_as_such(world: World, folder: str, kind: str) -> None:
+    for name in ("skill", "other"):
+        world.write(f"kit/{folder}/{name}.md", HEAD.replace("x", name, 1))
+    assert kinds(world.workspace / "kit" / folder) == [(kind, f"kit/{folder}/{name}.md") for name in ("other", "skill")]
+    listed = {
+        command: {Path(item["path"]).name for item in world.json(command, "list", "--dir", f"kit/{folder}")}
+        for command in ("skills", "agents")
+    }
+    own = "agents" if kind == "agent" else "skills"
+    assert {"skill.md", "other.md"} <= listed[own]
+    assert "other.md" not in listed["skills" if own == "agents" else "agents"]

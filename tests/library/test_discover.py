@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import World
 from kitbag.errors import Diagnostic
 from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES, RootScan, TeamFile, scan_root
 from kitbag.library.item_files import find_agent_files, find_persona_files
@@ -535,3 +536,13 @@ def test_a_root_can_be_one_file_of_its_folder(tmp_path: Path) -> None:
         write(tmp_path / name, "---\ndescription: d\n---\n")
     scan = scan_root(Root(str(tmp_path), "commands", "plugin", "claude", (5, 0), "kit", str(tmp_path), "deploy.md"))
     assert [skill.full_name for skill in scan.skills] == ["kit:deploy"]
+
+
+def test_hidden_folders_of_agents_and_commands_that_are_not_searched_are_reported(world: World) -> None:
+    text = "---\nname: {}\ndescription: d\n---\nDo it.\n"
+    for path in ("agents/.archive/a.md", "agents/.team/b.md", "agents/.git/c.md", "commands/.more/d.md"):
+        world.write(f".claude/{path}", text.format(Path(path).stem))
+    notes = [note for note in world.json("doctor")["diagnostics"] if note["code"] == "hidden-folder"]
+    folders = [os.path.relpath(note["file"], world.workspace / ".claude") for note in notes]
+    assert sorted(folders) == ["agents/.archive", "commands/.more"]
+    assert "b" in {agent["name"] for agent in world.json("agents", "list")}

@@ -15,7 +15,7 @@ import msgspec
 from kitbag.audit.findings import AuditFile, AuditItem, AuditItemKind, UnreadPath
 from kitbag.errors import UsageError
 from kitbag.library.agents import read_agent
-from kitbag.library.discover import MEMORY_FILES, is_container_folder
+from kitbag.library.discover import MEMORY_FILES, is_container_folder, scan_root
 from kitbag.library.item_files import TOOL_FOLDERS, find_agent_files, find_item_folder
 from kitbag.library.plugins.archives import is_archive
 from kitbag.library.plugins.manifest import GEMINI_MANIFEST, MANIFESTS, find_manifest
@@ -202,6 +202,7 @@ class _Walk:
             pending += reversed(self._read_folder(folder, depth, owner))
         if self.is_requested:
             self._add_listed_agents()
+            self._add_listed_skills()
         for owner, count in self.omitted.items():
             reason = f"{count:,} more files or directories: an audit reads at most {MAX_FILES:,} files"
             owner.unread.append(UnreadPath(self._relative(owner.folder), f"{reason} and {MAX_FOLDERS:,} directories"))
@@ -225,6 +226,20 @@ class _Walk:
                     self._add_single_file(path, "agent")
         for builder in (*self.builders, self.workspace) if added else ():
             builder.entries = [entry for entry in builder.entries if entry.path not in added]
+
+    def _add_listed_skills(self) -> None:
+        """Adds the skills and commands that `kitbag skills list --dir` finds here and that no item has: those of teams
+        are single files."""
+        known = {entry.path for builder in self.builders for entry in builder.entries}
+        known.update(os.path.join(item.folder, item.main_file) for item in self.single_file_items)
+        for root in (*extra_roots(self.top, "skills"), *extra_roots(self.top, "commands")):
+            for skill in scan_root(root).skills:
+                if skill.path in known or os.path.islink(skill.path) or self.files >= MAX_FILES:
+                    continue
+                known.add(skill.path)
+                self.files += 1
+                self._add_single_file(skill.path, "command" if skill.kind == "command" else "skill")
+                self.workspace.entries = [entry for entry in self.workspace.entries if entry.path != skill.path]
 
     def _build_item(self, owner: _ItemBuilder) -> AuditItem:
         path = self._relative(owner.folder)
@@ -286,7 +301,8 @@ class _Walk:
     ) -> _ItemBuilder | None:
         """The item that starts at this folder, or the one it is part of."""
         skill = names.get("skill.md")
-        if skill and skill != "SKILL.md" and depth and find_item_folder(self._folders(folder)) >= 0:
+        is_below_item_folder = depth or os.path.basename(folder).lower() in AGENT_FOLDERS | COMMAND_FOLDERS
+        if skill and skill != "SKILL.md" and is_below_item_folder and find_item_folder(self._folders(folder)) >= 0:
             skill = None  # `commands/skill.md` is the command `/skill`
         inside = owner is not None and owner.kind == "skill" and not (self._may_contain_skills(owner))
         if skill and not inside:

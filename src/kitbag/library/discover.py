@@ -79,6 +79,9 @@ class RootScan(NamedTuple):
     """False if the result may change without a change of a folder: broken links, unreadable folders."""
 
 
+HIDDEN_FOLDER_FIX = "no action needed if that is intended; otherwise rename it without the dot"
+
+
 def hidden_folder_problem(name: str, parent: str) -> str | None:
     """Why a folder whose name starts with a dot is not searched; empty for folders of tools, which need no report.
 
@@ -328,17 +331,18 @@ class _RootWalker:
 
     def _should_search_hidden(self, folder: _Folder, entry: "os.DirEntry[str]") -> bool:
         """Whether a hidden folder of skills is searched; reports one that is not, except those of tools."""
-        if self.root.kind != "skills" or not entry.is_dir(follow_symlinks=False):
+        if not entry.is_dir(follow_symlinks=False):
             return False
         problem = hidden_folder_problem(entry.name, folder.relative)
+        if problem is None and self.root.kind != "skills":
+            problem = "not searched: the directory is hidden"
         if problem is None and os.path.lexists(f"{entry.path}/SKILL.md"):
             problem = "not loaded: the skill's directory is hidden"
         if problem is None:
             return True
         if problem:
             self._watch(entry.path)
-            fix = "no action needed if that is intended; otherwise rename it without the dot"
-            self._report("info", "hidden-folder", entry.path, problem, fix)
+            self._report("info", "hidden-folder", entry.path, problem, HIDDEN_FOLDER_FIX)
         return False
 
     def _link_to_directory(self, entry: "os.DirEntry[str]") -> bool:

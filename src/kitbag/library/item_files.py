@@ -5,7 +5,7 @@ from collections import deque
 from typing import Final
 
 from kitbag.errors import Diagnostic
-from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES, hidden_folder_problem
+from kitbag.library.discover import HIDDEN_FOLDER_FIX, MAX_DEPTH, MAX_DIRECTORIES, hidden_folder_problem
 from kitbag.library.scan_budget import ScanBudget
 from kitbag.library.scopes import AGENT_FOLDERS, COMMAND_FOLDERS, PROJECT_FOLDERS, Root
 from kitbag.text.source_files import LINK_OUTSIDE
@@ -72,7 +72,7 @@ def find_agent_files(
         for entry in entries:
             if entry.name in _SKIPPED_FOLDERS or entry.name[0] == "_":
                 continue
-            if entry.name[0] == "." and not _is_searched(entry, os.path.relpath(directory, root.path)):
+            if entry.name[0] == "." and not _is_searched(entry, os.path.relpath(directory, root.path), diagnostics):
                 continue
             if _is_directory(entry):
                 if depth < MAX_DEPTH:
@@ -101,12 +101,23 @@ def _list_entries(directory: str, diagnostics: list[Diagnostic]) -> list[os.DirE
         return []
 
 
-def _is_searched(entry: "os.DirEntry[str]", parent: str) -> bool:
+def _is_searched(entry: "os.DirEntry[str]", parent: str, diagnostics: list[Diagnostic]) -> bool:
     """Whether a hidden entry is a folder to search."""
-    return (
-        entry.is_dir(follow_symlinks=False)
-        and hidden_folder_problem(entry.name, "" if parent == "." else parent) is None
-    )
+    if not entry.is_dir(follow_symlinks=False):
+        return False
+    problem = hidden_folder_problem(entry.name, "" if parent == "." else parent)
+    if problem:
+        diagnostics.append(
+            Diagnostic(
+                severity="info",
+                code="hidden-folder",
+                file=entry.path,
+                line=0,
+                problem=problem,
+                fix=HIDDEN_FOLDER_FIX,
+            )
+        )
+    return problem is None
 
 
 def infer_item_name(path: str) -> str:

@@ -366,8 +366,13 @@ def extra_roots(directory: str, kind: ItemKind, at: int = 0, workspace: str = ""
     has_items = any(os.path.isdir(os.path.join(directory, other)) for other in ITEM_KINDS)
     if roots or (has_items and kind != "skills"):
         return roots
+    name = os.path.basename(directory)
     names = COMMAND_FOLDERS if kind == "commands" else (kind,)
-    if kind == "skills" or os.path.basename(directory) in names or (kind == "agents" and not _has_skills(directory)):
+    if (
+        kind == "skills"
+        or name in names
+        or (kind == "agents" and name not in COMMAND_FOLDERS and not _has_skills(directory))
+    ):
         return [
             Root(
                 path=directory,
@@ -392,9 +397,18 @@ def _folders_in(name: str) -> _Folders:
 def _has_skills(directory: str) -> bool:
     """Whether this is a folder of skills: then its Markdown files are not agents."""
     names = os.listdir(directory)
-    if "SKILL.md" in names or any(name.startswith(("_persona_", "_team.md", "_subagents")) for name in names):
-        return True
-    return any(os.path.isfile(os.path.join(directory, name, "SKILL.md")) for name in names)
+    folders = [path for name in names if os.path.isdir(path := os.path.join(directory, name))]
+    for found in (names, *map(_list_names, folders)):
+        if "SKILL.md" in found or any(name.startswith(("_persona_", "_team.md", "_subagents")) for name in found):
+            return True
+    return False
+
+
+def _list_names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
 
 
 def _infer_dialect(directory: str) -> Dialect:
