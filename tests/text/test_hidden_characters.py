@@ -78,11 +78,30 @@ def test_a_text_written_in_tags_is_found_whole() -> None:
     assert remove_hidden(f"Helps with forms.{smuggled}") == "Helps with forms."
 
 
-def test_the_selector_of_a_removed_emoji_is_no_disguise() -> None:
+def test_what_a_removed_emoji_leaves_behind_is_no_disguise() -> None:
     for text in ("\ufe0f Tools", "## \ufe0f Tools\n", "a \ufe0f b \ufe0f", "**\ufe0fNote**", "Done\ufe0f.", "\ufe0f"):
         assert find_disguises(text) == []
-    for text in ("ad\ufe0fmin", "a \ufe0f\ufe0f b", "a \ufe0f\u200b b", "a \ufe0e b", "a \ufe00"):
+    for text in (
+        "a \ufe0f\ufe0f b",
+        "a \ufe0e b",
+        "\u200d Tools",
+        "\ufe0f\u200d Tools",
+        "\ufe0f\u200d\ufe0f.",
+        "a \u200d b",
+    ):
+        assert find_disguises(text) == []
+        assert find_hidden(text)
+    for text in (
+        "ad\ufe0fmin",
+        "ad\u200dmin",
+        "a \ufe0f\u200b b",
+        "a \ufe00",
+        "a " + "\ufe0f\u200d" * 2 + " b",
+        "a\u200d\ufe0fb",
+    ):
         assert find_disguises(text) == find_hidden(text) != []
+    assert find_disguises("a \ufe0f" * 50) == []
+    assert len(find_disguises("a \u200d" * 50)) == 50
 
 
 def test_a_flag_does_not_shelter_a_longer_text_in_tags() -> None:

@@ -14,7 +14,7 @@ from kitbag.audit.patterns import RuleHit, ScanResult
 from kitbag.audit.prose_facts import load_facts, mark_sentences
 from kitbag.audit.regions import MIXED_WORD, AuditedText
 from kitbag.audit.urls import foreign_hosts
-from kitbag.text.hidden_characters import find_hidden, format_code_points
+from kitbag.text.hidden_characters import find_disguises, find_hidden, format_code_points
 
 _MAX_LINES: Final = 25
 _MAX_CHARACTERS: Final = 5000
@@ -84,6 +84,8 @@ def rate_hidden_characters(line: str, found: list[tuple[int, int]]) -> Severity 
     ranges = [match.span() for match in _RANGE.finditer(line)]
     if all(any(start < at < end for start, end in ranges) for at, _ in found):
         return "low"  # an expression that searches for them
+    if not find_disguises(line):
+        return "low"
     severities: list[Severity] = []
     offsets = {at for at, point in found if point in _ZERO_WIDTH or point >= 0xFE00}
     for at, point in found:

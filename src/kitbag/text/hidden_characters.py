@@ -14,6 +14,9 @@ _SUSPECT = (
 )
 _VIRAMA = 9
 """The combining class of a virama, the sign that removes a letter's vowel."""
+_REMNANTS = frozenset((0xFE0E, 0xFE0F, 0x200D))
+_MAX_REMNANT = 3
+_MAX_JOINERS = 12
 _FLAG_TAGS = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
 _RIGHT_TO_LEFT = "[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
 # Scripts with joining letters, and emoji that combine into one: only these need a joiner.
@@ -50,15 +53,27 @@ def find_hidden(text: str) -> list[tuple[int, int]]:
 
 
 def find_disguises(text: str) -> list[tuple[int, int]]:
-    """Like find_hidden, without a U+FE0F left behind where an emoji was removed: it hides nothing."""
-    return [(at, point) for at, point in find_hidden(text) if point != 0xFE0F or not _is_emoji_remnant(text, at)]
+    """Like find_hidden, without the selectors and joiners left behind where emoji were removed: they hide nothing."""
+    found = find_hidden(text)
+    left = {at: point for at, point in found if point in _REMNANTS and _is_emoji_remnant(text, at)}
+    # Few emoji have a joiner: many left behind could be a code.
+    if sum(point != 0xFE0F for point in left.values()) > _MAX_JOINERS:
+        return found
+    return [(at, point) for at, point in found if at not in left]
 
 
 def _is_emoji_remnant(text: str, at: int) -> bool:
-    """Not beside another hidden character, which could be a code, and not inside a word, which could be a disguise."""
-    before, after = text[max(at - 1, 0) : at], text[at + 1 : at + 2]
+    """Not in a long run or beside another hidden character, which could be a code, and not inside a word, which could be
+    a disguise."""
+    start, end = at, at + 1
+    while start and at - start < _MAX_REMNANT and ord(text[start - 1]) in _REMNANTS:
+        start -= 1
+    while end < len(text) and end - at <= _MAX_REMNANT and ord(text[end]) in _REMNANTS:
+        end += 1
+    before, after = text[max(start - 1, 0) : start], text[end : end + 1]
     is_inside_word = before.isalnum() and after.isalnum()
-    return not is_inside_word and not re.match(_SUSPECT, before) and not re.match(_SUSPECT, after)
+    is_alone = not re.match(_SUSPECT, before) and not re.match(_SUSPECT, after)
+    return end - start <= _MAX_REMNANT and is_alone and not is_inside_word
 
 
 def _is_legitimate(text: str, at: int) -> bool:
