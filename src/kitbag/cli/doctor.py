@@ -72,7 +72,10 @@ def _print_group(group: DiagnosticGroup) -> None:
     output.echo(f"{output.severity_mark(group.severity)}: {group.title}, for example")
     for diagnostic in group.shown:
         output.echo(f"  {output.clean(shorten_path(diagnostic.place))}: {output.clean(diagnostic.problem)}")
-    output.echo(f"  fix: {output.clean(group.shown[0].fix)}")
+        if not group.fix:
+            output.echo(f"    fix: {output.clean(diagnostic.fix)}")
+    if group.fix:
+        output.echo(f"  fix: {output.clean(group.fix)}")
 
 
 def _protection_json(support: SandboxSupport) -> dict[str, object]:

@@ -100,3 +100,32 @@ def test_a_repository_of_plugins_beside_agents_has_its_skills_found(at_home: Wor
     at_home.write("repo/agents/a.md", "---\nname: a\ndescription: d\n---\nText\n")
     assert "one" in at_home.run("skills", "list", "--dir", "repo").stdout
     assert "not-searched" not in at_home.run("doctor", "--dir", "repo").stdout
+
+
+def test_examples_of_a_group_have_the_fix_that_belongs_to_each(at_home: World) -> None:
+    heads = ("description: Use: when", "metadata:\n\ta: b\ndescription: d", "description:squeezed")
+    for number in range(12):
+        name = f"s{number:02}"
+        at_home.write(f"~/.kitbag/skills/{name}/SKILL.md", f"---\nname: {name}\n{heads[number // 4]}\n---\nText.\n")
+    shown = at_home.run("doctor").stdout
+    assert "warning: 12 × yaml-recovered, for example" in shown
+    lines = shown.split("\n")
+    for problem, fix in (("contains `: `", "double quotes"), ("a tab", "not tabs"), ("no `: `", "with a space")):
+        at = next(number for number, line in enumerate(lines) if problem in line)
+        assert fix in lines[at + 1]
+
+
+def test_many_kinds_of_problems_have_fewer_examples(at_home: World) -> None:
+    kinds = (
+        "nothing: x", "description: d\nuser-invocable: maybe", "description:d", "description: d\nuser-invocabel: false",
+        "description: d\u200bx", "description: d\nmetadata:\n  allowed-tools: Bash", "description: d\nreadonly: true",
+        "name: other\ndescription: d",
+    )  # fmt: skip
+    for number in range(80):
+        head = kinds[number % len(kinds)]
+        at_home.write(f"~/.kitbag/skills/s{number:02}/SKILL.md", f"---\n{head}\n---\nText.\n")
+        at_home.write(f"~/.kitbag/skills/s{number:02}/inner/SKILL.md", "---\ndescription: d\n---\nText.\n")
+    shown = at_home.run("doctor").stdout
+    assert shown.count("for example") > 8
+    assert len(shown.split("\n")) < 60
+    assert len(at_home.json("doctor")["diagnostics"]) >= 160
