@@ -616,6 +616,47 @@ def test_a_marketplace_entry_without_a_local_source_is_explained(
         install_plugin(str(source), home, plugin="x")
 
 
+@pytest.mark.parametrize(
+    ("source_field", "words"),
+    [
+        ("other", "'other' is neither a directory of the marketplace nor a URL"),
+        ("a/b", "git clone https://github.com/a/b"),
+        ({"repo": "a/b"}, "https://github.com/a/b"),
+        ({"source": "github", "repository": "a/b", "path": "p"}, "https://github.com/a/b"),
+        ({"source": "git", "repository": "https://git.example/a"}, "https://git.example/a"),
+        (5, "must be a text or an object"),
+    ],
+)
+def test_an_unusable_source_is_explained(home: str, source: Path, source_field: object, words: str) -> None:
+    listed = {"plugins": [{"name": "x", "source": source_field}, {"name": "y", "source": "./y"}]}
+    tree(source, {".github/plugin/marketplace.json": json.dumps(listed)})
+    with pytest.raises((InvalidError, UsageError)) as caught:
+        install_plugin(str(source), home, plugin="x")
+    assert words in f"{caught.value} {caught.value.fix}"
+
+
+def test_a_directory_of_the_marketplace_needs_no_slash_and_its_name_no_case(home: str, source: Path) -> None:
+    listed = {"plugins": [{"name": "Kit", "source": "kit"}, {"name": "other", "source": "other"}]}
+    tree(source, {".github/plugin/marketplace.json": json.dumps(listed), "kit/skills/a/SKILL.md": SKILL})
+    assert install_plugin(str(source), home, plugin="kit").plugin.name == "Kit"
+    tree(source, {".github/plugin/marketplace.json": '{"plugins": []}'})
+    with pytest.raises(InvalidError, match="lists no plugins"):
+        install_plugin(str(source), home)
+
+
+def test_a_manifest_at_the_top_may_list_hidden_directories(source: Path) -> None:
+    fields = {"name": "x", "agents": ".github/agents/", "skills": [".github/skills"], "commands": ".github/../c"}
+    files = {"plugin.json": json.dumps(fields), ".github/agents/x.agent.md": SKILL, ".github/skills/a/SKILL.md": SKILL}
+    plugin, diagnostics = read(tree(source, {**files, "c/x.md": SKILL}))
+    top = os.path.realpath(source)
+    assert (plugin.agent_paths, plugin.skill_dirs) == ((f"{top}/.github/agents",), (f"{top}/.github/skills",))
+    assert (plugin.command_paths, diagnostics) == ((f"{top}/c",), [])
+    tree(source, {"plugin.json": json.dumps({"name": "x", "skills": "../x", "agents": "..", "commands": "/etc"})})
+    plugin, diagnostics = read(source)
+    assert not (plugin.agent_paths or plugin.skill_dirs or plugin.command_paths)
+    assert len(diagnostics) == 3
+
+
 def test_links_without_a_copy_are_skipped_and_reported(home: str, source: Path) -> None:
     plugin_at(source)
     (source / "nowhere").symlink_to("missing")

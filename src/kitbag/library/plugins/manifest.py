@@ -358,8 +358,12 @@ class _PluginReader:
         return files
 
     def _component_path(self, key: str, value: object) -> str | None:
-        if isinstance(value, str) and not self.file.endswith(f"/{MANIFEST}") and value[:1] not in ("", ".", "/"):
-            value = f"./{value}"  # Copilot and Codex allow `skills/`
+        if (
+            isinstance(value, str)
+            and not self.file.endswith(f"/{MANIFEST}")
+            and re.match(r"(?!\.?\.(?:/|$))[^/]", value)
+        ):
+            value = f"./{value}"  # Copilot and Codex allow `skills/` and `.github/skills`
         if not isinstance(value, str) or not (value == "." or value.startswith("./")):
             safe_path = escape_for_terminal(collapse_whitespace(str(value)[:80]))
             self._report(

@@ -26,6 +26,7 @@ from kitbag.text.hidden_characters import collapse_whitespace, escape_for_termin
 from kitbag.text.source_files import directory_boundary
 
 _GITHUB_REPOSITORY = re.compile(r"https://(?:www\.)?github\.com/[\w.-]+/[\w.-]+/?")
+_OWNER_AND_REPOSITORY = re.compile(r"[A-Za-z0-9][\w-]*/[\w.-]+")
 _MARKETPLACE_KEYS = frozenset(("source", "category", "tags", "relevance"))
 
 
@@ -54,10 +55,16 @@ def choose_plugin(tree: str, plugin: str | None) -> PluginSource:
     listed = ", ".join(names[:50]) + (f" and {len(names) - 50} more" if len(names) > 50 else "") or "none"
     if plugin is None and len(entries) == 1 and isinstance(entries[0].get("name"), str):
         plugin = str(entries[0]["name"])
+    if not entries:
+        raise InvalidError(f"{market}: the marketplace lists no plugins", "specify the directory of a plugin")
     if plugin is None:
         problem = f"no plugin selected from the marketplace; available plugins: {listed}"
         raise UsageError(problem, "choose one with --plugin NAME")
     matches = [entry for entry in entries if entry.get("name") == plugin]
+    if not matches:
+        similar = [entry for entry in entries if str(entry.get("name", "")).casefold() == plugin.casefold()]
+        if len(similar) == 1:
+            matches, plugin = similar, str(similar[0]["name"])
     if not matches:
         raise NotFoundError(
             f"no plugin named {_sanitize(plugin)!r} in the marketplace; available plugins: {listed}",
@@ -78,6 +85,14 @@ def _read_entry(tree: str, name: str, entry: dict[str, object], base: object) ->
     source = _resolve_source(entry.get("source"), base, tree)
     if not source:
         raise InvalidError(f"{name} has no `source` in the marketplace", "ask the marketplace's owner to add it")
+    if not isinstance(source, str | dict):
+        raise InvalidError(f"{name}: `source` must be a text or an object", "ask the marketplace's owner to fix it")
+    if isinstance(source, str) and source[0] not in "./" and ":" not in source:
+        fix = "ask the marketplace's owner to fix it"
+        if _OWNER_AND_REPOSITORY.fullmatch(source):
+            fix = f"if it is a repository on GitHub, {download_fix(f'github:{source}')}"
+        problem = f"{name}: source {_sanitize(source)!r} is neither a directory of the marketplace nor a URL"
+        raise InvalidError(problem, fix)
     if not isinstance(source, str) or source[0] not in "./":
         problem = f"{name} has a remote source, {source_url(source)}; only local sources are supported"
         raise UsageError(problem, download_fix(source))
@@ -105,9 +120,10 @@ def _read_remote(source: object) -> _RemoteSource:
     if isinstance(source, str):
         kind, _, rest = source.partition(":")
         fields = {"source": kind, "repo": rest, "package": rest} if kind in ("github", "npm") else {"url": source}
-    kind, repo, package = (fields.get(key) for key in ("source", "repo", "package"))
-    url = fields.get("url") or kind or source
-    if kind == "github" and repo:
+    kind, package = fields.get("source"), fields.get("package")
+    repo = next(filter(None, map(fields.get, ("repo", "repository", "github"))), None)
+    url = fields.get("url") or repo or kind or source
+    if kind in (None, "github") and isinstance(repo, str) and _OWNER_AND_REPOSITORY.fullmatch(repo):
         url = f"https://github.com/{repo}"
     elif package:
         url = f"{kind}:{package}"
@@ -159,15 +175,14 @@ def _find_marketplace(tree: str) -> str:
 
 
 def _resolve_source(source: object, base: object, tree: str) -> object:
-    """With `metadata.pluginRoot`, a bare name is a folder below it. Otherwise it is a folder of the marketplace, or a
-    package. Codex writes `{"source": "local", "path": "./x"}`."""
+    """With `metadata.pluginRoot`, a bare name is a folder below it, otherwise one of the marketplace. Codex writes `{"source": "local", "path": "./x"}`."""
     fields = as_map(source)
     if fields.get("source") == "local" and isinstance(fields.get("path"), str):
         source = fields["path"]
     if not isinstance(source, str) or not source or source[0] in "./" or ":" in source:
         return source
     if not isinstance(base, str) or not base.strip():
-        is_folder = "/" in source and "\0" not in source and os.path.isdir(os.path.join(tree, source.split("/")[0]))
+        is_folder = "\0" not in source and os.path.isdir(os.path.join(tree, source.split("/")[0]))
         return f"./{source}" if is_folder else source
     return f"./{base.removeprefix('./').strip('/')}/{source}"
 
