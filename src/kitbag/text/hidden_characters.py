@@ -63,8 +63,8 @@ def find_disguises(text: str) -> list[tuple[int, int]]:
 
 
 def _is_emoji_remnant(text: str, at: int) -> bool:
-    """Not in a long run or beside another hidden character, which could be a code, and not inside a word, which could be
-    a disguise."""
+    """Not in a long run or beside another hidden character, which could be a code, and not inside a word, which could
+    be a disguise."""
     start, end = at, at + 1
     while start and at - start < _MAX_REMNANT and ord(text[start - 1]) in _REMNANTS:
         start -= 1

@@ -653,7 +653,7 @@ def test_a_manifest_at_the_top_may_list_hidden_directories(source: Path) -> None
     assert (plugin.command_paths, diagnostics) == ((f"{top}/c",), [])
     tree(source, {"plugin.json": json.dumps({"name": "x", "skills": "../x", "agents": "..", "commands": "/etc"})})
     plugin, diagnostics = read(source)
-    assert not (plugin.agent_paths or plugin.skill_dirs or plugin.command_paths)
+    assert (plugin.agent_paths, plugin.skill_dirs, plugin.command_paths) == ((), (), ())
     assert len(diagnostics) == 3
 
 

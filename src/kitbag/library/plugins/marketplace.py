@@ -87,7 +87,7 @@ def _read_entry(tree: str, name: str, entry: dict[str, object], base: object) ->
         raise InvalidError(f"{name} has no `source` in the marketplace", "ask the marketplace's owner to add it")
     if not isinstance(source, str | dict):
         raise InvalidError(f"{name}: `source` must be a text or an object", "ask the marketplace's owner to fix it")
-    if isinstance(source, str) and source[0] not in "./" and ":" not in source:
+    if isinstance(source, str) and source[0] not in "./@" and ":" not in source:
         fix = "ask the marketplace's owner to fix it"
         if _OWNER_AND_REPOSITORY.fullmatch(source):
             fix = f"if it is a repository on GitHub, {download_fix(f'github:{source}')}"
@@ -123,7 +123,8 @@ def _read_remote(source: object) -> _RemoteSource:
     kind, package = fields.get("source"), fields.get("package")
     repo = next(filter(None, map(fields.get, ("repo", "repository", "github"))), None)
     url = fields.get("url") or repo or kind or source
-    if kind in (None, "github") and isinstance(repo, str) and _OWNER_AND_REPOSITORY.fullmatch(repo):
+    is_named = kind is None and isinstance(repo, str) and _OWNER_AND_REPOSITORY.fullmatch(repo)
+    if repo and (kind == "github" or is_named):
         url = f"https://github.com/{repo}"
     elif package:
         url = f"{kind}:{package}"
@@ -175,7 +176,8 @@ def _find_marketplace(tree: str) -> str:
 
 
 def _resolve_source(source: object, base: object, tree: str) -> object:
-    """With `metadata.pluginRoot`, a bare name is a folder below it, otherwise one of the marketplace. Codex writes `{"source": "local", "path": "./x"}`."""
+    """With `metadata.pluginRoot`, a bare name is a folder below it, otherwise one of the marketplace. Codex writes
+    `{"source": "local", "path": "./x"}`."""
     fields = as_map(source)
     if fields.get("source") == "local" and isinstance(fields.get("path"), str):
         source = fields["path"]
