@@ -85,7 +85,7 @@ def _read_entry(tree: str, name: str, entry: dict[str, object], base: object) ->
     source = _resolve_source(entry.get("source"), base, tree)
     if not source:
         raise InvalidError(f"{name} has no `source` in the marketplace", "ask the marketplace's owner to add it")
-    if not isinstance(source, str | dict):
+    if not isinstance(source, str) and source != as_map(source):
         raise InvalidError(f"{name}: `source` must be a text or an object", "ask the marketplace's owner to fix it")
     if isinstance(source, str) and source[0] not in "./@" and ":" not in source:
         fix = "ask the marketplace's owner to fix it"
