@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.audit.prose_facts import load_facts, required_words, to_regex
+from kitbag.audit.prose_facts import find_cores, load_facts, required_words, to_regex
 from kitbag.audit.run import run_audit
-from kitbag.audit.word_index import find_cores, without_punctuation
+from kitbag.audit.word_index import without_punctuation
 from support.audit_set import read_evaluation_set
 
 
