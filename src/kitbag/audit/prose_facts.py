@@ -40,6 +40,7 @@ _TOKEN: Final = re.compile(
     |\\x(?P<code>[0-9a-f]{2})|(?P<any>\\[wWdDS]|\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\\?(?P<letter>.)""",
     re.VERBOSE | re.DOTALL,
 )
+_REPEATS: Final = ("?", "*", "+", "{")
 _REPEAT: Final = re.compile(r"(?:(?P<optional>[?*]|\{0?,\d*\})|\+|\{\d+(?:,\d*)?\})[?+]?")
 
 
@@ -182,6 +183,7 @@ def _secret_places() -> list[str]:
     return [rf"(?<![\w.])(?:{either[0]})(?![\w-])", rf"\b(?:{either[1]})"]
 
 
+@functools.cache
 def _read_line(line: str) -> _ReadLine:
     pattern = to_regex(line)
     words, others = required_words(pattern)
@@ -202,6 +204,7 @@ def _make_fact(name: str, read: list[_ReadLine], counts: Counter[str]) -> ProseF
     )
 
 
+@functools.cache
 def _word_parts(word: str) -> frozenset[str]:
     """Without very short ones. In a text, a line may end between two words."""
     core, *others = parts_with_edges(word)
@@ -253,6 +256,10 @@ def _parse(pattern: str, at: int) -> tuple[_Choice, int]:
     """Reads alternatives up to the parenthesis that closes them; letters are lower case, white space is a blank."""
     branches: list[_Parts] = [[]]
     while at < len(pattern):
+        if pattern[at].isalnum() and pattern[at + 1 : at + 2] not in _REPEATS:  # most are; the rest costs more
+            branches[-1].append(pattern[at].lower())
+            at += 1
+            continue
         token = _TOKEN.match(pattern, at)
         if token is None:
             raise ValueError(f"unreadable expression {pattern[at:]!r}")
