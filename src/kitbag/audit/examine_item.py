@@ -50,9 +50,9 @@ from kitbag.audit.rules import load_rules
 from kitbag.audit.severity import ALONE, TEXT_RULES, RatedFinding, rate_hit
 from kitbag.audit.suppressions import apply_suppressions, find_suppressions
 from kitbag.audit.urls import (
-    MAIL_ADDRESS,
     FoundUrl,
     check_urls,
+    find_mail_hosts,
     find_urls,
     foreign_hosts,
     is_ordinary_host,
@@ -262,9 +262,9 @@ class _Examination:
         self.collector.add_text(source, addresses)
         if source.content.kind in ("script", "config"):
             self.names_stranger |= any(not is_ordinary_host(address.host) for address in addresses)
-            if "@" in source.text and len(source.text) <= _MAX_SCRIPT:
-                mails = MAIL_ADDRESS.finditer(source.text)
-                self.writes_to_stranger |= any(not is_ordinary_host(mail[1].lower()) for mail in mails)
+            if len(source.text) <= _MAX_SCRIPT:
+                mails = find_mail_hosts(source.text)
+                self.writes_to_stranger |= any(not is_ordinary_host(host) for _, host in mails)
         elif relative != self.item.main_file:
             self.short_texts.append((source.content, source.text))
         self._note_foreign_host(source, addresses)
@@ -316,8 +316,8 @@ class _Examination:
         relative = source.content.entry.relative
         is_main = relative == self.item.main_file
         named = [(address.start, address.host) for address in addresses]
-        if is_main and "@" in source.text:
-            named += [(mail.start(), mail[1].lower()) for mail in MAIL_ADDRESS.finditer(source.text)]
+        if is_main:
+            named += find_mail_hosts(source.text)
         for start, host in named:
             if is_ordinary_host(host):
                 continue

@@ -30,7 +30,7 @@ from kitbag.audit.prose_facts import (
 )
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
-from kitbag.audit.urls import MAIL_ADDRESS, find_hosts, foreign_hosts, is_ordinary_host
+from kitbag.audit.urls import find_hosts, find_mail_hosts, foreign_hosts, is_ordinary_host
 from kitbag.audit.word_index import without_punctuation
 
 _BULLET = re.compile(r"\n[ \t>]*[-*+•](?=\s)")
@@ -375,7 +375,7 @@ def _is_excused(combination: RuleCombination, paragraph: _Paragraph, places: tup
 
 def _names_stranger(text: str) -> bool:
     return ("://" in text and bool(foreign_hosts(text))) or (
-        "@" in text and any(not is_ordinary_host(match[1].lower()) for match in MAIL_ADDRESS.finditer(text))
+        any(not is_ordinary_host(host) for _, host in find_mail_hosts(text))
     )
 
 
