@@ -190,13 +190,14 @@ class _FactWord(NamedTuple):
 
 @functools.cache
 def _words_by_core() -> dict[str, list[_FactWord]]:
+    """Of the facts that are part of a combination."""
     found: dict[str, dict[_FactWord, None]] = {}
-    for fact in load_facts().values():
-        for line in fact.lines:
+    for name in sorted({part for one in load_combinations() for part in one.parts}):
+        for line in load_facts()[name].lines:
             beside = frozenset(line.others.by_core)
             for core, words in line.words.by_core.items():
                 for parts, _ in words:
-                    found.setdefault(core, {})[_FactWord(fact.name, parts, beside, line.negates)] = None
+                    found.setdefault(core, {})[_FactWord(name, parts, beside, line.negates)] = None
     return {core: list(words) for core, words in found.items()}
 
 

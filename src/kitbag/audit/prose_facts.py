@@ -61,8 +61,8 @@ class RequiredWords:
         """The other parts of each word, and the word, unless a text with all parts has it."""
         for word in words:
             parts = _word_parts(word)
-            rarest = min(parts, key=counts.__getitem__)
-            self.by_core.setdefault(rarest, []).append((parts - {rarest}, "" if parts == {word} else word))
+            rarest = min(parts, key=lambda part: (counts[part], part))
+            self.by_core.setdefault(rarest, []).append((parts - {rarest}, "" if parts == frozenset((word,)) else word))
 
     def may_be_in(self, cores: set[str], lower: str) -> bool:
         for core in cores & self.by_core.keys():
