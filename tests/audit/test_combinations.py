@@ -89,7 +89,7 @@ def test_documents_of_a_plugin_are_for_people_and_those_of_a_skill_for_agents(tm
 def test_every_way_to_state_a_fact_has_words_of_its_own() -> None:
     for fact in load_facts().values():
         for line in fact.lines:
-            assert line.cores, (fact.name, line.regex.pattern)
+            assert line.words.by_core, (fact.name, line.regex.pattern)
 
 
 @pytest.mark.parametrize(

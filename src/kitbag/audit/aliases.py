@@ -15,7 +15,7 @@ _MAX_NAMES: Final = 60
 _MAX_LENGTH: Final = 2000
 _ROUNDS: Final = 5
 _ALIAS = re.compile(
-    r"(?:^|[;&\s])alias\s+(?P<name>[\w-]{1,30})=(?:\"(?P<double>[^\"\n]{1,400})\"|'(?P<single>[^'\n]{1,400})'|(?P<bare>[^\s;'\"]{1,60}))"
+    r"alias(?<![^;&\s]alias)\s+(?P<name>[\w-]{1,30})=(?:\"(?P<double>[^\"\n]{1,400})\"|'(?P<single>[^'\n]{1,400})'|(?P<bare>[^\s;'\"]{1,60}))"
 )
 _OPENED = re.compile(r"\(\)\s?\{|function\s")
 _FUNCTION = re.compile(

@@ -3,7 +3,6 @@
 Used by run. Only reads; never runs anything, connects anywhere or follows links.
 """
 
-import hashlib
 import os
 import re
 from typing import Final
@@ -32,7 +31,6 @@ from kitbag.audit.file_checks import FileRemark, check_content, check_entry
 from kitbag.audit.file_content import FileContent, read_content
 from kitbag.audit.findings import (
     MAX_EXCERPT,
-    SEVERITIES,
     AuditFile,
     AuditFinding,
     AuditItem,
@@ -40,14 +38,21 @@ from kitbag.audit.findings import (
     cap_severity,
     finding_sort_key,
 )
+from kitbag.audit.fingerprints import add_fingerprints
+from kitbag.audit.likeness import (
+    LIKENESS,
+    adjust_for_ordinary_text,
+    describe_likeness,
+    without_weaker_likeness,
+)
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import load_rules
 from kitbag.audit.severity import ALONE, TEXT_RULES, RatedFinding, rate_hit
 from kitbag.audit.suppressions import apply_suppressions, find_suppressions
 from kitbag.audit.urls import (
-    MAIL_ADDRESS,
     FoundUrl,
     check_urls,
+    find_mail_hosts,
     find_urls,
     foreign_hosts,
     is_ordinary_host,
@@ -68,7 +73,6 @@ _MAX_SCRIPT: Final = 20_000
 _FIXTURES = load_expression("examine_item.fixtures")
 _WORTH_HIDING: Final = frozenset(load_words("examine_item.worth_hiding"))
 _HIDES: Final = frozenset(("concealment", "instruction-override"))
-LIKENESS: Final = "resembles-attack"
 _DARES: Final = _HIDES | {"unasked-action"}
 _HIDDEN: Final = frozenset(("secret-access", "encoded-blob"))
 """Ordinary in programs, unless the instructions beside them hide something."""
@@ -258,9 +262,9 @@ class _Examination:
         self.collector.add_text(source, addresses)
         if source.content.kind in ("script", "config"):
             self.names_stranger |= any(not is_ordinary_host(address.host) for address in addresses)
-            if "@" in source.text and len(source.text) <= _MAX_SCRIPT:
-                mails = MAIL_ADDRESS.finditer(source.text)
-                self.writes_to_stranger |= any(not is_ordinary_host(mail[1].lower()) for mail in mails)
+            if len(source.text) <= _MAX_SCRIPT:
+                mails = find_mail_hosts(source.text)
+                self.writes_to_stranger |= any(not is_ordinary_host(host) for _, host in mails)
         elif relative != self.item.main_file:
             self.short_texts.append((source.content, source.text))
         self._note_foreign_host(source, addresses)
@@ -312,8 +316,8 @@ class _Examination:
         relative = source.content.entry.relative
         is_main = relative == self.item.main_file
         named = [(address.start, address.host) for address in addresses]
-        if is_main and "@" in source.text:
-            named += [(mail.start(), mail[1].lower()) for mail in MAIL_ADDRESS.finditer(source.text)]
+        if is_main:
+            named += find_mail_hosts(source.text)
         for start, host in named:
             if is_ordinary_host(host):
                 continue
@@ -349,7 +353,7 @@ class _Examination:
         findings = _distinct([self._adjust_for_example(finding) for finding in rated])
         likeness = text_classifier.classify(source.text)
         if likeness is not None:
-            findings = [_adjust_for_ordinary_text(one, likeness) for one in findings]
+            findings = [adjust_for_ordinary_text(one, likeness) for one in findings]
             findings += self._find_likeness(source, likeness, file)
         findings, unused = apply_suppressions(findings, suppressions.valid)
         self.findings += findings
@@ -367,16 +371,10 @@ class _Examination:
             self.findings += [finding.finding] if finding else []
 
     def _find_likeness(self, source: AuditedText, likeness: text_classifier.Likeness, file: str) -> list[AuditFinding]:
-        severity = text_classifier.rate(likeness)
-        if severity is None or self._is_inert(source.content.entry.relative):
+        if self._is_inert(source.content.entry.relative):
             return []
-        if self.is_about_security:  # it may quote them
-            severity = cap_severity(severity, "low")
-        explanation = text_classifier.explain(source.text, likeness.window)
-        row = source.line_text_at(explanation.offset)[1]
-        note = f"words that count most: {', '.join(explanation.words)}"
-        remark = FileRemark(rule=LIKENESS, severity=severity, excerpt=row[:MAX_EXCERPT], note=note)
-        return [self._remark_finding(file, source.line_at(explanation.offset), remark)]
+        found = describe_likeness(source, likeness, is_about_security=self.is_about_security)
+        return [self._remark_finding(file, source.line_at(offset), remark) for offset, remark in found]
 
     def _is_own_host(self, finding: AuditFinding) -> bool:
         """Whether what is fetched comes from the host that the item or its package is named after."""
@@ -498,7 +496,7 @@ class _Examination:
             if counts[key] <= _MAX_PER_RULE:
                 kept.append(self._adjust_for_fixture(finding))
         more = {key: count - _MAX_PER_RULE for key, count in counts.items() if count > _MAX_PER_RULE}
-        kept = _without_weaker_likeness(self._rate_together(kept))
+        kept = without_weaker_likeness(self._rate_together(kept))
         last = {(finding.rule, finding.file): at for at, finding in enumerate(kept)}
         for key, count in more.items():
             kept[last[key]] = msgspec.structs.replace(kept[last[key]], note=f"and {count} more in this file")
@@ -566,22 +564,6 @@ class _Examination:
         )
 
 
-def _adjust_for_ordinary_text(finding: AuditFinding, likeness: text_classifier.Likeness) -> AuditFinding:
-    """Words that a rule for prose looks for also occur by accident, in texts that otherwise resemble no attack."""
-    if finding.severity != "high" or finding.rule not in TEXT_RULES or not text_classifier.is_ordinary(likeness):
-        return finding
-    note = finding.note or "in a text that resembles no attack otherwise"
-    return msgspec.structs.replace(finding, severity="medium", confidence="low", note=note)
-
-
-def _without_weaker_likeness(findings: list[AuditFinding]) -> list[AuditFinding]:
-    """What only resembles an attack is worth a finding where no rule reports as much, and once."""
-    other = min((SEVERITIES.index(f.severity) for f in findings if f.rule != LIKENESS), default=len(SEVERITIES))
-    likest = min((f for f in findings if f.rule == LIKENESS), key=finding_sort_key, default=None)
-    is_worse = likest is not None and (likest.suppressed or SEVERITIES.index(likest.severity) < other)
-    return [f for f in findings if f.rule != LIKENESS or (is_worse and f is likest)]
-
-
 def _acts(content: FileContent) -> bool:
     if content.kind == "markdown":
         return False  # the manifest covers what prose can do
@@ -594,15 +576,3 @@ def _distinct(findings: list[AuditFinding]) -> list[AuditFinding]:
     for finding in sorted(findings, key=finding_sort_key):
         best.setdefault((finding.rule, finding.line), finding)
     return sorted(best.values(), key=finding_sort_key)
-
-
-def add_fingerprints(findings: list[AuditFinding], item: str) -> list[AuditFinding]:
-    """Hashes the rule, the file and the matched text, so that prose around it may change."""
-    seen: dict[str, int] = {}
-    fingerprinted: list[AuditFinding] = []
-    for finding in findings:
-        base = f"{finding.rule}\0{finding.file}\0{finding.fingerprint or finding.excerpt}"
-        seen[base] = seen.get(base, 0) + 1
-        digest = hashlib.sha256(f"{base}\0{seen[base]}".encode("utf-8", "backslashreplace")).hexdigest()[:24]
-        fingerprinted.append(msgspec.structs.replace(finding, item=item, fingerprint=digest))
-    return fingerprinted

@@ -14,7 +14,7 @@ from kitbag.audit.file_types import file_extension
 from kitbag.audit.patterns import MAX_EXAMINED, LineMatches, RuleHit, command_window, words_in
 from kitbag.audit.regions import PROSE_ROLES, AuditedText, RegionRole
 from kitbag.audit.secret_places import secret_place_expression, secret_place_words
-from kitbag.audit.urls import MAIL_ADDRESS, FoundUrl, find_hosts, find_urls, is_local_host, is_ordinary_host
+from kitbag.audit.urls import FoundUrl, find_hosts, find_mail_hosts, find_urls, is_local_host, is_ordinary_host
 from kitbag.audit.warning_context import is_warned_about
 from kitbag.audit.word_index import index_words
 
@@ -252,7 +252,7 @@ def _sends_abroad(source: AuditedText, start: int, role: RegionRole) -> bool:
 
 def _mails_stranger(code: str) -> bool:
     """Whether it names the recipient itself, on a host that nobody knows."""
-    return any(not is_ordinary_host(mail[1].lower()) for mail in MAIL_ADDRESS.finditer(code))
+    return any(not is_ordinary_host(host) for _, host in find_mail_hosts(code))
 
 
 def is_secret_target(path: str) -> bool:

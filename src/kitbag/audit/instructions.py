@@ -8,7 +8,7 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from kitbag.audit.file_content import FileContent
 from kitbag.audit.findings import AuditFile
@@ -19,11 +19,19 @@ from kitbag.audit.patterns import (
     ScanResult,
     is_instruction_role,
 )
-from kitbag.audit.prose_facts import SENTENCE_END, FactLine, find_places, has_negation, load_facts, mark_sentences
+from kitbag.audit.prose_facts import (
+    SENTENCE_END,
+    FactLine,
+    find_cores,
+    find_places,
+    has_negation,
+    load_facts,
+    mark_sentences,
+)
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import RuleCombination, load_combinations
-from kitbag.audit.urls import MAIL_ADDRESS, find_hosts, foreign_hosts, is_ordinary_host
-from kitbag.audit.word_index import find_cores, without_punctuation
+from kitbag.audit.urls import find_hosts, find_mail_hosts, foreign_hosts, is_ordinary_host
+from kitbag.audit.word_index import without_punctuation
 
 _BULLET = re.compile(r"\n[ \t>]*[-*+•](?=\s)")
 _BLANK = re.compile(r"\n[ \t>]*\n")
@@ -53,45 +61,23 @@ _MAX_PLACES: Final = 8
 def find_dangerous_instructions(source: AuditedText) -> ScanResult:
     """Paragraphs of prose that match a combination."""
     hits: list[RuleHit] = []
-    exhausted: list[str] = []
     if source.content.kind != "markdown" and not _describes_tools(source):
-        return ScanResult(hits, exhausted)
+        return ScanResult(hits, [])
     examined = 0
-    anchors = set[str]()
     flat = source.lower.replace("\n", " ")
-    for is_section, begin, end, cores in _windows(source):
-        if not is_section:
-            anchors |= _possible_anchors(cores, flat[begin:end])
-            starts: set[str] | None = None
-        elif anchors:
-            starts, anchors = anchors, set[str]()
-        else:
-            continue
-        facts = _possible_facts(cores, has_negation(flat[begin:end]))
-        if not facts:
-            continue
-        names_host = source.text.find("://", begin, end) >= 0 or source.text.find("@", begin, end) >= 0
-        combinations = _combinations_by_parts(names_host, is_section)
-        possible = [
-            one
-            for start, all_of in combinations
-            if start in (facts if starts is None else starts)
-            for parts, one in all_of
-            if parts <= facts
-        ]
-        if not possible:
-            continue
-        paragraph = _Paragraph(source.plain[begin:end], begin, cores)
-        if names_host and not paragraph.is_foreign:
-            possible = [one for one in possible if not one.foreign]
-        examined += end - begin + 64
-        if examined > 4 * MAX_EXAMINED:
-            exhausted += sorted({combination.rule for combination in load_combinations()})
-            break
-        for combination in possible:
-            if paragraph.lacks.isdisjoint(combination.parts):
-                hits += _check(source, combination, paragraph)
-    return ScanResult(hits, exhausted)
+    for section in _sections(source.text):
+        windows = _possible_windows(source, flat, section)
+        for begin, end, cores, possible in windows:
+            paragraph = _Paragraph(source.plain[begin:end], begin, cores)
+            if any(one.foreign for one in possible) and not paragraph.is_foreign:
+                possible = [one for one in possible if not one.foreign]
+            examined += end - begin + 64
+            if examined > 4 * MAX_EXAMINED:
+                return ScanResult(hits, sorted({combination.rule for combination in load_combinations()}))
+            for combination in possible:
+                if paragraph.lacks.isdisjoint(combination.parts):
+                    hits += _check(source, combination, paragraph)
+    return ScanResult(hits, [])
 
 
 def _paragraph_bounds(text: str) -> Iterator[tuple[int, int]]:
@@ -110,20 +96,73 @@ def _paragraph_bounds(text: str) -> Iterator[tuple[int, int]]:
         begin = blank.end() if blank else end
 
 
-def _windows(source: AuditedText) -> Iterator[tuple[bool, int, int, set[str]]]:
-    """All paragraphs, and all sections after their paragraphs: whether it is a section, where it is, and the cores of
-    its words."""
-    start, last, all_cores = 0, 0, set[str]()
-    for begin, end in _paragraph_bounds(source.text):
-        if last and (end - start > 2 * MAX_WINDOW or source.text.startswith("##", begin)):
-            yield True, start, last, all_cores
-            start, all_cores = begin, set[str]()
-        cores = find_cores(source.words.spaced[begin:end])
-        yield False, begin, end, cores
-        last = end
-        all_cores |= cores
-    if last:
-        yield True, start, last, all_cores
+def _sections(text: str) -> Iterator[list[tuple[int, int]]]:
+    """The paragraphs of each section: below one heading, or as long as a window."""
+    section: list[tuple[int, int]] = []
+    for begin, end in _paragraph_bounds(text):
+        if section and (end - section[0][0] > 2 * MAX_WINDOW or text.startswith("##", begin)):
+            yield section
+            section = []
+        section.append((begin, end))
+    if section:
+        yield section
+
+
+_PossibleWindow = tuple[int, int, set[str], list[RuleCombination]]
+"""Where it begins and ends, the cores of its words, and the combinations whose facts it may state."""
+
+
+def _possible_windows(source: AuditedText, flat: str, section: list[tuple[int, int]]) -> list[_PossibleWindow]:
+    """The paragraphs of a section, and then the section, if they may state the facts of a combination."""
+    start, last = section[0][0], section[-1][1]
+    whole = _ReadWindow(source, flat, start, last)
+    in_section = whole.combinations(is_section=True)
+    if not in_section and not whole.combinations(is_section=False):
+        return []
+    windows: list[_PossibleWindow] = []
+    starts = set[str]()
+    names = {one.parts[0] for one in in_section}
+    for begin, end in section:
+        one = whole if len(section) == 1 else _ReadWindow(source, flat, begin, end)
+        starts |= one.find_starts(names - starts)
+        if not _is_program(source, begin, end) and (possible := one.combinations(is_section=False)):
+            windows.append((begin, end, one.cores, possible))
+    if in_section := [one for one in in_section if one.parts[0] in starts]:
+        windows.append((start, last, whole.cores, in_section))
+    return windows
+
+
+class _ReadWindow:
+    """A paragraph or a section, and the facts that it may state."""
+
+    __slots__ = ("_facts", "_is_negated", "_lower", "_names_host", "cores")
+
+    def __init__(self, source: AuditedText, flat: str, begin: int, end: int) -> None:
+        self.cores = find_cores(source.words.spaced[begin:end])
+        self._lower = flat[begin:end]
+        self._is_negated = has_negation(self._lower)
+        self._names_host = "://" in self._lower or "@" in self._lower
+        self._facts = _possible_facts(self.cores, self._is_negated)
+
+    def combinations(self, *, is_section: bool) -> list[RuleCombination]:
+        """Those whose facts it may state."""
+        facts = self._facts
+        return [
+            one
+            for start, all_of in _combinations_by_parts(self._names_host, is_section)
+            if start in facts
+            for parts, one in all_of
+            if parts <= facts
+        ]
+
+    def find_starts(self, names: set[str]) -> set[str]:
+        """Those of some facts that it has the words of."""
+        return {
+            name
+            for name in names & self._facts
+            if not (name == "conceals_abroad" and _is_english(self._lower))
+            and load_facts()[name].find_lines(self._lower, self.cores, self._is_negated)
+        }
 
 
 @functools.cache
@@ -138,46 +177,47 @@ def _combinations_by_parts(
     return list(by_first.items())
 
 
-def _group_facts(is_negated: bool) -> dict[str, frozenset[str]]:
-    """For each core of a word, the facts that may be stated where it occurs."""
-    names: dict[str, set[str]] = {}
-    for fact in load_facts().values():
-        for core in fact.lines_by_core if is_negated else fact.plain_by_core:
-            names.setdefault(core, set()).add(fact.name)
-    return {core: frozenset(facts) for core, facts in names.items()}
+class _FactWord(NamedTuple):
+    """One word of one way to state a fact."""
+
+    fact: str
+    parts: frozenset[str]
+    """Of the word, besides the core that it is listed by."""
+    beside: frozenset[str]
+    """Cores of other words, one of which a text also has; empty for none."""
+    negates: bool
 
 
-def _group_anchors() -> dict[str, list[tuple[str, FactLine]]]:
-    """For each core of a word, the ways to state facts that begin a combination in a section."""
-    found: dict[str, list[tuple[str, FactLine]]] = {}
-    for name in {one.parts[0] for one in load_combinations() if one.section}:
+@functools.cache
+def _words_by_core() -> dict[str, list[_FactWord]]:
+    """Of the facts that are part of a combination."""
+    found: dict[str, dict[_FactWord, None]] = {}
+    for name in sorted({part for one in load_combinations() for part in one.parts}):
         for line in load_facts()[name].lines:
-            for core in line.cores:
-                found.setdefault(core, []).append((name, line))
-    return found
-
-
-_FACTS_BY_CORE: Final = _group_facts(is_negated=True)
-_PLAIN_FACTS_BY_CORE: Final = _group_facts(is_negated=False)
-"""In a text that negates nothing."""
-_ANCHORS_BY_CORE: Final = _group_anchors()
-
-
-def _possible_anchors(cores: set[str], lower: str) -> set[str]:
-    """The facts that begin a combination in a section and that a paragraph may state."""
-    names = set[str]()
-    for core in cores & _ANCHORS_BY_CORE.keys():
-        for name, line in _ANCHORS_BY_CORE[core]:
-            if name not in names and line.may_match(cores, lower):
-                names.add(name)
-    if "conceals_abroad" in names and _is_english(lower):
-        names.discard("conceals_abroad")
-    return names
+            beside = frozenset(line.others.by_core)
+            for core, words in line.words.by_core.items():
+                for parts, _ in words:
+                    found.setdefault(core, {})[_FactWord(name, parts, beside, line.negates)] = None
+    return {core: list(words) for core, words in found.items()}
 
 
 def _possible_facts(cores: set[str], is_negated: bool) -> set[str]:
-    by_core = _FACTS_BY_CORE if is_negated else _PLAIN_FACTS_BY_CORE
-    return set[str]().union(*map(by_core.__getitem__, cores & by_core.keys()))
+    """The facts that a text with these cores may state."""
+    found = set[str]()
+    by_core = _words_by_core()
+    for words in [by_core[core] for core in cores if core in by_core]:
+        for fact, parts, beside, negates in words:
+            if fact in found or (negates and not is_negated):
+                continue
+            if parts <= cores and not (beside and beside.isdisjoint(cores)):
+                found.add(fact)
+    return found
+
+
+def _is_program(source: AuditedText, begin: int, end: int) -> bool:
+    """Whether it is part of a block of code that other detectors read."""
+    region = source.region_at(begin)
+    return region is not None and end <= region.end and not is_instruction_role(region.role, region.language)
 
 
 def _describes_tools(source: AuditedText) -> bool:
@@ -336,7 +376,7 @@ def _is_excused(combination: RuleCombination, paragraph: _Paragraph, places: tup
 
 def _names_stranger(text: str) -> bool:
     return ("://" in text and bool(foreign_hosts(text))) or (
-        "@" in text and any(not is_ordinary_host(match[1].lower()) for match in MAIL_ADDRESS.finditer(text))
+        any(not is_ordinary_host(host) for _, host in find_mail_hosts(text))
     )
 
 

@@ -19,6 +19,7 @@ _ESCAPE: Final = r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"
 _STRING: Final = rf"""(?:"(?:[^"\\\n]|{_ESCAPE}){{0,80}}"|'(?:[^'\\\n]|{_ESCAPE}){{0,80}}')"""
 _FRAGMENT = re.compile(_STRING)
 _ESCAPED = re.compile(_ESCAPE)
+_BEFORE_STRING = re.compile(r"\+\s{0,4}[\"']")
 _PLUS = re.compile(r"[\"']\s{0,4}\+\s{0,4}[\"']")
 _ADDED = re.compile(rf"{_STRING}(?:\s{{0,4}}\+\s{{0,4}}{_STRING})++")
 _LISTED = re.compile(rf"\[\s*{_STRING}(?:\s*,\s*{_STRING})++\s*,?\s*\]")
@@ -64,11 +65,11 @@ def find_joined_code(source: AuditedText) -> ScanResult:
 
 def _all_joined(source: AuditedText) -> Iterator[_Joined]:
     text = source.text
-    if _ESCAPED.search(text):
+    if "\\" in text and _ESCAPED.search(text):
         for match in _FRAGMENT.finditer(text):
             if _ESCAPED.search(match[0]):
                 yield _Joined(match.start(), match.end(), [match[0]], _unescape(match[0][1:-1]))
-    if _PLUS.search(text):
+    if _BEFORE_STRING.search(text) and _PLUS.search(text):
         for match in _ADDED.finditer(text):
             yield _from_strings(match.start(), match.end(), match[0])
     if source.has("join"):

@@ -12,8 +12,9 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from kitbag.audit.capability_manifest import CapabilityManifest
-from kitbag.audit.examine_item import ExaminedItem, add_fingerprints
+from kitbag.audit.examine_item import ExaminedItem
 from kitbag.audit.findings import AuditFinding, Severity, finding_sort_key
+from kitbag.audit.fingerprints import add_fingerprints
 from kitbag.audit.rules import load_rules
 from kitbag.audit.run import AuditReport, item_name
 from kitbag.errors import UsageError

@@ -7,6 +7,7 @@ import functools
 import itertools
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable
 from importlib.resources import files
 from typing import Final, NamedTuple
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kitbag.audit.expressions import load_words
-from kitbag.audit.word_index import index_cores, word_core
+from kitbag.audit.word_index import CoreIndex, parts_with_edges, without_punctuation
 
 SENTENCE_END: Final = "\x01"
 """Stands for the period, question or exclamation mark at the end of a sentence: one character that a gap excludes."""
@@ -32,48 +33,62 @@ _SHORTHANDS: Final = {
 }
 _PERIOD: Final = re.compile(r"[.!?](?!\S)")
 _MIN_WORD: Final = 2
-_MIN_CORE: Final = 3
-_MANY: Final = 6
-"""With more words, only those are searched for whose core a text has."""
+_MIN_PART: Final = 2
 _SPACED: Final = "\u0530"
 _TOKEN: Final = re.compile(
     r"""(?P<look>\(\?<?[=!])|(?P<open>\((?:\?[a-z-]*:)?)|(?P<close>\))|(?P<or>\|)|(?P<edge>\\[bB]|[$^])|(?P<space>\\s)
     |\\x(?P<code>[0-9a-f]{2})|(?P<any>\\[wWdDS]|\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\\?(?P<letter>.)""",
     re.VERBOSE | re.DOTALL,
 )
+_REPEATS: Final = ("?", "*", "+", "{")
 _REPEAT: Final = re.compile(r"(?:(?P<optional>[?*]|\{0?,\d*\})|\+|\{\d+(?:,\d*)?\})[?+]?")
 
 
 _NEGATIONS: Final = ("not", "n't", "n’t", "never", "avoid", "refrain", "dont", "mustnt", "shouldnt", "neednt")
 
 
+_cores: Final = CoreIndex()
+"""Parts of the words of facts."""
+
+
+class RequiredWords:
+    """Words of which a text has to contain one. Each is looked for by the part of it that the fewest words have."""
+
+    __slots__ = ("by_core",)
+
+    def __init__(self, words: tuple[str, ...], counts: Counter[str]) -> None:
+        self.by_core: dict[str, list[tuple[frozenset[str], str]]] = {}
+        """The other parts of each word, and the word, unless a text with all parts has it."""
+        for word in words:
+            parts = _word_parts(word)
+            rarest = min(parts, key=lambda part: (counts[part], part))
+            self.by_core.setdefault(rarest, []).append((parts - {rarest}, "" if parts == frozenset((word,)) else word))
+
+    def may_be_in(self, cores: set[str], lower: str) -> bool:
+        for core in cores & self.by_core.keys():
+            for others, word in self.by_core[core]:
+                if others <= cores and word in lower:
+                    return True
+        return False
+
+
 class FactLine:
     """One way to state a fact. Its expression is compiled when a text may match: most never do."""
 
-    def __init__(self, pattern: str, words: tuple[str, ...], others: tuple[str, ...]) -> None:
+    def __init__(self, pattern: str, words: RequiredWords, others: RequiredWords, *, negates: bool) -> None:
         self.pattern = pattern
-        self.cores, self.words = _split_words(words)
-        """A text that matches contains one of these cores, and one of these words, if there are any: cores do not tell
-        all of them apart."""
-        self.other_cores, self.others = _split_words(others)
-        """The same of other words that it contains."""
-        if any(len(core) < _MIN_CORE for core in self.other_cores):
-            self.other_cores, self.others = frozenset[str](), others
-        self._words_by_core = _group_by_core(self.words) if len(self.words) > _MANY else {}
+        self.words = words
+        """A text that matches contains one of these, and one of the others, if there are any."""
+        self.others = others
+        self.negates = negates
 
     @functools.cached_property
     def regex(self) -> "re.Pattern[str]":
-        return re.compile(self.pattern, re.IGNORECASE)
+        return re.compile(_first_letters(self.pattern) + self.pattern, re.IGNORECASE)
 
     def may_match(self, cores: set[str], lower: str) -> bool:
-        """Whether a text with these cores, one of which is of this line, has the words."""
-        if self.other_cores and cores.isdisjoint(self.other_cores):
-            return False
-        if self.others and not _has_any(lower, self.others):
-            return False
-        if by_core := self._words_by_core:
-            return any(_has_any(lower, by_core[core]) for core in cores & by_core.keys())
-        return not self.words or _has_any(lower, self.words)
+        """Whether a text with these cores has the words."""
+        return self.words.may_be_in(cores, lower) and (not self.others.by_core or self.others.may_be_in(cores, lower))
 
 
 class ProseFact(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -82,8 +97,6 @@ class ProseFact(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Each way to say it, with words of its own: most texts contain those of few."""
     lines_by_core: dict[str, tuple[int, ...]]
     """For each core of a word, which of them a text with it may contain."""
-    plain_by_core: dict[str, tuple[int, ...]]
-    """The same for a text that negates nothing."""
 
     @functools.cached_property
     def regex(self) -> "re.Pattern[str]":
@@ -92,9 +105,12 @@ class ProseFact(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def find_lines(self, lower: str, cores: set[str], is_negated: bool) -> list[FactLine]:
         """The ways to say it that have their words in a text with these cores."""
-        by_core = self.lines_by_core if is_negated else self.plain_by_core
-        possible = {line for core in cores & by_core.keys() for line in by_core[core]}
-        return [line for line in map(self.lines.__getitem__, possible) if line.may_match(cores, lower)]
+        possible = {line for core in cores & self.lines_by_core.keys() for line in self.lines_by_core[core]}
+        return [
+            line
+            for line in map(self.lines.__getitem__, possible)
+            if (is_negated or not line.negates) and line.may_match(cores, lower)
+        ]
 
     def find(self, text: str, lower: str, cores: set[str], limit: int) -> list[int]:
         """Where a text with these cores states it: the first places of each way to say it."""
@@ -122,10 +138,32 @@ def mark_sentences(text: str) -> str:
     return _PERIOD.sub(SENTENCE_END, text)
 
 
+def find_cores(spaced: str) -> set[str]:
+    """The parts of words of facts in a text with blanks for punctuation."""
+    return _cores.find(set(spaced.split()))
+
+
+class _ReadLine(NamedTuple):
+    pattern: str
+    words: tuple[str, ...]
+    others: tuple[str, ...]
+    negates: bool
+
+
 @functools.cache
 def load_facts() -> dict[str, ProseFact]:
     document = tomllib.loads(files("kitbag.audit").joinpath("prose_facts.toml").read_text("utf-8"))
-    return {name: _compile(name, _lines(document, name)) for name in document}
+    read = {name: [_read_line(line) for line in _lines(document, name)] for name in document}
+    counts = Counter(
+        part
+        for lines in read.values()
+        for line in lines
+        for word in line.words + line.others
+        for part in _word_parts(word)
+    )
+    for core in counts:
+        _cores.add(core)
+    return {name: _make_fact(name, lines, counts) for name, lines in read.items()}
 
 
 def _lines(document: dict[str, dict[str, list[str]]], name: str) -> list[str]:
@@ -145,49 +183,32 @@ def _secret_places() -> list[str]:
     return [rf"(?<![\w.])(?:{either[0]})(?![\w-])", rf"\b(?:{either[1]})"]
 
 
-def _compile(name: str, lines: list[str]) -> ProseFact:
-    ways = tuple(_compile_line(line) for line in lines)
+@functools.cache
+def _read_line(line: str) -> _ReadLine:
+    pattern = to_regex(line)
+    words, others = required_words(pattern)
+    negates = "NOT" in line and (not others or "do" in others)
+    return _ReadLine(pattern, words, () if negates else others, negates)
+
+
+def _make_fact(name: str, read: list[_ReadLine], counts: Counter[str]) -> ProseFact:
     by_core: dict[str, list[int]] = {}
-    plain: dict[str, list[int]] = {}
-    for at, way in enumerate(ways):
-        for core in way.cores:
+    lines: list[FactLine] = []
+    for at, line in enumerate(read):
+        words, others = RequiredWords(line.words, counts), RequiredWords(line.others, counts)
+        lines.append(FactLine(line.pattern, words, others, negates=line.negates))
+        for core in words.by_core:
             by_core.setdefault(core, []).append(at)
-            if way.others != _NEGATIONS:
-                plain.setdefault(core, []).append(at)
     return ProseFact(
-        name=name,
-        lines=ways,
-        lines_by_core={core: tuple(lines) for core, lines in by_core.items()},
-        plain_by_core={core: tuple(lines) for core, lines in plain.items()},
+        name=name, lines=tuple(lines), lines_by_core={core: tuple(numbers) for core, numbers in by_core.items()}
     )
 
 
-def _compile_line(line: str) -> FactLine:
-    pattern = to_regex(line)
-    words, others = required_words(pattern)
-    if "NOT" in line and (not others or "do" in others):
-        others = _NEGATIONS
-    compiled = FactLine(pattern, words, others)
-    index_cores(compiled.cores | compiled.other_cores)  # texts are read later
-    return compiled
-
-
-def _split_words(words: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Their cores, and the words if a text can have one of the cores and none of the words."""
-    # In a text, a line may end between two words.
-    cores = frozenset(map(_core, words))
-    return cores, () if cores == frozenset(words) else words
-
-
-def _core(word: str) -> str:
-    return word_core(max(word.split(), key=len))
-
-
-def _group_by_core(words: tuple[str, ...]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for word in words:
-        found.setdefault(_core(word), []).append(word)
-    return found
+@functools.cache
+def _word_parts(word: str) -> frozenset[str]:
+    """Without very short ones. In a text, a line may end between two words."""
+    core, *others = parts_with_edges(word)
+    return frozenset([core, *(part for part in others if len(without_punctuation(part).strip()) >= _MIN_PART)])
 
 
 def to_regex(line: str) -> str:
@@ -202,6 +223,14 @@ def to_regex(line: str) -> str:
     start = r"\b" if re.match(r"(?:\((?:\?[:i-]+)?)?[\w]", line) and line.lstrip("(?:i-")[0] < _SPACED else ""
     end = r"\b" if (last := re.search(r"(\w)\)?(?:s\?)?$", line)) and last[1] < _SPACED else ""
     return f"(?:{start}(?:{pattern}){end})"
+
+
+def _first_letters(pattern: str) -> str:
+    """An expression that fails at most places, where the pattern would fail after it tried each alternative."""
+    starts = _starts(_parse(pattern, 0)[0])
+    if not all(starts) or any(start[0] == " " for start in starts):
+        return ""
+    return f"(?=[{''.join(sorted({re.escape(start[0]) for start in starts}))}])"
 
 
 class _Choice(NamedTuple):
@@ -227,6 +256,10 @@ def _parse(pattern: str, at: int) -> tuple[_Choice, int]:
     """Reads alternatives up to the parenthesis that closes them; letters are lower case, white space is a blank."""
     branches: list[_Parts] = [[]]
     while at < len(pattern):
+        if pattern[at].isalnum() and pattern[at + 1 : at + 2] not in _REPEATS:  # most are; the rest costs more
+            branches[-1].append(pattern[at].lower())
+            at += 1
+            continue
         token = _TOKEN.match(pattern, at)
         if token is None:
             raise ValueError(f"unreadable expression {pattern[at:]!r}")

@@ -8,9 +8,10 @@ from typing import Final
 
 import msgspec
 
-from kitbag.audit.examine_item import ExaminedItem, ReadBudget, add_fingerprints, examine_item
+from kitbag.audit.examine_item import ExaminedItem, ReadBudget, examine_item
 from kitbag.audit.find_items import find_items
 from kitbag.audit.findings import SEVERITIES, AuditFinding, AuditItem, Severity, UnreadPath, finding_sort_key
+from kitbag.audit.fingerprints import add_fingerprints
 from kitbag.audit.name_checks import NamedItem, check_names, is_builtin
 from kitbag.audit.rules import load_rules
 from kitbag.text.hidden_characters import collapse_whitespace, escape_for_terminal

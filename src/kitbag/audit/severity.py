@@ -213,27 +213,14 @@ _Mitigation = tuple[Severity, str] | Literal["", "none"]
 def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, column: int) -> _Mitigation:
     """The maximum severity in this context and why; "" if nothing mitigates it."""
     line = context.line_text
-    if hit.rule in TEXT_RULES:
-        if not _STARTS_NEGATED.match(source.text, hit.start) and _NEGATED.search(_same_clause(source, hit.start)):
-            return ("low", "described as harmful") if hit.rule == "instruction-override" else "none"
-        if _DESCRIBED.search(_same_clause(source, hit.start)):
-            return "medium", "mentions instructions"
-        if context.role == "script-comment":
-            return "medium", "in a script comment"
-        if context.role not in ("comment", "config") and (_is_quoted(line[:column]) or context.role == "code"):
-            return ("low" if is_warned_about(context, column) else "medium"), "quoted"
+    if hit.rule in TEXT_RULES and (mitigation := _mitigate_instruction(source, hit, context, column)):
+        return mitigation
     if is_warned_about(context, column):
         return "low", "described as harmful"
-    if hit.rule == "pipe-to-shell" and only_known_installers(
-        _cell_at(line, column) if context.role == "table" else command_window(source, hit.start)[1]
+    if hit.rule in ("pipe-to-shell", "download-and-run") and (
+        mitigation := _mitigate_fetch(source, hit, context, column)
     ):
-        return "medium", "installer of a well-known project, but its content can change at any time"
-    if hit.rule == "pipe-to-shell" and names_only_known_hosts(command_window(source, hit.start)[1]):
-        return "medium", "from a well-known host, but its content can change at any time"
-    if hit.rule in ("pipe-to-shell", "download-and-run") and _PLACEHOLDER_URL.search(
-        command_window(source, hit.start)[1]
-    ):
-        return "medium", "placeholder host"
+        return mitigation
     if hit.rule == "encoded-payload" and _GIVEN_TO_PROGRAM.search(line):
         return "medium", "given to a program, which is audited itself"
     if hit.rule == "obfuscated-code" and context.role == "inline" and not instructs_to_act(context):
@@ -272,6 +259,31 @@ def _find_mitigation(source: AuditedText, hit: RuleHit, context: TextContext, co
     if is_value and hit.rule in _SHELL_RULES and _is_listing(line):
         return "medium", "in a data file"
     return ""
+
+
+def _mitigate_instruction(source: AuditedText, hit: RuleHit, context: TextContext, column: int) -> _Mitigation:
+    """Instructions that a text forbids, mentions or quotes."""
+    if not _STARTS_NEGATED.match(source.text, hit.start) and _NEGATED.search(_same_clause(source, hit.start)):
+        return ("low", "described as harmful") if hit.rule == "instruction-override" else "none"
+    if _DESCRIBED.search(_same_clause(source, hit.start)):
+        return "medium", "mentions instructions"
+    if context.role == "script-comment":
+        return "medium", "in a script comment"
+    if context.role not in ("comment", "config") and (_is_quoted(context.line_text[:column]) or context.role == "code"):
+        return ("low" if is_warned_about(context, column) else "medium"), "quoted"
+    return ""
+
+
+def _mitigate_fetch(source: AuditedText, hit: RuleHit, context: TextContext, column: int) -> _Mitigation:
+    """What is fetched from a well-known host, or from a placeholder."""
+    command = command_window(source, hit.start)[1]
+    is_cell = context.role == "table"
+    if hit.rule == "pipe-to-shell":
+        if only_known_installers(_cell_at(context.line_text, column) if is_cell else command):
+            return "medium", "installer of a well-known project, but its content can change at any time"
+        if names_only_known_hosts(command):
+            return "medium", "from a well-known host, but its content can change at any time"
+    return ("medium", "placeholder host") if _PLACEHOLDER_URL.search(command) else ""
 
 
 def _is_detection_rule(source: AuditedText) -> bool:

@@ -46,6 +46,8 @@ def find_pipes_to_shell(source: AuditedText) -> ScanResult:
         hits += _check_pipeline(source, sink.start(), sink.end(), _pipeline_before(window[: sink.start() - begin]))
     disguised = LineMatches(source, _ROW, _DISGUISES)
     for start, end, row in disguised.found:
+        if "|" not in row[0]:
+            continue
         plain = deobfuscate(row[0])
         if plain != row[0] and (sink := _SINK.search(plain)) is not None and _reads_code(sink):
             hits += _check_pipeline(source, start, end, _pipeline_before(plain[: sink.start()]))

@@ -7,6 +7,7 @@ import functools
 import ipaddress
 import re
 import unicodedata
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -19,7 +20,7 @@ from kitbag.library.names import confusable_skeleton
 
 RESERVED_DOMAINS: Final = frozenset(("invalid", "test", "example", "localhost"))
 """For documentation and tests; no one owns them."""
-MAIL_ADDRESS: Final = re.compile(r"(?<![\w.+/-])[\w.+-]{1,64}@((?:[\w-]+\.)+[a-zA-Z]{2,})\b")
+_MAIL_ADDRESS: Final = re.compile(r"(?<![\w.+/-])[\w.+-]{1,64}@((?:[\w-]+\.)+[a-zA-Z]{2,})\b")
 MAX_URLS: Final = 2000
 _URL = load_expression("urls.url")
 _SCHEME = re.compile(r"\b(?:https?|ftp|wss?|stratum\+tcp|tcp)\Z", re.IGNORECASE)
@@ -114,6 +115,17 @@ def _parse_url(start: int, text: str) -> FoundUrl | None:
 @functools.lru_cache(maxsize=64)
 def find_hosts(text: str) -> tuple[str, ...]:
     return tuple(address.host for address in find_urls(text)[0])
+
+
+def find_mail_hosts(text: str) -> Iterator[tuple[int, str]]:
+    """Where each mail address begins, and its host in lower case."""
+    at = text.find("@")
+    while at >= 0:
+        begin, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+        end = end if end >= 0 else len(text)
+        for match in _MAIL_ADDRESS.finditer(text, begin, end):
+            yield match.start(), match[1].lower()
+        at = text.find("@", end)
 
 
 def with_scheme(command: str) -> str:

@@ -27,43 +27,62 @@ _by_core: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
 _by_token: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
 """The same for words with a part that has to be a whole word."""
 _SHORT_WORD: Final = re.compile(r"([a-z]{2,4}) ")
-_by_start: dict[str, list[str]] = {}
-"""Cores by their first letters."""
-_short: list[str] = []
-"""Cores with fewer letters."""
-_short_foreign: list[str] = []
-"""Those that no ASCII token contains."""
 _by_sign: dict[str, set[str]] = {sign: set() for sign in _SIGNS}
 """For each sign, the words that have it."""
-_common: Final[set[str]] = set()
-"""Cores of one letter or none: every text is taken to have them."""
 
 
-class _TokenCores(dict[str, tuple[str, ...]]):
-    """The cores in each word of the texts that were read; most words occur in many texts."""
+class CoreIndex(dict[str, tuple[str, ...]]):
+    """For each word of the texts that were read, which of some cores it contains; most words occur in many texts."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, None] = {}
+        self._by_start: dict[str, list[str]] = {}
+        """By their first letters."""
+        self._short: list[str] = []
+        """Those with fewer letters."""
+        self._short_foreign: list[str] = []
+        """Those that no ASCII token contains."""
+        self.common = set[str]()
+        """Those of one letter or none: every text is taken to have them."""
+
+    def add(self, core: str) -> None:
+        if core in self._all:
+            return
+        self._all[core] = None
+        for token, cores in self.items():
+            if core in f"{_EDGE}{token}{_EDGE}":
+                self[token] = (*cores, core)
+        if len(core.strip(_EDGE)) < 2 and core.isascii():
+            self.common.add(core)
+        elif len(core) < _START:
+            (self._short if core.isascii() else self._short_foreign).append(core)
+        else:
+            self._by_start.setdefault(core[:_START], []).append(core)
+
+    def find(self, tokens: set[str]) -> set[str]:
+        """The cores that some words contain."""
+        return self.common.union(*map(self.__getitem__, tokens))
 
     def __missing__(self, token: str) -> tuple[str, ...]:
-        found = _find_in_token(token)
+        found = self._find_in_token(token)
         if len(token) <= _MAX_TOKEN and len(self) < _MAX_CACHED:
             self[token] = found
         return found
 
-
-_cores_in: Final = _TokenCores()
-_prose_cores: Final[set[str]] = set()
-
-
-class _TokenProseCores(dict[str, tuple[str, ...]]):
-    """Those of the cores that `find_cores` finds."""
-
-    def __missing__(self, token: str) -> tuple[str, ...]:
-        found = tuple(core for core in _cores_in[token] if core in _prose_cores)
-        if len(token) <= _MAX_TOKEN and len(self) < _MAX_CACHED:
-            self[token] = found
-        return found
+    def _find_in_token(self, token: str) -> tuple[str, ...]:
+        edged = f"{_EDGE}{token}{_EDGE}"
+        if len(token) > _MAX_TOKEN:
+            return tuple(core for core in self._all if core in edged)
+        short = self._short if token.isascii() else self._short + self._short_foreign
+        return tuple(
+            core
+            for at in range(len(edged) - _START + 1)
+            for core in self._by_start.get(edged[at : at + _START], ())
+            if edged.startswith(core, at)
+        ) + tuple(core for core in short if core in edged)
 
 
-_prose_cores_in: Final = _TokenProseCores()
+_cores: Final = CoreIndex()
 
 
 class WordGroup(NamedTuple):
@@ -84,7 +103,7 @@ def index_words(words: tuple[str, ...]) -> WordGroup:
             if short := _SHORT_WORD.fullmatch(word):
                 _by_token.setdefault(short[1], []).append((word, ()))
                 continue
-            core, *others = _parts_with_edges(word)
+            core, *others = parts_with_edges(word)
             needed = tuple(part for part in others if len(part) >= _START)
             for part in (core, *needed):
                 _add_core(part)
@@ -97,21 +116,9 @@ def index_words(words: tuple[str, ...]) -> WordGroup:
     return WordGroup(frozenset(words), last)
 
 
-def index_cores(cores: frozenset[str]) -> None:
-    """`find_cores` finds them from now on."""
-    for core in cores:
-        _add_core(core)
-    _prose_cores.update(cores)
-    _prose_cores_in.clear()
-
-
-def _parts(word: str) -> list[str]:
-    """Its parts without punctuation; the first is its core."""
-    return sorted(without_punctuation(word).split() or [""], key=len, reverse=True)
-
-
-def _parts_with_edges(word: str) -> list[str]:
-    """The same, with an edge where punctuation begins or ends a part, so that no longer word of a text has it."""
+def parts_with_edges(word: str) -> list[str]:
+    """Its parts without punctuation; the first is its core. They have an edge where punctuation begins or ends a part,
+    so that no longer word of a text has it."""
     spaced = without_punctuation(word)
     parts = [f"{_EDGE}{part}{_EDGE}" for part in spaced.split()] or [""]
     if parts[0] and not spaced[0].isspace():
@@ -132,23 +139,9 @@ def _whole_parts(word: str) -> list[str]:
     return without_punctuation(f"x{word}x").split()[1:-1]
 
 
-def word_core(word: str) -> str:
-    return _parts(word)[0]
-
-
 def _add_core(core: str) -> None:
-    if core in _by_core:
-        return
-    _by_core[core] = []
-    for token, cores in _cores_in.items():
-        if core in f"{_EDGE}{token}{_EDGE}":
-            _cores_in[token] = (*cores, core)
-    if len(core.strip(_EDGE)) < 2 and core.isascii():
-        _common.add(core)
-    elif len(core) < _START:
-        (_short if core.isascii() else _short_foreign).append(core)
-    else:
-        _by_start.setdefault(core[:_START], []).append(core)
+    _by_core.setdefault(core, [])
+    _cores.add(core)
 
 
 def without_punctuation(lower: str) -> str:
@@ -166,7 +159,7 @@ class TextWords:
         self.spaced = without_punctuation(lower)
         """The text with blanks for punctuation; offsets are the same."""
         tokens = set(self.spaced.split())
-        cores = _cores_of(tokens)
+        cores = _cores.find(tokens)
         self._maybe = {
             word for core in cores for word, needed in _by_core[core] if not needed or cores.issuperset(needed)
         }
@@ -177,7 +170,7 @@ class TextWords:
         self._maybe -= _words_with("".join([sign for sign in _SIGNS if sign not in lower]))
         self.possible = frozenset(self._maybe)
         """All words that may occur; most detectors search for none of them."""
-        self._sure = self._maybe & cores - _common
+        self._sure = self._maybe & cores - _cores.common
         """Words that occur: one without punctuation is its own core."""
         self._maybe -= self._sure
 
@@ -229,24 +222,3 @@ class WordTable(Generic[Key]):
             return self._keys
         by_word = self._keys_by_word
         return {key for word in words.possible if word in by_word for key in by_word[word]}
-
-
-def find_cores(spaced: str) -> set[str]:
-    """The cores of `index_cores` that a part of `spaced` contains."""
-    return (_common & _prose_cores).union(*map(_prose_cores_in.__getitem__, set(spaced.split())))
-
-
-def _cores_of(tokens: set[str]) -> set[str]:
-    return _common.union(*map(_cores_in.__getitem__, tokens))
-
-
-def _find_in_token(token: str) -> tuple[str, ...]:
-    edged = f"{_EDGE}{token}{_EDGE}"
-    if len(token) > _MAX_TOKEN:
-        return tuple(core for core in _by_core if core in edged)
-    return tuple(
-        core
-        for at in range(len(edged) - _START + 1)
-        for core in _by_start.get(edged[at : at + _START], ())
-        if edged.startswith(core, at)
-    ) + tuple(core for core in (_short if token.isascii() else _short + _short_foreign) if core in edged)
