@@ -84,6 +84,7 @@ _CONTACTS = load_expression("examine_item.contacts")
 _MANUALS = load_expression("examine_item.manuals")
 _BUNDLED = load_expression("examine_item.bundled")
 _RUNS_FILE = load_expression("examine_item.runs_file")
+_FILE_NAME = re.compile(r"[^\s/\\\"'`()\[\]{}<>,;:=|&$]+")
 _READS_INPUT = re.compile(
     r"stdin|\$\(\s*cat\s*\)|\bcat\s*-(?!\w)|@-|readFileSync\(\s*0|tool_input|\bread\s+-r\b|\bcat\s*\|"
 )
@@ -305,7 +306,7 @@ class _Examination:
             reason = f"too many matches to examine for {', '.join(sorted(exhausted_rules))}"
             self.unread.append(UnreadPath(self._location(relative), reason))
         self._rate_hits(source, hits)
-        if any(name.lower() in source.lower for name in self.fixtures):
+        if self.fixtures and not self.fixtures.isdisjoint(_FILE_NAME.findall(source.text)):
             started = (match["name"] for match in _RUNS_FILE.finditer(source.text))
             self.started_files[relative] = self.fixtures.intersection(started)
 
@@ -336,15 +337,16 @@ class _Examination:
                 (sign.start, source.line_text_at(sign.start)[1], source.line_at(sign.start))
             )
 
-    def _find_sends(self) -> None:
-        """Searches all texts, once; only items with a secret or a promise need it."""
-        for source in self.sources:
+    def _find_sends(self, files: set[str] | None = None) -> None:
+        """Searches all texts or these files, once; only items with a secret or a promise need it."""
+        searched = [one for one in self.sources if files is None or one.content.entry.relative in files]
+        for source in searched:
             sends, exhausted = exfiltration.find_sends(source)
             self._add_signs(source, sends)
             if exhausted:
                 reason = "too many matches to examine for secret-exfiltration"
                 self.unread.append(UnreadPath(self._location(source.content.entry.relative), reason))
-        self.sources = []
+        self.sources = [] if files is None else [one for one in self.sources if one not in searched]
 
     def _rate_hits(self, source: AuditedText, hits: list[patterns.RuleHit]) -> None:
         suppressions = find_suppressions(source)
@@ -438,9 +440,10 @@ class _Examination:
     def _check_across_files(self) -> None:
         """Checks that need all files of the item."""
         self._check_hook_programs()
-        if any(sign.kind == "secret" for sign in self.signs):
-            self._find_sends()
         is_small = len(self.item.files) <= _FEW_FILES
+        with_secrets = {sign.file for sign in self.signs if sign.kind == "secret"}
+        if with_secrets:  # files of a large item are not paired
+            self._find_sends(None if is_small else with_secrets)
         pairs = exfiltration.pair_signs(self.signs, self.names_stranger and is_small, is_small)
         for pair in pairs:
             row, line = self._sign_line(pair.secret)
