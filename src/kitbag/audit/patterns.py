@@ -52,8 +52,6 @@ def scan_patterns(source: AuditedText) -> ScanResult:
     exhausted: list[str] = []
     for at in sorted(_pattern_table().find(source.words)):
         pattern = load_patterns()[at]
-        if pattern.where == "prose" and source.content.kind != "markdown":
-            continue
         words = words_in(source, pattern.words)
         if not words or (pattern.also and not words_in(source, pattern.also)):
             continue
