@@ -20,21 +20,26 @@ sys.path.pop(0)  # this file is named like a folder of tests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from kitbag.audit.run import run_audit
-from support.audit_set import MALICIOUS_PARTS, EvaluationItem, read_evaluation_set, read_held_out_set
+from support.audit_set import (
+    MALICIOUS_PARTS,
+    EvaluationItem,
+    find_by_item,
+    read_evaluation_set,
+    read_held_out_set,
+)
 
 Findings = dict[str, list[tuple[str, str, str]]]
 
 
 def lay_out(items: list[EvaluationItem], folder: Path) -> None:
     for item in items:
-        item.write(folder / item.part / item.kind)
+        item.write(folder / item.label)
 
 
 def audit(folder: Path) -> Findings:
-    findings: Findings = defaultdict(list)
-    for finding in run_audit((str(folder),)).findings:
-        findings[Path(finding.item).name].append((finding.severity, finding.rule, f"{finding.file}:{finding.line}"))
-    return findings
+    return {
+        name: [(one.severity, one.rule, one.location) for one in found] for name, found in find_by_item(folder).items()
+    }
 
 
 def rates(items: list[EvaluationItem], findings: Findings) -> dict[str, dict[str, float]]:
@@ -43,7 +48,7 @@ def rates(items: list[EvaluationItem], findings: Findings) -> dict[str, dict[str
     malicious = [("malicious", part) for part in (*MALICIOUS_PARTS, "held out")]
     for label, part in (("benign", "benign"), ("benign", "blind"), ("benign", "held out"), *malicious):
         own = [item for item in items if (item.label, item.part) == (label, part)]
-        found = [{severity for severity, _, _ in findings[item.name]} for item in own]
+        found = [{severity for severity, _, _ in findings.get(item.name, [])} for item in own]
         if label == "benign" and part != "benign":
             part = f"benign, {part}"
         result[part] = {"items": len(found)}
@@ -57,7 +62,7 @@ def rates(items: list[EvaluationItem], findings: Findings) -> dict[str, dict[str
 
 
 def precision(items: list[EvaluationItem], findings: Findings) -> float:
-    high = [item for item in items if any(severity == "high" for severity, _, _ in findings[item.name])]
+    high = [item for item in items if any(severity == "high" for severity, _, _ in findings.get(item.name, []))]
     return 100 * sum(item.label == "malicious" for item in high) / len(high)
 
 
@@ -111,7 +116,7 @@ def lay_out_realistic(folder: Path, count: int) -> int:
 def misses(items: list[EvaluationItem], findings: Findings) -> list[str]:
     lines: list[str] = []
     for item in items:
-        found = findings[item.name]
+        found = findings.get(item.name, [])
         worst = min((severity for severity, _, _ in found), key=("high", "medium", "low", "info").index, default="none")
         if (item.label == "malicious") != (worst == "high"):
             rules = ", ".join(f"{severity} {rule} {place}" for severity, rule, place in found if severity != "info")
@@ -176,7 +181,7 @@ def by_kind(items: list[EvaluationItem], findings: Findings) -> str:
     for item in items:
         if item.label == "malicious":
             counts[item.kind][0] += 1
-            counts[item.kind][1] += not any(severity == "high" for severity, _, _ in findings[item.name])
+            counts[item.kind][1] += not any(severity == "high" for severity, _, _ in findings.get(item.name, []))
     return ", ".join(f"{kind} {whole}/{missed}" for kind, (whole, missed) in sorted(counts.items()) if missed) or "none"
 
 

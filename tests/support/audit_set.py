@@ -2,19 +2,24 @@
 
 `=== KIND/NAME: DESCRIPTION` starts an item and its SKILL.md, `@@@ PATH [ENCODING]` another file of it; an item without a
 description has its frontmatter in the file. Malicious items are of four parts: attacks of known classes in many words,
-attacks as incidents describe them, attacks of kinds that no rule was written for, and `blind`: whatever authors wrote
-who had not read the rules, with benign items of the same authors. docs/audit.md has the rates at first sight. Malicious
-texts are inert and name reserved hosts.
+attacks as incidents describe them, attacks of kinds that no rule was written for, and `blind`: batches by authors who
+had not read the rules, with benign items of the same authors. Nothing is learned from the batches that are held out.
+docs/audit.md has the rates at first sight. Malicious texts are inert and name reserved hosts.
 """
 
 import base64
 import io
 import re
 import zipfile
+from collections import defaultdict
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from kitbag.audit.findings import AuditFinding
+from kitbag.audit.run import run_audit
+
 FOLDER: Final = Path(__file__).parents[1] / "audit" / "evaluation"
+HELD_OUT: Final = ("C", "H", "Q")
 Label = Literal["benign", "malicious"]
 Part = Literal["benign", "known", "incidents", "new", "blind", "held out"]
 MALICIOUS_PARTS: Final[tuple[Part, ...]] = ("known", "incidents", "new", "blind")
@@ -32,6 +37,7 @@ class EvaluationItem(NamedTuple):
     kind: str
     name: str
     files: dict[str, bytes]
+    batch: str = ""
 
     def write(self, folder: Path) -> None:
         for name, content in self.files.items():
@@ -40,19 +46,39 @@ class EvaluationItem(NamedTuple):
             path.write_bytes(content)
 
 
+def find_by_item(folder: Path) -> dict[str, list[AuditFinding]]:
+    """Findings below a folder with `LABEL/NAME` of each item, by name."""
+    findings: dict[str, list[AuditFinding]] = defaultdict(list)
+    for finding in run_audit((str(folder),)).findings:
+        findings[finding.file.split("/")[1]].append(finding)
+    return findings
+
+
+def is_high(findings: list[AuditFinding]) -> bool:
+    return any(finding.severity == "high" for finding in findings)
+
+
 def read_evaluation_set() -> list[EvaluationItem]:
     items = read_items(FOLDER / "benign.txt", "benign", "benign")
-    items += read_items(FOLDER / "benign-blind.txt", "benign", "blind")
-    for part in MALICIOUS_PARTS:
+    for part in ("known", "incidents", "new"):
         items += read_items(FOLDER / f"malicious-{part}.txt", "malicious", part)
-    return items
+    batches = sorted({path.name.partition("-")[0] for path in (FOLDER / "batches").iterdir()} - {*HELD_OUT})
+    return items + [item for batch in batches for item in read_batch(batch)]
 
 
 def read_held_out_set() -> list[EvaluationItem]:
-    """One batch from which nothing is learned and for which nothing is tuned: only its rates are looked at."""
-    return read_items(FOLDER / "malicious-held-out.txt", "malicious", "held out") + read_items(
-        FOLDER / "benign-held-out.txt", "benign", "held out"
-    )
+    """Batches from which nothing is learned and for which nothing is tuned: only their rates are looked at."""
+    return [item for batch in HELD_OUT for item in read_batch(batch)]
+
+
+def read_batch(batch: str) -> list[EvaluationItem]:
+    part: Part = "held out" if batch in HELD_OUT else "blind"
+    labels: tuple[Label, ...] = ("malicious", "benign")
+    return [
+        item._replace(batch=batch)
+        for label in labels
+        for item in read_items(FOLDER / "batches" / f"{batch}-{label}.txt", label, part)
+    ]
 
 
 def read_items(file: Path, label: Label, part: Part) -> list[EvaluationItem]:

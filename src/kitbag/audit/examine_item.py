@@ -39,12 +39,7 @@ from kitbag.audit.findings import (
     finding_sort_key,
 )
 from kitbag.audit.fingerprints import add_fingerprints
-from kitbag.audit.likeness import (
-    LIKENESS,
-    adjust_for_ordinary_text,
-    describe_likeness,
-    without_weaker_likeness,
-)
+from kitbag.audit.likeness import Resemblances
 from kitbag.audit.regions import AuditedText
 from kitbag.audit.rules import load_rules
 from kitbag.audit.severity import ALONE, TEXT_RULES, RatedFinding, rate_hit
@@ -84,7 +79,6 @@ _CONTACTS = load_expression("examine_item.contacts")
 _MANUALS = load_expression("examine_item.manuals")
 _BUNDLED = load_expression("examine_item.bundled")
 _RUNS_FILE = load_expression("examine_item.runs_file")
-_FILE_NAME = re.compile(r"[^\s/\\\"'`()\[\]{}<>,;:=|&$]+")
 _READS_INPUT = re.compile(
     r"stdin|\$\(\s*cat\s*\)|\bcat\s*-(?!\w)|@-|readFileSync\(\s*0|tool_input|\bread\s+-r\b|\bcat\s*\|"
 )
@@ -141,15 +135,14 @@ class _Examination:
         self.sources: list[AuditedText] = []
         """Not yet searched for what sends data."""
         self.sign_lines: dict[str, list[tuple[int, str, int]]] = {}
-        self.started_files: dict[str, set[str]] = {}
-        """For each text, the names of the item's other files that it runs or tells the agent to follow."""
-        self.fixtures = {os.path.basename(entry.relative) for entry in item.files if self._is_inert(entry.relative)}
+        self.texts: list[tuple[str, str]] = []
         self.names_stranger = False
         """A script names a host that is neither local nor well known."""
         self.writes_to_stranger = False
         """The same of a mail address."""
         self.contact: tuple[str, int, FileRemark] | None = None
         """A host that the item contacts; worth a finding if there is no other."""
+        self.resemblances = Resemblances()
         self.short_texts: list[tuple[FileContent, str]] = []
         self.is_about_security = _ABOUT_SECURITY.search(f"{self.declared.name} {self.declared.description}") is not None
 
@@ -272,6 +265,10 @@ class _Examination:
         secrets, exhausted = exfiltration.find_secrets(source)
         self._add_signs(source, secrets)
         self.sources.append(source)
+        is_read = source.content.kind == "markdown" or not self._is_inert(relative)
+        likeness = text_classifier.classify(source.text) if is_read else None
+        # Facts of prose take the most time, and hardly any attack resembles the others so little.
+        is_ordinary = likeness is not None and text_classifier.is_ordinary(likeness)
         scans = [
             patterns.scan_patterns(source),
             shell_checks.find_pipes_to_shell(source),
@@ -279,7 +276,7 @@ class _Examination:
             shell_checks.find_executed_downloads(source),
             shell_checks.find_unpinned_installs(source),
             persistence.find_persistent_writes(source),
-            instructions.find_dangerous_instructions(source),
+            patterns.ScanResult([], []) if is_ordinary else instructions.find_dangerous_instructions(source),
             code_combinations.find_dangerous_code(source),
             joined_strings.find_joined_code(source),
             aliases.find_alias_chains(source),
@@ -305,10 +302,8 @@ class _Examination:
         if exhausted_rules:
             reason = f"too many matches to examine for {', '.join(sorted(exhausted_rules))}"
             self.unread.append(UnreadPath(self._location(relative), reason))
-        self._rate_hits(source, hits)
-        if self.fixtures and not self.fixtures.isdisjoint(_FILE_NAME.findall(source.text)):
-            started = (match["name"] for match in _RUNS_FILE.finditer(source.text))
-            self.started_files[relative] = self.fixtures.intersection(started)
+        self._rate_hits(source, hits, likeness)
+        self.texts.append((relative, source.text))
 
     def _note_foreign_host(self, source: AuditedText, addresses: list[FoundUrl]) -> None:
         """The first host that is neither local nor well known, if it is contacted, not only linked to."""
@@ -348,15 +343,16 @@ class _Examination:
                 self.unread.append(UnreadPath(self._location(source.content.entry.relative), reason))
         self.sources = [] if files is None else [one for one in self.sources if one not in searched]
 
-    def _rate_hits(self, source: AuditedText, hits: list[patterns.RuleHit]) -> None:
+    def _rate_hits(
+        self, source: AuditedText, hits: list[patterns.RuleHit], likeness: text_classifier.Likeness | None
+    ) -> None:
         suppressions = find_suppressions(source)
         file = self._location(source.content.entry.relative)
         rated = [finding for hit in [*hits, *suppressions.hits] if (finding := rate_hit(source, hit, file)) is not None]
         findings = _distinct([self._adjust_for_example(finding) for finding in rated])
-        likeness = text_classifier.classify(source.text)
-        if likeness is not None:
-            findings = [adjust_for_ordinary_text(one, likeness) for one in findings]
-            findings += self._find_likeness(source, likeness, file)
+        if likeness is not None and not self._is_inert(source.content.entry.relative):
+            remarks = self.resemblances.add(source, file, likeness)
+            findings += [self._remark_finding(file, source.line_at(offset), remark) for offset, remark in remarks]
         findings, unused = apply_suppressions(findings, suppressions.valid)
         self.findings += findings
         for suppression in unused:
@@ -371,12 +367,6 @@ class _Examination:
             )
             finding = rate_hit(source, hit, file)
             self.findings += [finding.finding] if finding else []
-
-    def _find_likeness(self, source: AuditedText, likeness: text_classifier.Likeness, file: str) -> list[AuditFinding]:
-        if self._is_inert(source.content.entry.relative):
-            return []
-        found = describe_likeness(source, likeness, is_about_security=self.is_about_security)
-        return [self._remark_finding(file, source.line_at(offset), remark) for offset, remark in found]
 
     def _is_own_host(self, finding: AuditFinding) -> bool:
         """Whether what is fetched comes from the host that the item or its package is named after."""
@@ -499,7 +489,12 @@ class _Examination:
             if counts[key] <= _MAX_PER_RULE:
                 kept.append(self._adjust_for_fixture(finding))
         more = {key: count - _MAX_PER_RULE for key, count in counts.items() if count > _MAX_PER_RULE}
-        kept = without_weaker_likeness(self._rate_together(kept))
+        kept = self.resemblances.rate(
+            self._rate_together(kept),
+            together=len(self.item.files) <= _FEW_FILES,
+            about_security=self.is_about_security,
+            counts=lambda one: not one.suppressed and not self._is_inert(self._relative(one.file)),
+        )
         last = {(finding.rule, finding.file): at for at, finding in enumerate(kept)}
         for key, count in more.items():
             kept[last[key]] = msgspec.structs.replace(kept[last[key]], note=f"and {count} more in this file")
@@ -511,7 +506,7 @@ class _Examination:
             f
             for f in findings
             if f.severity in ("high", "medium")
-            and (f.confidence != "low" or f.rule == LIKENESS or f.note.endswith(ALONE))
+            and (f.confidence != "low" or f.note.endswith(ALONE))
             and not self._is_inert(self._relative(f.file))
         ]
         is_small = len(self.item.files) <= _FEW_FILES
@@ -527,9 +522,7 @@ class _Examination:
             # Files of a large item, such as a plugin, need not have to do with each other.
             beside = [f for f in active if is_small or f.file == finding.file]
             acts = {f.rule for f in beside if f.rule in _WORTH_HIDING and not f.note.endswith(ALONE)}
-            if finding.rule == LIKENESS:
-                others = set[str]() if self.is_about_security else {f.rule for f in beside}
-            elif finding.note.endswith(ALONE):
+            if finding.note.endswith(ALONE):
                 others = {f.rule for f in beside if f.rule in _DARES or (f.rule in acts and f.severity == "high")}
             else:
                 others = acts | (hidden if is_small else set[str]()) if finding.rule in _HIDES else set[str]()
@@ -552,12 +545,20 @@ class _Examination:
         places = [_FIXTURES, _DOCUMENTS, _BUNDLED] + ([] if kind == "skill" else [_MANUALS])
         return any(place.search(path) for place in places)
 
+    def _is_started(self, name: str) -> bool:
+        """Whether another file of the item runs a file of that name or tells the agent to follow it."""
+        return any(
+            match["name"] == name
+            for file, text in self.texts
+            if os.path.basename(file) != name and name in text
+            for match in _RUNS_FILE.finditer(text)
+        )
+
     def _adjust_for_fixture(self, finding: AuditFinding) -> AuditFinding:
         relative = self._relative(finding.file)
         if finding.severity != "high" or not self._is_inert(relative) or finding.rule == "hidden-characters":
             return finding
-        name = os.path.basename(relative)
-        if any(name in words for file, words in self.started_files.items() if file != relative):
+        if self._is_started(os.path.basename(relative)):
             return finding
         return msgspec.structs.replace(
             finding,

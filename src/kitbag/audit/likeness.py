@@ -1,47 +1,95 @@
-"""What it means for findings that a text resembles attacks, or resembles none.
+"""What it means for findings that texts resemble attacks, or resemble none.
 
-Used by examine_item; uses text_classifier, which measures it.
+A high finding needs both: something that a rule describes, and a text that resembles attacks; or a text that resembles
+them very much. Used by examine_item; uses text_classifier, which measures the resemblance.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from kitbag.audit import text_classifier
+from kitbag.audit.expressions import load_words
 from kitbag.audit.file_checks import FileRemark
-from kitbag.audit.findings import MAX_EXCERPT, SEVERITIES, AuditFinding, cap_severity, finding_sort_key
+from kitbag.audit.findings import MAX_EXCERPT, SEVERITIES, AuditFinding, Severity, cap_severity
 from kitbag.audit.regions import AuditedText
-from kitbag.audit.severity import TEXT_RULES
+from kitbag.audit.text_classifier import Likeness
 
 LIKENESS: Final = "resembles-attack"
+_CERTAIN: Final = frozenset(load_words("likeness.certain"))
+"""Rules that are high in any text."""
+_OF_REMARKS: Final = ("high", "beside-medium", "medium", "low")
+_UNRATED: Final[Severity] = "info"
 
 
-def describe_likeness(
-    source: AuditedText, likeness: text_classifier.Likeness, *, is_about_security: bool
-) -> list[tuple[int, FileRemark]]:
-    """A remark and its offset; empty if the text does not resemble attacks enough."""
-    severity = text_classifier.rate(likeness)
-    if severity is None:
-        return []
-    if is_about_security:  # it may quote them
-        severity = cap_severity(severity, "low")
-    explanation = text_classifier.explain(source.text, likeness.window)
-    row = source.line_text_at(explanation.offset)[1]
-    note = f"words that count most: {', '.join(explanation.words)}"
-    return [(explanation.offset, FileRemark(rule=LIKENESS, severity=severity, excerpt=row[:MAX_EXCERPT], note=note))]
+class Resemblances:
+    """How much the texts of one item resemble attacks."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, Likeness] = {}
+
+    def add(self, source: AuditedText, file: str, likeness: Likeness) -> list[tuple[int, FileRemark]]:
+        """Remembers a text that is read or run. Returns a remark to be rated by `rate`, and its offset, if the text
+        could be worth one."""
+        self._texts[file] = likeness
+        thresholds = text_classifier.load_weights().thresholds
+        if likeness.score < min(thresholds[name] for name in _OF_REMARKS):
+            return []
+        explanation = text_classifier.explain(source.text, likeness.window)
+        row = source.line_text_at(explanation.offset)[1]
+        note = f"words that count most: {', '.join(explanation.words)}"
+        remark = FileRemark(rule=LIKENESS, severity=_UNRATED, excerpt=row[:MAX_EXCERPT], note=note)
+        return [(explanation.offset, remark)]
+
+    def rate(
+        self,
+        findings: list[AuditFinding],
+        *,
+        together: bool,
+        about_security: bool,
+        counts: Callable[[AuditFinding], bool],
+    ) -> list[AuditFinding]:
+        """Rates high findings of rules, and remarks of `add`, of which only the worst is kept, and only if it is worse
+        than what the rules find. `together`: the texts are few, so they belong to each other. `about_security`: they
+        may quote attacks, so a high finding needs a rule and a text that would be worth one alone. `counts`: whether a
+        finding may confirm a resemblance."""
+        everything = text_classifier.combine(self._texts.values())
+        thresholds = text_classifier.load_weights().thresholds
+        least_high, most = ("high", "medium") if about_security else ("beside-high", "high")
+        rated: list[AuditFinding] = []
+        remarks: list[AuditFinding] = []
+        for finding in findings:
+            likeness = everything if together else self._texts.get(finding.file, everything)
+            if finding.rule == LIKENESS:
+                beside = [one for one in findings if counts(one) and (together or one.file == finding.file)]
+                severity = _rate(likeness, any(one.severity in ("high", "medium") for one in beside))
+                if severity is not None:
+                    remarks.append(msgspec.structs.replace(finding, severity=cap_severity(severity, most)))
+            elif finding.severity == "high" and finding.rule not in _CERTAIN and likeness is not None:
+                rated.append(finding if likeness.score >= thresholds[least_high] else _lower(finding))
+            else:
+                rated.append(finding)
+        return rated + self._worst(remarks, rated)
+
+    def _worst(self, remarks: list[AuditFinding], others: list[AuditFinding]) -> list[AuditFinding]:
+        if not remarks:
+            return []
+        worst = min(remarks, key=lambda one: (SEVERITIES.index(one.severity), -self._texts[one.file].score, one.file))
+        known = min((SEVERITIES.index(one.severity) for one in others), default=len(SEVERITIES))
+        return [worst] if worst.suppressed or SEVERITIES.index(worst.severity) < known else []
 
 
-def adjust_for_ordinary_text(finding: AuditFinding, likeness: text_classifier.Likeness) -> AuditFinding:
-    """Words that a rule for prose looks for also occur by accident, in texts that otherwise resemble no attack."""
-    if finding.severity != "high" or finding.rule not in TEXT_RULES or not text_classifier.is_ordinary(likeness):
-        return finding
+def _rate(likeness: Likeness | None, is_beside_medium: bool) -> Severity | None:
+    if likeness is None:
+        return None
+    thresholds = text_classifier.load_weights().thresholds
+    if is_beside_medium and likeness.score >= thresholds["beside-medium"]:
+        return "high"
+    return next((one for one in SEVERITIES if one in thresholds and likeness.score >= thresholds[one]), None)
+
+
+def _lower(finding: AuditFinding) -> AuditFinding:
+    """What a rule looks for also occurs by accident, in texts that otherwise resemble no attack."""
     note = finding.note or "in a text that resembles no attack otherwise"
     return msgspec.structs.replace(finding, severity="medium", confidence="low", note=note)
-
-
-def without_weaker_likeness(findings: list[AuditFinding]) -> list[AuditFinding]:
-    """What only resembles an attack is worth a finding where no rule reports as much, and once."""
-    other = min((SEVERITIES.index(f.severity) for f in findings if f.rule != LIKENESS), default=len(SEVERITIES))
-    likest = min((f for f in findings if f.rule == LIKENESS), key=finding_sort_key, default=None)
-    is_worse = likest is not None and (likest.suppressed or SEVERITIES.index(likest.severity) < other)
-    return [f for f in findings if f.rule != LIKENESS or (is_worse and f is likest)]

@@ -1,18 +1,18 @@
 """A statistical classifier: how much a text resembles skills that attack, by the words that stand near each other.
 
-Used by examine_item for attacks that no rule describes. The weights are a data file that
-`scripts/train_audit_classifier` writes. A text is read in overlapping windows, so that an attack in the middle of a
-long file counts as much as a short file that has nothing else.
+Used by examine_item and likeness. The weights are a data file that `scripts/train_audit_classifier` writes. A text is
+read in overlapping windows, so that an attack in the middle of a long file counts nearly as much as a short file that
+has nothing else.
 """
 
 import functools
 import math
 import re
+from collections.abc import Iterable
 from importlib.resources import files
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from kitbag.audit.findings import SEVERITIES, Severity
 from kitbag.audit.urls import is_local_host, is_ordinary_host
 
 HALF_WINDOW: Final = 25
@@ -20,7 +20,10 @@ HALF_WINDOW: Final = 25
 MIN_TOKENS: Final = 25
 """Fewer prove nothing."""
 MAX_TEXT: Final = 200_000
-_MIN_ORDINARY: Final = 100
+_CHANCE: Final = 0.4
+"""How fast the score of a long text grows by chance."""
+BEST: Final = 5
+"""How many windows count."""
 _MAX_WORDS: Final = 4
 _MAX_CACHED_TOKENS: Final = 100_000
 _MAX_CACHED_PIECES: Final = 200_000
@@ -41,12 +44,18 @@ _FRONTMATTER = re.compile(r"---[ \t]*\r?\n(?:[^\n]{0,20000}\n){0,200}?---[ \t]*\
 
 
 class Likeness(NamedTuple):
-    score: float
-    """The higher, the more like an attack. `rate` says what it means."""
+    best: tuple[float, ...]
+    """The scores of the windows most like an attack."""
     window: int
-    """The number of the window with the highest score."""
-    length: int
-    """How many tokens the text has."""
+    """The number of the first of them."""
+    windows: int
+    """How many there are."""
+
+    @property
+    def score(self) -> float:
+        """The higher, the more like an attack: what the best windows add up to, less what a long text reaches by
+        chance. The thresholds of the weights say what it means."""
+        return math.log(sum(map(math.exp, self.best))) - _CHANCE * math.log(self.windows)
 
 
 Followers = dict[int, tuple[int, float]]
@@ -64,7 +73,8 @@ class WordRow(NamedTuple):
 class Weights(NamedTuple):
     bias: float
     thresholds: dict[str, float]
-    """The least score for each severity, and below which score a text is `ordinary`."""
+    """The least score for a finding of a severity; `beside-medium` for a high one beside a medium one of a rule;
+    `beside-high` for a high one of a rule to stay high. Below `ordinary`, nothing in it resembles attacks."""
     words: dict[str, int]
     """The number of each word that has a weight, alone or in a pair."""
     values: dict[int, float]
@@ -133,13 +143,21 @@ def classify(text: str) -> Likeness | None:
         _features(numbers[start : min(start + HALF_WINDOW, length) + 2], weights.rows)
         for start in range(0, length, HALF_WINDOW)
     ]
-    best = Likeness(-math.inf, 0, length)
+    scores: list[float] = []
     for number, (start, end) in enumerate(windows(length)):
         found = blocks[number] | blocks[number + 1] if number + 1 < len(blocks) else blocks[number]
-        score = weights.bias + sum(found.values()) * scale(end - start)
-        if score > best.score:
-            best = Likeness(score, number, length)
-    return best
+        scores.append(weights.bias + sum(found.values()) * scale(end - start))
+    best = sorted(scores, reverse=True)[:BEST]
+    return Likeness(tuple(best), scores.index(best[0]), len(scores))
+
+
+def combine(likenesses: Iterable[Likeness]) -> Likeness | None:
+    """Of texts that belong together. The number of the window is that of the text most like an attack."""
+    likest = sorted(likenesses, key=lambda one: -one.best[0])
+    if not likest:
+        return None
+    best = sorted(chain.from_iterable(one.best for one in likest), reverse=True)[:BEST]
+    return Likeness(tuple(best), likest[0].window, sum(one.windows for one in likest))
 
 
 class _TokenNumbers(dict[str, int]):
@@ -171,15 +189,7 @@ def _piece_numbers() -> _PieceNumbers:
 
 
 def is_ordinary(likeness: Likeness) -> bool:
-    """Whether hardly any attack resembles the others so little, though there is enough text to compare."""
-    return likeness.length >= _MIN_ORDINARY and likeness.score < load_weights().thresholds["ordinary"]
-
-
-def rate(likeness: Likeness) -> Severity | None:
-    """A text shorter than a window is medium at most."""
-    thresholds = load_weights().thresholds
-    severities = SEVERITIES if likeness.length >= 2 * HALF_WINDOW else SEVERITIES[1:]
-    return next((one for one in severities if likeness.score >= thresholds.get(one, math.inf)), None)
+    return likeness.score < load_weights().thresholds["ordinary"]
 
 
 def _features(numbers: list[int], rows: list[WordRow]) -> dict[int, float]:
@@ -239,7 +249,7 @@ def load_weights() -> Weights:
     values: dict[int, float] = {}
     for line in files("kitbag.audit").joinpath("text_classifier.txt").read_text("utf-8").splitlines():
         value, _, name = line.partition("\t")
-        if value.isidentifier():
+        if not value.lstrip("-").isdigit():
             settings[value] = float(name)
             continue
         parts = name.split(" ")
