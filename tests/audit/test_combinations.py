@@ -27,7 +27,7 @@ def test_code_that_fetches_and_code_that_evaluates_count_only_near_each_other(tm
 
 
 def test_in_a_bundle_only_neighbors_belong_together(tmp_path: Path) -> None:
-    filler = "var a=1;" * 50
+    filler = f"var a='{'x' * 380}';"
     apart = f'{filler * 4}fetch("https://a.invalid/b");{filler}new Function(c)();{filler * 4}'
     assert not rules(tmp_path / "apart", {"a.mjs": apart})
     assert "pipe-to-shell" in rules(tmp_path / "close", {"a.mjs": apart.replace(f";{filler}new", ";new")})

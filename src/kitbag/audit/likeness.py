@@ -14,12 +14,16 @@ from kitbag.audit.expressions import load_words
 from kitbag.audit.file_checks import FileRemark
 from kitbag.audit.findings import MAX_EXCERPT, SEVERITIES, AuditFinding, Severity, cap_severity
 from kitbag.audit.regions import AuditedText
+from kitbag.audit.severity import TEXT_RULES
 from kitbag.audit.text_classifier import Likeness
 
 LIKENESS: Final = "resembles-attack"
 _CERTAIN: Final = frozenset(load_words("likeness.certain"))
 """Rules that are high in any text."""
 _OF_REMARKS: Final = ("high", "beside-medium", "medium", "low")
+_OTHERS: Final[tuple[str, Severity]] = ("beside-high", "high")
+"""Which score a high finding of a rule needs, and the maximum severity of a remark."""
+_ABOUT_SECURITY: Final[tuple[str, Severity]] = ("high", "medium")
 _UNRATED: Final[Severity] = "info"
 
 
@@ -55,22 +59,30 @@ class Resemblances:
         may quote attacks, so a high finding needs a rule and a text that would be worth one alone. `counts`: whether a
         finding may confirm a resemblance."""
         everything = text_classifier.combine(self._texts.values())
-        thresholds = text_classifier.load_weights().thresholds
-        least_high, most = ("high", "medium") if about_security else ("beside-high", "high")
+        if everything is None:
+            return findings
+        least_high, most = _ABOUT_SECURITY if about_security else _OTHERS
         rated: list[AuditFinding] = []
         remarks: list[AuditFinding] = []
         for finding in findings:
             likeness = everything if together else self._texts.get(finding.file, everything)
             if finding.rule == LIKENESS:
                 beside = [one for one in findings if counts(one) and (together or one.file == finding.file)]
-                severity = _rate(likeness, any(one.severity in ("high", "medium") for one in beside))
+                # The more other text there is, the more often a part of it resembles an attack by chance.
+                alone = likeness._replace(windows=everything.windows)
+                severity = _rate(alone, any(one.severity in ("high", "medium") for one in beside))
                 if severity is not None:
                     remarks.append(msgspec.structs.replace(finding, severity=cap_severity(severity, most)))
-            elif finding.severity == "high" and finding.rule not in _CERTAIN and likeness is not None:
-                rated.append(finding if likeness.score >= thresholds[least_high] else _lower(finding))
-            else:
+            elif likeness.score >= text_classifier.load_weights().thresholds[least_high]:
                 rated.append(finding)
+            else:
+                rated.append(finding if not about_security and self._is_clear(finding) else _lower(finding))
         return rated + self._worst(remarks, rated)
+
+    def _is_clear(self, finding: AuditFinding) -> bool:
+        """Whether what a rule for code found in a few lines needs no other sign."""
+        text = self._texts.get(finding.file)
+        return text is not None and not text_classifier.is_long(text) and finding.rule not in TEXT_RULES
 
     def _worst(self, remarks: list[AuditFinding], others: list[AuditFinding]) -> list[AuditFinding]:
         if not remarks:
@@ -80,16 +92,17 @@ class Resemblances:
         return [worst] if worst.suppressed or SEVERITIES.index(worst.severity) < known else []
 
 
-def _rate(likeness: Likeness | None, is_beside_medium: bool) -> Severity | None:
-    if likeness is None:
-        return None
+def _rate(likeness: Likeness, is_beside_medium: bool) -> Severity | None:
     thresholds = text_classifier.load_weights().thresholds
+    severities = SEVERITIES if likeness.windows > 1 else SEVERITIES[1:]  # a few words prove nothing
     if is_beside_medium and likeness.score >= thresholds["beside-medium"]:
-        return "high"
-    return next((one for one in SEVERITIES if one in thresholds and likeness.score >= thresholds[one]), None)
+        return severities[0]
+    return next((one for one in severities if one in thresholds and likeness.score >= thresholds[one]), None)
 
 
 def _lower(finding: AuditFinding) -> AuditFinding:
     """What a rule looks for also occurs by accident, in texts that otherwise resemble no attack."""
+    if finding.severity != "high" or finding.rule in _CERTAIN:
+        return finding
     note = finding.note or "in a text that resembles no attack otherwise"
     return msgspec.structs.replace(finding, severity="medium", confidence="low", note=note)

@@ -20,6 +20,7 @@ HALF_WINDOW: Final = 25
 MIN_TOKENS: Final = 25
 """Fewer prove nothing."""
 MAX_TEXT: Final = 200_000
+_MIN_WINDOWS: Final = 4
 _CHANCE: Final = 0.4
 """How fast the score of a long text grows by chance."""
 BEST: Final = 5
@@ -188,8 +189,14 @@ def _piece_numbers() -> _PieceNumbers:
     return _PieceNumbers()
 
 
+def is_long(likeness: Likeness) -> bool:
+    """Whether there is enough text to tell an accident of words from an attack."""
+    return likeness.windows >= _MIN_WINDOWS
+
+
 def is_ordinary(likeness: Likeness) -> bool:
-    return likeness.score < load_weights().thresholds["ordinary"]
+    """Whether a long text has nothing that resembles attacks."""
+    return is_long(likeness) and likeness.score < load_weights().thresholds["ordinary"]
 
 
 def _features(numbers: list[int], rows: list[WordRow]) -> dict[int, float]:
