@@ -21,9 +21,9 @@ LIKENESS: Final = "resembles-attack"
 _CERTAIN: Final = frozenset(load_words("likeness.certain"))
 """Rules that are high in any text."""
 _OF_REMARKS: Final = ("high", "beside-medium", "medium", "low")
-_OTHERS: Final[tuple[str, Severity]] = ("beside-high", "high")
-"""Which score a high finding of a rule needs, and the maximum severity of a remark."""
-_ABOUT_SECURITY: Final[tuple[str, Severity]] = ("high", "medium")
+_MANY_WINDOWS: Final = 40
+"""In more text, a resemblance that no rule confirms is medium at most: hardly any attack is so long, and by chance some
+part of a long text resembles one."""
 _UNRATED: Final[Severity] = "info"
 
 
@@ -61,7 +61,8 @@ class Resemblances:
         everything = text_classifier.combine(self._texts.values())
         if everything is None:
             return findings
-        least_high, most = _ABOUT_SECURITY if about_security else _OTHERS
+        is_long = everything.windows > _MANY_WINDOWS
+        most: Severity = "medium" if about_security or is_long else "high"
         rated: list[AuditFinding] = []
         remarks: list[AuditFinding] = []
         for finding in findings:
@@ -70,13 +71,16 @@ class Resemblances:
                 beside = [one for one in findings if counts(one) and (together or one.file == finding.file)]
                 # The more other text there is, the more often a part of it resembles an attack by chance.
                 alone = likeness._replace(windows=everything.windows)
-                severity = _rate(alone, any(one.severity in ("high", "medium") for one in beside))
+                is_confirmed = any(one.severity in ("high", "medium") for one in beside)
+                severity = _rate(alone, is_confirmed)
                 if severity is not None:
-                    remarks.append(msgspec.structs.replace(finding, severity=cap_severity(severity, most)))
-            elif likeness.score >= text_classifier.load_weights().thresholds[least_high]:
-                rated.append(finding)
-            else:
-                rated.append(finding if not about_security and self._is_clear(finding) else _lower(finding))
+                    limit = "high" if is_confirmed and not about_security else most
+                    remarks.append(msgspec.structs.replace(finding, severity=cap_severity(severity, limit)))
+                continue
+            is_strict = about_security or (is_long and finding.rule in TEXT_RULES)
+            least = text_classifier.load_weights().thresholds["high" if is_strict else "beside-high"]
+            is_clear = not about_security and self._is_clear(finding)
+            rated.append(finding if is_clear or likeness.score >= least else _lower(finding))
         return rated + self._worst(remarks, rated)
 
     def _is_clear(self, finding: AuditFinding) -> bool:
