@@ -4,6 +4,7 @@ A high finding needs both: something that a rule describes, and a text that rese
 them very much. Used by examine_item; uses text_classifier, which measures the resemblance.
 """
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -77,16 +78,21 @@ class Resemblances:
                     limit = "high" if is_confirmed and not about_security else most
                     remarks.append(msgspec.structs.replace(finding, severity=cap_severity(severity, limit)))
                 continue
-            is_strict = about_security or (is_long and finding.rule in TEXT_RULES)
-            least = text_classifier.load_weights().thresholds["high" if is_strict else "beside-high"]
-            is_clear = not about_security and self._is_clear(finding)
-            rated.append(finding if is_clear or likeness.score >= least else _lower(finding))
+            least = self._least_score(finding, about_security=about_security, is_long=is_long)
+            rated.append(finding if likeness.score >= least else _lower(finding))
         return rated + self._worst(remarks, rated)
 
-    def _is_clear(self, finding: AuditFinding) -> bool:
-        """Whether what a rule for code found in a few lines needs no other sign."""
+    def _least_score(self, finding: AuditFinding, *, about_security: bool, is_long: bool) -> float:
+        """What the text around a high finding must score. A few lines cannot score much; what a rule finds there in
+        code is no accident."""
+        thresholds = text_classifier.load_weights().thresholds
         text = self._texts.get(finding.file)
-        return text is not None and not text_classifier.is_long(text) and finding.rule not in TEXT_RULES
+        is_prose = finding.rule in TEXT_RULES
+        if about_security or (is_long and is_prose):
+            return thresholds["high"]
+        if text is None or not text_classifier.is_long(text):
+            return thresholds["low"] if is_prose else -math.inf
+        return thresholds["beside-high"]
 
     def _worst(self, remarks: list[AuditFinding], others: list[AuditFinding]) -> list[AuditFinding]:
         if not remarks:
