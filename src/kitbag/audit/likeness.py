@@ -23,8 +23,8 @@ _CERTAIN: Final = frozenset(load_words("likeness.certain"))
 """Rules that are high in any text."""
 _OF_REMARKS: Final = ("high", "beside-medium", "medium", "low")
 _MANY_WINDOWS: Final = 40
-"""In more text, a resemblance that no rule confirms is medium at most: hardly any attack is so long, and by chance some
-part of a long text resembles one."""
+"""In more text, a resemblance is medium at most: hardly any attack is so long, and by chance some part of a long text
+resembles one."""
 _UNRATED: Final[Severity] = "info"
 
 
@@ -72,11 +72,9 @@ class Resemblances:
                 beside = [one for one in findings if counts(one) and (together or one.file == finding.file)]
                 # The more other text there is, the more often a part of it resembles an attack by chance.
                 alone = likeness._replace(windows=everything.windows)
-                is_confirmed = any(one.severity in ("high", "medium") for one in beside)
-                severity = _rate(alone, is_confirmed)
+                severity = _rate(alone, any(one.severity in ("high", "medium") for one in beside))
                 if severity is not None:
-                    limit = "high" if is_confirmed and not about_security else most
-                    remarks.append(msgspec.structs.replace(finding, severity=cap_severity(severity, limit)))
+                    remarks.append(msgspec.structs.replace(finding, severity=cap_severity(severity, most)))
                 continue
             least = self._least_score(finding, about_security=about_security, is_long=is_long)
             rated.append(finding if likeness.score >= least else _lower(finding))
