@@ -47,16 +47,20 @@ def _parse_frontmatter(text: str) -> Metadata | str:
     if text.split("\n", 1)[0].rstrip() != "---":
         return "SKILL.md must start with YAML frontmatter (---)"
     parts = split_frontmatter(text)
-    if parts.frontmatter is None or any(problem.code in ("head-unclosed", "head-fence") for problem in parts.problems):
+    frontmatter, first_line = parts.frontmatter, parts.frontmatter_line
+    if any(problem.code in ("head-unclosed", "head-fence") for problem in parts.problems):
+        lines = text.split("\n")
+        # Where Kitbag takes prose for the start of the body, other tools read up to the next fence.
+        close = next((at for at, line in enumerate(lines) if at and line.rstrip() == "---"), 0)
+        frontmatter, first_line = ("\n".join(lines[1:close]), 2) if close else (None, 2)
+    if frontmatter is None:
         return "SKILL.md frontmatter not properly closed with ---"
     try:
-        value, odd = parse_yaml(parts.frontmatter)
+        value, odd = parse_yaml(frontmatter)
     except YamlError as error:
-        return (
-            f"Invalid YAML in frontmatter: line {parts.frontmatter_line + error.problem.line}: {error.problem.problem}"
-        )
+        return f"Invalid YAML in frontmatter: line {first_line + error.problem.line}: {error.problem.problem}"
     if odd:
-        return f"Invalid YAML in frontmatter: line {parts.frontmatter_line + odd[0].line}: {odd[0].problem}"
+        return f"Invalid YAML in frontmatter: line {first_line + odd[0].line}: {odd[0].problem}"
     return value if isinstance(value, dict) else "SKILL.md frontmatter must be a YAML mapping"
 
 
